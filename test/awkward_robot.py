@@ -1,6 +1,6 @@
 """A robot with the parts of public ones over which a profile may stumble: a footprint that is a child of base_link, a
-package that only `$(find)` and `package://` name, wheels and an arm joint without limits, a planar laser beside two
-lidars, of which the left one looks at the stowed arm."""
+package that only `$(find)` and `package://` name, wheels and an arm joint without limits, a planar laser and a range
+finder beside two lidars, of which the left one looks at the stowed arm."""
 
 from pathlib import Path
 
@@ -55,6 +55,13 @@ ROBOT = """<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="awkward">
   <gazebo reference="laser_link">
     <sensor type="ray" name="laser"><ray><scan><horizontal><samples>640</samples></horizontal></scan></ray></sensor>
   </gazebo>
+  <link name="cliff_front"/>
+  <xacro:fixed child="cliff_front" xyz="0.3 0 0.01" rpy="0 1.57 0"/>
+  <gazebo reference="cliff_front">
+    <sensor type="ray" name="cliff"><ray><scan>
+      <horizontal><samples>5</samples></horizontal><vertical><samples>5</samples></vertical>
+    </scan></ray></sensor>
+  </gazebo>
   <xacro:body name="shoulder_link"><cylinder radius="0.05" length="0.1"/><origin xyz="0 0 0.05"/></xacro:body>
   <xacro:turning name="shoulder_pan" parent="base_link" child="shoulder_link" xyz="0 0 0.31" axis="0 0 1"/>
   <xacro:body name="upper_arm_link"><box size="0.34 0.06 0.06"/><origin xyz="0.17 0 0"/></xacro:body>
@@ -74,6 +81,7 @@ def write_awkward_robot(folder: Path) -> tuple[Path, Path]:
         (package / name).mkdir(parents=True)
     trimesh.creation.box((0.6, 0.5, 0.3)).export(package / "meshes" / "base.stl")
     (package / "urdf" / "parts.xacro").write_text(PARTS)
+    (package / "package.xml").write_text(f"<package><name>{PACKAGE}</name></package>")
     robot = package / "urdf" / "awkward.urdf.xacro"
     robot.write_text(ROBOT)
     return package, robot

@@ -146,12 +146,14 @@ def plan_collection(
 def plan_of_robot(
     model: RobotModel, settings: CollectionSettings, profile: RobotProfile, start: Pose,
     others: Mapping[str, float] = {}, done: Callable[[Pose], bool] = lambda pose: False,
+    collision: SelfCollision | None = None,
 ) -> Plan:  # fmt: skip
     """Return the tour over the grids of `settings` from the pose `start`; `others` are the positions (m, rad) of the
-    description's joints that no pose moves. Raises as `plan_collection`."""
+    description's joints that no pose moves; `collision` is this robot's with the settings' margin, if it is there
+    already. Raises as `plan_collection`."""
     floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
     still = profile.still_joints(model)
-    with_margin = SelfCollision(model, settings.margin, floor, still=still)
+    with_margin = collision or SelfCollision(model, settings.margin, floor, still=still)
     outright = functools.cache(lambda: SelfCollision(model, 0.0, floor, still=still))  # seldom asked for
     resting = {name: value for name, value in others.items() if name in model.joints}
 

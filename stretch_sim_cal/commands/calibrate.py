@@ -17,6 +17,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import (
     ALIGNMENT_METHODS_HELP,
@@ -258,10 +259,9 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
-    if args.only == "floor" or len(args.recording) > 1 or args.method or args.floor_method:
+    if len(args.recording) > 1 or args.method or args.floor_method:
         option = next(name for name, given in {
-            "--only floor": args.only == "floor", "--method": args.method,
-            "--floor-method": args.floor_method, "several recordings": True,
+            "--method": args.method, "--floor-method": args.floor_method, "several recordings": True,
         }.items() if given)  # fmt: skip
         profile_called(args.robot).need_two(option)
     if args.mounts:
@@ -288,7 +288,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"lidar poses from {source.frames.source} of {recordings[0].path}", file=sys.stderr)
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if source.profile.further:
-            return _calibrate_array(source, args, robot_id, view)
+            return _calibrate_array(source, args, file, robot_id, view)
         accepted, changes, observations = True, [], None
         if args.only != "floor":
             result, another_place = _align(source, file, recordings[1:])
@@ -345,15 +345,23 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     return result, gain_of_another_place(method, result)
 
 
-def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, view) -> int:
-    """Calibrate more than two lidars in one estimate, write what is accepted, and return the exit code."""
+def _calibrate_array(
+    source: _Source, args: argparse.Namespace, file: CalibrationFile, robot_id: str, view
+) -> int:  # fmt: skip
+    """Calibrate more than two lidars in one estimate, write what is accepted, and return the exit code. With
+    `--only floor` the lidars begin where the file has them, and nothing but the floor is written."""
     from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
     from stretch_sim_cal.ros.watchdog import Progress
 
     lidars, frames = source.profile.every_lidar, source.frames
     base_from_lidar = {"left": frames.base_from_left, "right": frames.base_from_left @ frames.right_to_left}
     base_from_lidar |= frames.base_from_further
-    clouds = source.every_cloud(args.num_samples or DEFAULT_SAMPLES["alignment"])
+    only_floor = args.only == "floor"
+    if only_floor:
+        check_lidars(file, source.profile.further)
+        left, to_left = left_pose(file, frames.base_from_left), {"left": np.eye(4)} | file.to_left
+        base_from_lidar = {name: left @ to_left[name] for name in base_from_lidar}
+    clouds = source.every_cloud(args.num_samples or DEFAULT_SAMPLES["floor" if only_floor else "alignment"])
     sensors = for_each(source.sensors, len(lidars))
     with_floor_too = args.only != "alignment"
     array = LidarArray(
@@ -367,18 +375,22 @@ def _calibrate_array(source: _Source, args: argparse.Namespace, robot_id: str, v
             array.add({name: own[number] for name, own in clouds.items()}, floor=number < floor_samples)
             progress.advance()
     result, outcome, accepted = array.solve(), {}, True
-    numbers = summaries.array_numbers(result, base_from_lidar)
-    stages = [("lidars", result, numbers, summaries.array_lines(result, numbers))]
-    if with_floor_too and result.accepted:
-        numbers = summaries.floor_numbers(result.floor, source.footprint_from_base)
-        stages.append(("floor", result.floor, numbers, summaries.floor_lines(result.floor, numbers)))
+    floor, stages = result.floor, []
+    if only_floor:
+        floor = replace(floor, refusals=result.refusals + floor.refusals)
+    else:
+        numbers = summaries.array_numbers(result, base_from_lidar)
+        stages.append(("lidars", result, numbers, summaries.array_lines(result, numbers)))
+    if with_floor_too and (only_floor or result.accepted):
+        numbers = summaries.floor_numbers(floor, source.footprint_from_base)
+        stages.append(("floor", floor, numbers, summaries.floor_lines(floor, numbers)))
     for stage, found, numbers, lines in stages:
         tell(found, [] if args.json else lines)
         outcome[stage] = _as_json(found, numbers)
         accepted &= found.accepted
-    changes = [lambda file: with_lidars(file, result, robot_id)]
+    changes = [] if only_floor else [lambda file: with_lidars(file, result, robot_id)]
     if "floor" in outcome:
-        changes.append(lambda file: with_floor(file, result.floor, robot_id, frames.base_from_left))
+        changes.append(lambda file: with_floor(file, floor, robot_id, frames.base_from_left))
     if accepted:
         _write(args, " and ".join(outcome), changes)
     if (args.report or view) and accepted:
@@ -400,8 +412,8 @@ def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFil
     for name in list(clouds)[1:]:
         seen = CapturedClouds(
             {"left": clouds["left"], "right": clouds[name]},
-            {"left": base_from_lidar["left"], "right": base_from_lidar[name]},
-        )
+            {"left": base_from_lidar["left"], "right": base_from_lidar[name]}, name,
+        )  # fmt: skip
         # A further lidar is drawn as the right one is.
         own = file if name == "right" else replace(file, right_to_left=file.further_to_left[name])
         if view is not None:

@@ -15,7 +15,7 @@ from stretch_sim_cal.commands.described import (
     mesh_folders,
     numbers,
 )
-from stretch_sim_cal.conventions import PROFILES, profile_named
+from stretch_sim_cal.conventions import PROFILES, kept, profile_named
 from stretch_sim_cal.conventions.findings_text import FORMS
 from stretch_sim_cal.conventions.neutral import lint_neutral
 from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
@@ -27,7 +27,7 @@ from stretch_sim_cal.conventions.normalized_files import (
     write,
     write_tool,
 )
-from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, WARNING, Profile, has_errors
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
 from stretch_sim_cal.conventions.stretch import STRETCH
@@ -67,14 +67,16 @@ def _lint(args: argparse.Namespace) -> int:
         convention = profile_named(args.profile or STRETCH.name)
         findings = _of_tool(args) if args.kind == "tool" else findings_in(load(args), convention)
         name, said = convention.name, f"{'breaks' if has_errors(findings) else 'keeps'} the {convention.title}"
+        if any(finding.rule == SILENT for finding in findings):
+            said = f"is no robot of the {convention.title}"
     else:
         model = load(args)
-        findings, kept = lint_neutral(model), _kept(model)
-        name = "neutral" if kept is None else f"neutral, {kept.name}"
+        findings, convention = lint_neutral(model), kept(model)
+        name = "neutral" if convention is None else f"neutral, {convention.name}"
         said = "has errors" if has_errors(findings) else "has no errors"
-        if kept is not None:
-            findings = sorted([*findings, *findings_in(model, kept)], key=lambda each: LEVELS.index(each.level))
-            said = f"keeps the {kept.title}" + (" but has errors" if has_errors(findings) else "")
+        if convention is not None:
+            findings = sorted([*findings, *findings_in(model, convention)], key=lambda each: LEVELS.index(each.level))
+            said = f"keeps the {convention.title}" + (" but has errors" if has_errors(findings) else "")
     if args.quiet and form != "json":
         shown = [finding for finding in findings if finding.level != INFO]
     else:
@@ -91,11 +93,6 @@ def _lint(args: argparse.Namespace) -> int:
         counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
         print(f"{args.model}: {said} ({counted})")
     return 1 if has_errors(findings) else 0
-
-
-def _kept(model) -> Profile | None:
-    """Return the convention that a model keeps without an error, None if it keeps none."""
-    return next((each for each in PROFILES.values() if not has_errors(findings_in(model, each))), None)
 
 
 def _of_tool(args: argparse.Namespace) -> list:
@@ -120,6 +117,9 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--number-links", action="store_true",
                         help="call an arm's moving links link_1, link_2, ... and turn "
                         "their frames upright (REP 199)")  # fmt: skip
+    parser.add_argument("--guess-sensors", action="store_true",
+                        help="turn sensors of which no axis is where the Stretch's look to the nearest frame that "
+                        "keeps the rule, and lidars of a robot without a lift; without, they stay")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 
@@ -148,16 +148,20 @@ def _normalize(args: argparse.Namespace) -> int:
     if args.number_links and args.profile != "rep199":
         raise InputError("--number-links is for --profile rep199")
     attached = read_description(args.tool, mesh_folders=packages) if args.tool is not None else None
-    check_packages(packages, given.packages | (attached.packages if attached is not None else frozenset()))
+    check_packages(args.package, given.packages | (attached.packages if attached is not None else frozenset()))
     options = Options(
-        args.profile, assignments(args.rename, "--rename"), _zeros(args.zero), attached, poses, args.number_links
-    )
+        args.profile, assignments(args.rename, "--rename"), _zeros(args.zero), attached, poses, args.number_links,
+        args.guess_sensors,
+    )  # fmt: skip
     normal = normalized(given, options)
     files, departure = write(normal, args.out, tool)
 
     def explain(left: list) -> list[str]:
         counted = "1 rule is" if len(left) == 1 else f"{len(left)} rules are"
-        return [f"{counted} left to be settled by hand, see {files[-1]}"] if left else []
+        said = [f"{counted} left to be settled by hand, see {files[-1]}"] if left else []
+        if not args.guess_sensors and any(each.rule.startswith(("rule-4-base", "rule-4-lidar")) for each in left):
+            said.append("sensors whose frames do not tell where they look were not turned; --guess-sensors does it")
+        return said
 
     return _conclude(args, normal, normal.remaining, files, departure, explain)
 
@@ -168,7 +172,7 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
             "--as tool: is for the URDF of a tool, --profile stretch, and without --tool or --number-links"
         )
     given = read_description(args.model, arguments, packages)
-    check_packages(packages, given.packages)
+    check_packages(args.package, given.packages)
     tool = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
     file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
     departure = write_tool(tool, file)

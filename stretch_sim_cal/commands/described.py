@@ -2,13 +2,14 @@
 
 import argparse
 import math
-from collections.abc import Collection, Iterable
+import os
+from collections.abc import Collection
 from pathlib import Path
 
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import found_packages, load_model, mesh_packages
+from stretch_sim_cal.robot.description import found_packages, load_model, mesh_packages, parse_xml, read_text
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -30,14 +31,16 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
     parser.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
     )
+    add_package_argument(parser)
+
+
+def add_package_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the argument that names folders of packages."""
     parser.add_argument(
-        "--package",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=DIR",
-        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro",
-    )
+        "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
+        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder alone, "
+        "below which packages are looked for (package.xml)",
+    )  # fmt: skip
 
 
 def load(args: argparse.Namespace):
@@ -50,7 +53,7 @@ def load(args: argparse.Namespace):
     model = load_model(args.model, arguments, packages)
     shapes = (shape for link in model.links.values() for shape in (*link.visuals, *link.collisions))
     used = mesh_packages(shape.filename for shape in shapes if shape.filename) | found_packages(args.model)
-    check_packages(packages, used)
+    check_packages(args.package, used)
     return model
 
 
@@ -60,20 +63,56 @@ def is_own(model: str | Path | None) -> bool:
 
 
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
-    """Return the folders of packages of meshes. Raises `InputError` for a folder that is not
-    there, or that nothing reads."""
-    folders = assignments(args.package, "--package")
-    for name, folder in folders.items():
-        if not Path(folder).expanduser().is_dir():
-            raise InputError(f"--package {name}={folder}: no such folder")
+    """Return the folders of packages by name. Raises `InputError` if the model brings its own meshes, and as
+    `package_folders`."""
+    folders = package_folders(args.package)
     if folders and is_own(args.model):
         raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
     return folders
 
 
-def check_packages(named: Iterable[str], used: Collection[str]) -> None:
-    """Raise `InputError` if `--package` names a package that is not `used`: no mesh lies in it, no xacro finds it."""
-    for name in named:
+def package_folders(words: list[str]) -> dict[str, str]:
+    """Return the folders of packages by name, of the words of `--package`: NAME=DIR, or DIR for all packages below it.
+
+    Raises `InputError` for a folder that is not there or has no package, and for a package that is there twice.
+    """
+    named = assignments([word for word in words if "=" in word], "--package")
+    for name, folder in named.items():
+        if not Path(folder).expanduser().is_dir():
+            raise InputError(f"--package {name}={folder}: no such folder")
+    found: dict[str, str] = {}
+    for word in (word for word in words if "=" not in word):
+        if not Path(word).expanduser().is_dir():
+            raise InputError(f"--package {word}: no such folder; NAME=DIR, or a folder of packages was expected")
+        below = _packages_below(Path(word).expanduser())
+        if not below:
+            raise InputError(f"--package {word}: no package.xml is in it or below it")
+        for name, folder in below:
+            if found.setdefault(name, folder) != folder and name not in named:
+                raise InputError(
+                    f"--package {word}: {name} is there twice, in {found[name]} and in {folder}; "
+                    f"add the one that counts: --package {name}=DIR"
+                )
+    return found | named
+
+
+def _packages_below(folder: Path) -> list[tuple[str, str]]:
+    """Return name and folder of every package, by its package.xml, in a folder or below it; none is in another one."""
+    packages = []
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "package.xml" in names:
+            folders.clear()
+            file = Path(where) / "package.xml"
+            name = parse_xml(read_text(file), str(file)).findtext("name", "").strip()
+            packages.append((name or Path(where).name, where))
+    return packages
+
+
+def check_packages(words: list[str], used: Collection[str]) -> None:
+    """Raise `InputError` if a word NAME=DIR of `--package` names a package that is not `used`: no mesh lies in it, no
+    xacro finds it."""
+    for name in assignments([word for word in words if "=" in word], "--package"):
         if name not in used:
             raise InputError(
                 f"--package {name}: no mesh is in package://{name}, and no xacro finds it{near(name, used)}"

@@ -5,17 +5,23 @@ import argparse
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal import files
-from stretch_sim_cal.collection.plan import plan_of_robot
+from stretch_sim_cal.collection.plan import Plan, Skipped, plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.commands import calibrate_robot
-from stretch_sim_cal.commands.described import assignments
-from stretch_sim_cal.commands.robot_guess import MARGIN, Guess, guess_profile
+from stretch_sim_cal.commands.described import (
+    add_package_argument,
+    assignments,
+    check_packages,
+    package_folders,
+)
+from stretch_sim_cal.commands.robot_guess import MARGIN, Choice, Guess, guess_profile, rounded
 from stretch_sim_cal.conventions.normal_form import read_description
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError, Refused
@@ -29,7 +35,7 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 
 EXAMPLE = "stretch-sim-cal robot init my_robot.urdf --out my_robot.yaml"
 WORLD = "empty_hall"  # in which it is seen what the lidars see of the robot
-SHOWN = 5  # links
+SHOWN, SHOWN_FROM = 5, 0.005  # links, and the share of a lidar's rays from which one is shown
 IN_THE_WAY = 0.1  # share of a lidar's rays that the stowed arm may take without a word
 TRIED, AROUND, MOUNT_STEP = 60, 12, 0.4  # random poses; those that a grid is laid around, with steps of m, rad
 ENOUGH = 0.8  # share of a plan's poses
@@ -48,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--left", metavar="LINK", help="frame of the left (or front) lidar")
     init.add_argument("--right", metavar="LINK", help="frame of the right (or rear) lidar")
     init.add_argument(
-        "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
-        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro",
-    )  # fmt: skip
+        "--lidar", nargs="+", action="extend", default=[], metavar="LINK", help="frames of lidars beyond two"
+    )
+    add_package_argument(init)
     init.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro"
     )
@@ -72,16 +78,14 @@ def run(args: argparse.Namespace) -> int:
 def init_profile(args: argparse.Namespace) -> int:
     """Write the profile, print findings and open questions. The exit code is 1 if it cannot be used before something is
     filled in by hand."""
-
-    packages, arguments = assignments(args.package, "--package"), assignments(args.arg, "--arg")
-    for name, folder in packages.items():
-        if not Path(folder).expanduser().is_dir():
-            raise InputError(f"--package {name}={folder}: no such folder")
+    packages, arguments = package_folders(args.package), assignments(args.arg, "--arg")
     given = read_description(args.description, arguments, packages)
+    check_packages(args.package, given.packages)
+    packages = {name: folder for name, folder in packages.items() if name in given.packages}
     out = args.out or args.description.with_name(f"{args.description.name.split('.')[0]}.yaml")
     if out.exists():
         raise InputError(f"{out}: is there already; name another file with --out, or remove it")
-    guess = guess_profile(given, args.left, args.right, args.sensor)
+    guess = guess_profile(given, args.left, args.right, args.sensor, args.lidar)
     source: dict = {"file": os.path.relpath(args.description, out.parent)}
     if arguments:
         source["arguments"] = arguments
@@ -115,12 +119,25 @@ def _problem(out: Path) -> str:
 
 
 def _look(out: Path, guess: Guess) -> None:
-    """Add what the lidars of the robot see of it in the stowed pose, poses for mounts in which they see most of its
-    arm, and how many of each plan's poses can be reached."""
+    """Choose the stowed pose and the plans by what can be reached; add what the lidars of the robot see of it when it
+    is stowed, and poses for mounts in which they see most of its arm."""
     setup = SimulationSetup.from_mapping({"robot": str(out.resolve()), "world": WORLD}, str(out))
-    simulator, profile = EmbeddedSimulator(setup), setup.profile
+    profile, model = setup.profile, setup.robot.model
+    collision = None
+    if profile.planned:
+        floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
+        collision = SelfCollision(model, MARGIN, floor, still=profile.still_joints(model))
+        chosen = _reachable(guess.choices, profile, model, collision)
+        guess.data |= {"stow": [chosen.stow], "plans": chosen.plans}
+        if chosen.narrowed:
+            guess.open.append(
+                f"plans: are narrower than the joints reach, so that parts do not touch: {', '.join(chosen.narrowed)}"
+            )
+        profile = _posed(profile, chosen)
+    simulator = EmbeddedSimulator(setup)
+    simulator.joints.place(profile.stowed)
     for side in profile.every_lidar:
-        seen = simulator.view(side)
+        seen = {link: share for link, share in simulator.view(side).items() if share >= SHOWN_FROM}
         links = ", ".join(f"{link} {100 * share:.0f} %" for link, share in list(seen.items())[:SHOWN])
         guess.found.append(f"stowed, the {side} lidar sees of the robot: {links or 'nothing'}")
         arm = {link: share for link, share in seen.items() if link in simulator.geometry.moved}
@@ -129,23 +146,15 @@ def _look(out: Path, guess: Guess) -> None:
                 f"stow: the arm stands in the {side} lidar's way, which costs an alignment surfaces: "
                 + ", ".join(f"{link} takes {100 * share:.0f} % of its rays" for link, share in arm.items())
             )
-    if not profile.planned:
+    if collision is None:
         return
-    model = setup.robot.model
-    grids = _in_view(simulator, profile, model)
+    grids = _in_view(simulator, profile, model, collision)
     if grids:
-        guess.data["plans"]["mounts"] = guess.data["mount_candidates"] = grids
-        files.write_text(out, _text(guess))
-        load_profile.cache_clear()
-        profile = load_profile(out)
-    start = tuple(profile.stowed[profile.commands[name]] for name in profile.planned_names)
+        guess.data["plans"] = guess.data["plans"] | {"mounts": grids}
+        guess.data["mount_candidates"] = grids
+        profile = replace(profile, plans=guess.data["plans"])
     for name in profile.plans:
-        settings = load_settings("body_shape", name, {}, 1.0, profile.commanded_limits(model), None, profile)
-        try:
-            plan = plan_of_robot(model, settings, profile, start)
-        except Refused as problem:
-            guess.open.append(f"plans: {name}: {problem}")
-            continue
+        plan = _plan(name, profile, model, collision)
         poses = len(plan.visits) + len(plan.skipped)
         said = f"{name}: {len(plan.visits)} of {poses} poses can be reached from the stowed one"
         if len(plan.visits) < ENOUGH * poses:
@@ -154,13 +163,48 @@ def _look(out: Path, guess: Guess) -> None:
             guess.found.append(f"plan {said}")
 
 
-def _in_view(simulator: EmbeddedSimulator, profile: RobotProfile, model: RobotModel) -> dict[str, list[float]]:
-    """Return a grid, by joint, of poses without collisions around the one, of some random ones, in which the lidars see
-    most of the links that its arm moves; none if they see none of these."""
+def _posed(profile: RobotProfile, choice: Choice) -> RobotProfile:
+    """Return the profile with the stowed pose and the plans of a choice."""
+    stow = {profile.commands[name]: value for name, value in choice.stow.items()}
+    return replace(profile, stow=(stow,), plans=choice.plans)
+
+
+def _plan(name: str, profile: RobotProfile, model: RobotModel, collision: SelfCollision) -> Plan:
+    """Return the tour from the stowed pose over a plan of the profile; if none of it can be reached, all is skipped."""
+    settings = load_settings("body_shape", name, {}, 1.0, profile.commanded_limits(model), None, profile)
+    start = tuple(profile.stowed[profile.commands[joint]] for joint in profile.planned_names)
+    try:
+        return plan_of_robot(model, settings, profile, start, collision=collision)
+    except Refused as problem:
+        grid = itertools.product(*(settings.grids[joint] for joint in profile.planned_names))
+        return Plan(start, skipped=[Skipped(pose, str(problem)) for pose in grid])
+
+
+def _reachable(
+    choices: Sequence[Choice], profile: RobotProfile, model: RobotModel, collision: SelfCollision
+) -> Choice:  # fmt: skip
+    """Return the first choice of which enough poses of every plan are reached from the stowed one, else the one of
+    which most are."""
+
+    def share(choice: Choice) -> float:
+        plans = (_plan(name, _posed(profile, choice), model, collision) for name in choice.plans)
+        return min(len(plan.visits) / (len(plan.visits) + len(plan.skipped)) for plan in plans)
+
+    shares = []
+    for choice in choices:
+        shares.append(share(choice))
+        if shares[-1] >= ENOUGH:
+            break
+    return choices[int(np.argmax(shares))]
+
+
+def _in_view(
+    simulator: EmbeddedSimulator, profile: RobotProfile, model: RobotModel, collision: SelfCollision
+) -> dict[str, list[float]]:
+    """Return a grid, by joint, of poses around the one, of some random ones, in which the lidars see most of the links
+    that its arm moves, and which is reached from the stowed one; none if they see none of these."""
     limits = profile.commanded_limits(model)
     ranges = {name: (limits[command].lower, limits[command].upper) for name, command in profile.commands.items()}
-    floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
-    collision = SelfCollision(model, MARGIN, floor, still=profile.still_joints(model))
 
     def positions(pose: Mapping[str, float]) -> dict[str, float]:
         return {profile.commands[name]: value for name, value in pose.items()}
@@ -177,17 +221,24 @@ def _in_view(simulator: EmbeddedSimulator, profile: RobotProfile, model: RobotMo
     random = np.random.default_rng(0)
     tried = ({name: float(random.uniform(*ends)) for name, ends in ranges.items()} for _ in range(TRIED))
     found = sorted(((seen(pose), n, pose) for n, pose in enumerate(filter(is_free, tried))), reverse=True)
-    best: tuple[float, dict[str, list[float]]] = (0.0, {})
+    grids = []
     for value, _, pose in found[:AROUND]:
         pair = [*profile.shape_joints, *(name for name in ranges if name not in profile.shape_joints)][:2]
         steps = {name: MOUNT_STEP * min(1.0, np.ptp(ranges[name])) for name in pair}
         around = {name: np.clip(pose[name] + steps[name] * np.arange(-1, 2), *ranges[name]) for name in pair}
-        grid = {name: sorted({round(float(value), 2) for value in around.get(name, [at])}) for name, at in pose.items()}
+        grid = {
+            name: sorted({rounded(value, ranges[name]) for value in around.get(name, [at])})
+            for name, at in pose.items()
+        }
         poses = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
         free = [each for each in poses if is_free(each)]
         if value > 0 and len(free) >= ENOUGH * len(poses):
-            best = max(best, (float(np.mean([seen(each) for each in free])), grid), key=lambda each: each[0])
-    return best[1]
+            grids.append((float(np.mean([seen(each) for each in free])), grid))
+    for _, grid in sorted(grids, key=lambda each: each[0], reverse=True):
+        plan = _plan("mounts", replace(profile, plans={"mounts": grid}), model, collision)
+        if len(plan.visits) >= ENOUGH * (len(plan.visits) + len(plan.skipped)):
+            return grid
+    return {}
 
 
 def _text(guess: Guess) -> str:

@@ -2,14 +2,14 @@
 them the body shape follows, the stowed pose, and plans whose poses touch nothing."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
-from stretch_sim_cal.conventions import PROFILES
-from stretch_sim_cal.conventions.profile import ERROR, lint
+from stretch_sim_cal.conventions import kept
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.robot.collision import SelfCollision
@@ -28,29 +28,43 @@ SMALL = 0.12  # m: joints that move parts by less are fingers and the like
 MARGIN = 0.01  # m between parts in a pose that is proposed
 QUARTER = 1.57  # rad
 WITH_ROOM = 60  # of them, from which that of the plans is taken
-FREE = 0.9  # share of a plan's poses that have to be free; a scenario asks for 0.8
 ENDLESS = 3.14  # rad to either side that a joint without limits is taken to turn
 FLOOR_OFF = 0.002  # m from the floor frame to the wheels' lowest point that is worth a word
-TRIED = 300  # random poses, of which the one with the smallest outline is the stowed one
+TRIED = 300  # random poses, of which some with a small outline may be the stowed one
 SPEED = {True: 0.10, False: 0.5}  # m/s, rad/s: far below what joints can do
 COMPARED = 20  # free poses in which it is seen how much a joint changes the outline
-PER_JOINT = 4  # values of a joint in the grids that are looked at
+NODES = 7  # values of a joint in the grids that are looked at
+BOXES, STOWS = 6, 3  # plans, each with stowed poses, of which the first whose poses are reached is taken
 FOLLOWED_FROM = 0.15  # m that the outline has to change by along a joint for the shape to follow it
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A stowed pose, plans whose grids are free of collisions, and which joints' ranges these do not go through."""
+
+    stow: dict
+    plans: dict
+    narrowed: list[str]
 
 
 @dataclass
 class Guess:
-    """A profile's content as far as a description determines it; `open` holds a sentence per open question."""
+    """A profile's content as far as a description determines it; `open` holds a sentence per open question, `choices`
+    what may be its stowed pose and plans, best first."""
 
     data: dict = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
 
 
-def guess_profile(given, left: str | None = None, right: str | None = None, sensor: str | None = None) -> Guess:
-    """Return the profile that a description (`conventions.normal_form.Description`) determines.
+def guess_profile(
+    given, left: str | None = None, right: str | None = None, sensor: str | None = None, further: Sequence[str] = ()
+) -> Guess:
+    """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are the
+    frames of lidars beyond two.
 
-    Raises `InputError` for links `left` and `right` that it has not, and if it has no two lidars that it could mean.
+    Raises `InputError` for links that it has not, and if it has no two lidars that it could mean.
     """
     model = given.model()
     guess = Guess({"name": model.name})
@@ -70,11 +84,16 @@ def guess_profile(given, left: str | None = None, right: str | None = None, sens
         guess.open.append(
             "sensor: a description does not tell which lidars they are; jt128_ideal stands in: give --sensor"
         )
-    lidars = _lidars(given, model, left, right, guess)
+    lidars = _lidars(given, model, left, right, [model.checked_link(link) for link in further], guess)
+    names = [*SIDES, *_names_of(lidars[len(SIDES) :])]
     guess.data["lidars"] = {
         side: {"frame": link, "topic": f"/lidar_points_{side}", "unseen": _own_links(model, link)}
-        for side, link in zip(SIDES, lidars, strict=False)
+        for side, link in zip(names, lidars, strict=False)
     }
+    if lidars[len(SIDES) :]:
+        guess.found.append(
+            f"further lidars: {', '.join(f'{n} {link}' for n, link in list(zip(names, lidars, strict=False))[2:])}"
+        )
     topics = " and ".join(f"/lidar_points_{side}" for side in guess.data["lidars"])
     guess.open.append(f"lidars: topic: is not in a description; {topics} stand{'s' * (len(lidars) == 1)} in")
     try:
@@ -107,18 +126,21 @@ def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gues
 
 
 def _convention(model, guess: Guess) -> str:
-    for name, convention in PROFILES.items():
-        if not any(finding.level == ERROR for finding in lint(model, convention)):
-            guess.found.append(f"convention: {name} is kept")
-            return name
-    guess.open.append("convention: it keeps none (stretch-sim-cal lint says where); it is spawned as it is")
+    convention = kept(model)
+    if convention is not None:
+        guess.found.append(f"convention: {convention.name} is kept")
+        return convention.name
+    guess.open.append("convention: it keeps none (stretch-sim-cal lint --profile says where); it is spawned as it is")
     return "none"
 
 
-def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> tuple[str, ...]:
-    """Return the frames of both lidars, left (or front) first; of one, if there is nothing else that could be one."""
+def _lidars(
+    given, model, left: str | None, right: str | None, further: Sequence[str], guess: Guess
+) -> tuple[str, ...]:  # fmt: skip
+    """Return the frames of both lidars, left (or front) first, and of further ones; of one, if there is nothing else
+    that could be one."""
     if left is not None and right is not None:
-        return model.checked_link(left), model.checked_link(right)
+        return model.checked_link(left), model.checked_link(right), *further
     sensors = [
         (element.get("reference"), sensor)
         for element in given.root.iter("gazebo") for sensor in element.iter("sensor")
@@ -133,7 +155,11 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
     if sure and len(sure) < len(named):
         guess.found.append(f"taken for a laser that scans one plane: {', '.join(set(named) - set(sure))}")
         named = sure
-    candidates = list(dict.fromkeys([link for link in by_sensor if link in model.links])) or named
+    candidates = list(dict.fromkeys([link for link in by_sensor if link in model.links]))
+    named = [link for link in named if link not in further]
+    candidates, sure = ([link for link in links if link not in further] for links in (candidates, sure))
+    if not candidates or (sure and len(candidates) != 2 and not set(candidates) <= set(sure)):
+        candidates = named  # what scans and is not called a lidar, such as a range finder, is none
     if len(candidates) > 2:  # a housing and the frame in it: the one below has the rays
         parents = {model.parent_joint(link).parent for link in candidates if model.parent_joint(link) is not None}
         candidates = [link for link in candidates if link not in parents] or candidates
@@ -147,10 +173,18 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
         return (candidates[0],)
     chosen = [link for link in (left, right) if link is not None]
     candidates = [link for link in candidates if link not in chosen]
+    if len(candidates) > 2 - len(chosen):
+        sided = [[link for link in candidates if _is_on(link, side)] for side in range(2)]
+        pair = [[given] if given else found for given, found in zip((left, right), sided, strict=True)]
+        if all(len(found) == 1 for found in pair):
+            pair = [found[0] for found in pair]
+            further = [*further, *(link for link in candidates if link not in pair)]
+            guess.found.append(f"lidars: left {pair[0]}, right {pair[1]}")
+            return *pair, *further
     if len(candidates) != 2 - len(chosen):
         raise InputError(
             f"{given.source}: {len(candidates)} links could be lidars ({', '.join(candidates) or 'none'}); name both "
-            "with --left LINK --right LINK"
+            "with --left LINK --right LINK, and further ones with --lidar LINK"
         )
     if chosen:
         pair = (left or candidates[0], right or candidates[0])
@@ -163,7 +197,27 @@ def _lidars(given, model, left: str | None, right: str | None, guess: Guess) -> 
         ]  # fmt: skip
         pair = tuple(link for _, link in sorted(zip(scores, candidates, strict=True)))
     guess.found.append(f"lidars: left {pair[0]}, right {pair[1]}")
-    return pair
+    return *pair, *further
+
+
+def _words(link: str) -> list[str]:
+    return [word for word in re.split("[^a-z0-9]+", link.lower()) if word]
+
+
+def _is_on(link: str, side: int) -> bool:
+    """Return whether a link's name says that it is on the left or in front (0), or on the right or behind (1)."""
+    return any(word.strip("_") in _words(link) for word in SIDE_WORDS[side])
+
+
+def _names_of(links: Sequence[str]) -> list[str]:
+    """Return what a profile calls lidars beyond two: by what their frames' names say beside lidar and link."""
+    names: list[str] = []
+    for link in links:
+        words = [word for word in _words(link) if word not in (*LIDAR_WORDS, "link", "frame", "optical", "sensor")]
+        name = "_".join(words)
+        taken = (*SIDES, *names)
+        names.append(name if name and name[0].isalpha() and name not in taken else f"lidar_{len(taken) + 1}")
+    return names
 
 
 def _is_planar(sensor) -> bool:
@@ -313,10 +367,8 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     zero = {name: min(max(0.0, low), high) for name, (low, high) in ranges.items()}
     tried = [zero, *({name: float(random.uniform(*ends)) for name, ends in ranges.items()} for _ in range(TRIED))]
     free = [pose for pose in tried if collision.is_free(described(pose))]
-    stow = {name: round(value, 2) for name, value in min(free, key=size).items()} if free else zero
     guess.open.append(
-        "stow: a description does not tell it; of some random poses without collisions this is "
-        "the one with the smallest outline"
+        "stow: a description does not tell it; of some random poses without collisions this is one with a small outline"
         if free
         else "stow: all poses that were tried collide; write one"
     )
@@ -324,7 +376,7 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     def change(name: str) -> float:
         """Return how much (m) the outline changes along a joint at most, over poses of the others."""
         along = []
-        for pose in free[:COMPARED] or [stow]:
+        for pose in free[:COMPARED] or [zero]:
             corners = [hull(pose | {name: value}) for value in np.linspace(*ranges[name], 5)]
             extents = np.array([np.concatenate([each.min(axis=0), each.max(axis=0)]) for each in corners])
             along.append(np.ptp(extents, axis=0).max())
@@ -334,44 +386,74 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     most = [name for name in sorted(changes, key=changes.get, reverse=True) if changes[name] > FOLLOWED_FROM][:2]
     followed = [name for name in order if name in most]
 
-    def share(pose: dict, within: dict) -> float:
-        values = [np.linspace(*within[name], PER_JOINT) for name in followed]
-        grid = [dict(zip(followed, each, strict=True)) for each in itertools.product(*values)]
-        return float(np.mean([collision.is_free(described(pose | node)) for node in grid]))
+    grids = {name: np.linspace(*ranges[name], NODES) for name in followed}
+    nodes = dict(zip(followed, np.meshgrid(*grids.values(), indexing="ij"), strict=True))
 
-    shares = [(share(pose, ranges), number) for number, pose in enumerate(free[:WITH_ROOM])]
-    best, number = max(shares, key=lambda each: (each[0], -each[1]), default=(0.0, None))
-    others = {name: round(value, 2) for name, value in (zero if number is None else free[number]).items()}
-    within = {name: ranges[name] for name in followed}
-    while best < FREE and all(np.ptp(ends) > 0.2 * np.ptp(ranges[name]) for name, ends in within.items()):
-        narrower = []
-        for name, (low, high) in within.items():
-            step = 0.1 * np.ptp(ranges[name])
-            narrower += [within | {name: ends} for ends in ((low + step, high), (low, high - step))]
-        best, _, within = max((share(others, each), -index, each) for index, each in enumerate(narrower))
-    within = {name: (round(float(low), 3), round(float(high), 3)) for name, (low, high) in within.items()}
+    def choice(pose: dict, box: tuple[slice, ...], stow: dict) -> Choice:
+        ends = {
+            name: (float(values[part][0]), float(values[part][-1]))
+            for (name, values), part in zip(grids.items(), box, strict=True)
+        }
+        others = {name: rounded(value, ranges[name]) for name, value in pose.items()}
 
-    def plan(count: int) -> dict:
-        grids = {name: {"count": count, "from": low, "to": high} for name, (low, high) in within.items()}
-        return {name: grids[name] if name in followed else [others[name]] for name in order}
+        def plan(count: int) -> dict:
+            return {
+                name: {"count": count, "from": round(ends[name][0], 3), "to": round(ends[name][1], 3)}
+                if name in ends
+                else [others[name]]
+                for name in order
+            }
 
+        return Choice(
+            stow={name: rounded(value, ranges[name]) for name, value in stow.items()},
+            plans={"quick": plan(2), "demo": plan(4), "default": plan(6)},
+            narrowed=[f"{name} {a:.3g} to {b:.3g}" for name, (a, b) in ends.items() if (a, b) != ranges[name]],
+        )
+
+    boxes = []
+    for pose in free[:WITH_ROOM]:
+        free_nodes = collision.free(described(pose | {name: mesh.ravel() for name, mesh in nodes.items()}))
+        boxes.append((*largest_box(free_nodes.reshape((NODES,) * len(followed))), pose))
+    boxes.sort(key=lambda each: each[0], reverse=True)
+    smallest = sorted(free, key=size)[:STOWS]
+    for _, box, pose in boxes[:BOXES]:
+        inside = [
+            pose | dict(zip(followed, map(float, each), strict=True))
+            for each in itertools.product(*(values[part] for values, part in zip(grids.values(), box, strict=True)))
+        ]
+        guess.choices += [choice(pose, box, stow) for stow in [*smallest, min(inside, key=size)]]
+    if not guess.choices:
+        guess.choices = [choice(zero, (slice(0, NODES),) * len(followed), zero)]
     turning = [_reach(model, surfaces, joint) for joint in arm if joint.type != "prismatic"]
     guess.data |= {
         "shape_joints": followed,
         "reach": round(max([0.1, *turning]), 2),
-        "stow": [stow],
-        "plans": {"quick": plan(2), "demo": plan(4), "default": plan(6)},
+        "stow": [guess.choices[0].stow],
+        "plans": guess.choices[0].plans,
         "check_joints": list(order),
     }
     guess.found.append(
         f"arm: {', '.join(order)}; the body shape follows "
         + (" and ".join(f"{name} (outline {changes[name]:.2f} m)" for name in followed) or "none of them")
     )
-    narrowed = [f"{name} {low:g} to {high:g}" for name, (low, high) in within.items() if (low, high) != ranges[name]]
-    if narrowed:
-        guess.open.append(
-            f"plans: are narrower than the joints reach, so that parts do not touch: {', '.join(narrowed)}"
-        )
+
+
+def largest_box(free: np.ndarray) -> tuple[float, tuple[slice, ...]]:
+    """Return how much of a grid's ranges the largest box has of which all nodes are free (bool, an axis per joint), as
+    a product of shares, and its slices; of nodes that are no box, any one."""
+    spans = [[(low, high) for low in range(n) for high in range(low + 1, n)] for n in free.shape]
+    best = (0.0, tuple(slice(0, 1) for _ in free.shape))
+    for ends in itertools.product(*spans):
+        box = tuple(slice(low, high + 1) for low, high in ends)
+        size = float(np.prod([(high - low) / (n - 1) for (low, high), n in zip(ends, free.shape, strict=True)]))
+        if size > best[0] and free[box].all():
+            best = (size, box)
+    return best
+
+
+def rounded(value: float, ends: tuple[float, float]) -> float:
+    """Return a joint's value as it is written down, within its range."""
+    return min(max(round(float(value), 2), ends[0]), ends[1])
 
 
 def _range(joints: Sequence) -> tuple[float, float]:

@@ -1,10 +1,11 @@
 """The conventions that a robot description can be checked against, by name."""
 
 from stretch_sim_cal.conventions.icub import ICUB
-from stretch_sim_cal.conventions.profile import Profile
+from stretch_sim_cal.conventions.profile import ERROR, Profile, lint
 from stretch_sim_cal.conventions.rep199 import REP199
 from stretch_sim_cal.conventions.stretch import STRETCH
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.model import RobotModel
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (STRETCH, REP199, ICUB)}
 
@@ -14,3 +15,12 @@ def profile_named(name: str) -> Profile:
     if name not in PROFILES:
         raise InputError(f"'{name}' is no profile; there is {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def kept(model: RobotModel) -> Profile | None:
+    """Return the first convention that says something of a model and finds no error in it, None if there is none."""
+    return next(
+        (each for each in PROFILES.values()
+         if not each.silent(model) and not any(finding.level == ERROR for finding in lint(model, each))),
+        None,
+    )  # fmt: skip

@@ -57,7 +57,8 @@ class Description:
 class Options:
     """The user's options: the profile, new names of links and joints, new zeros of joints (old name: old position),
     a tool to attach, and for REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents and whether the
-    links of an arm are to be called link_1, link_2, ... with upright frames (`number_links`)."""
+    links of an arm are to be called link_1, link_2, ... with upright frames (`number_links`). `guess_sensors` turns the
+    frames of sensors of which no axis is where the Stretch's look, too."""
 
     profile: str = "stretch"
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Options:
     tool: Description | None = None
     poses: Mapping[str, np.ndarray] = field(default_factory=dict)
     number_links: bool = False
+    guess_sensors: bool = False
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,8 @@ Names = tuple[dict[str, str], dict[str, str]]
 def _rules(options: Options) -> tuple[Callable[[RobotModel], Names], Callable, Callable]:
     """Return the functions of a profile that find new names, what to turn and why, and missing frames in a model."""
     if options.profile == "stretch":
-        return stretch_normal.renames, stretch_normal.turning, stretch_normal.missing_frames
+        turning = partial(stretch_normal.turning, guess_sensors=options.guess_sensors)
+        return stretch_normal.renames, turning, stretch_normal.missing_frames
     if options.profile == "icub":
         return icub.renames, icub.turning, icub.missing_frames
     return (

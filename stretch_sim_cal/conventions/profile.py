@@ -13,6 +13,8 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 ERROR, WARNING, INFO = "error", "warning", "info"
+SILENT = "silent"
+"""The rule of the one finding of a convention that says nothing of a model."""
 LEVELS = (ERROR, WARNING, INFO)
 FORWARD, LEFT, UP = np.eye(3)
 """REP 103: x forward, y left, z up."""
@@ -73,7 +75,8 @@ class Profile:
     """A convention: its rules, the exceptions to them with their reasons, and the link (`anchor`) that tells a prefix.
 
     A robot whose links are all named with one prefix before the convention's names is checked against the convention
-    without it: `left_base_link` is the anchor `base_link` with the prefix `left_`.
+    without it: `left_base_link` is the anchor `base_link` with the prefix `left_`. `silent` tells why the convention
+    says nothing of a model; "" if it does.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Profile:
     rules: tuple[Rule, ...]
     exemptions: tuple[Exemption, ...] = ()
     anchor: str = ""
+    silent: Callable[[RobotModel], str] = lambda model: ""
 
 
 def lint(model: RobotModel, profile: Profile) -> list[Finding]:
@@ -91,6 +95,8 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     """
     prefix = common_prefix(model, profile.anchor)
     plain = without_prefix(model, prefix)
+    if why := profile.silent(plain):
+        return [Finding(SILENT, INFO, model.root, f"the {profile.title} say nothing of it: {why}", "none needed")]
     findings = [_excused(finding, profile) for rule in profile.rules for finding in rule(plain)]
     if prefix:
         findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]

@@ -38,6 +38,8 @@ from stretch_sim_cal.robot.model import Joint, RobotModel
 VIRTUAL = ("base", "flange", "tool0")
 """Frames that shall have no shape."""
 _ROLE = re.compile(r"^(?P<prefix>(?:[A-Za-z]\w*?_)?)(?P<role>base_link|base|flange|tool0|link_\d+)$")
+WHEEL_JOINTS = 2
+"""Moving joints that lead to a wheel, at most: its own, endless, and that of a caster, a rocker or a spring."""
 PARALLEL_DEG = 0.1
 VENDOR_NAMES = (
     ("ABB", "base", "Base"), ("ABB", "tool0", "TCP"),
@@ -108,7 +110,7 @@ def arms(model: RobotModel) -> list[Arm]:
     """Return the manipulators that the links' names tell of.
 
     A prefix is an arm if one of its frames is a flange or tool0, or its numbered links move; what hangs below another
-    arm's flange is an end effector and none.
+    arm's flange is an end effector and none. If no name tells of one, whatever moves and is no wheel is one.
     """
     found: dict[str, set[str]] = {}
     flanges = {link for link in model.links if (role := role_of(link)) and role[1] in ("flange", "tool0")}
@@ -119,7 +121,18 @@ def arms(model: RobotModel) -> list[Arm]:
         joint = model.parent_joints.get(link)
         if role[1] in ("flange", "tool0") or role[1] == "link" and joint is not None and moves(joint):
             found.setdefault(role[0], set()).add(role[1])
-    return [Arm(prefix) for prefix in found] or [Arm("")]
+    moving = [joint for joint in model.joints.values() if moves(joint)]
+    inner = {before.name for joint in moving for before in model.chain(joint.parent)}
+    ends = [joint for joint in moving if joint.name not in inner]
+    if not found and any(
+        joint.type != "continuous" or sum(map(moves, model.chain(joint.child))) > WHEEL_JOINTS for joint in ends
+    ):
+        return [Arm("")]
+    return [Arm(prefix) for prefix in found]
+
+
+def _no_arm(model: RobotModel) -> str:
+    return "" if arms(model) else "it has no flange, tool0 or link_n, and nothing that moves but wheels"
 
 
 def base_link(model: RobotModel) -> Iterator[Finding]:
@@ -409,7 +422,9 @@ RULES = (
     base_link, base, link_n, flange, tool0, tool_names, tools_on_flange, prefixes, left_handed, vendor_names,
 )  # fmt: skip
 
-REP199 = Profile("rep199", "REP 199 frames of serial industrial manipulators", RULES, anchor="base_link")
+REP199 = Profile(
+    "rep199", "REP 199 frames of serial industrial manipulators", RULES, anchor="base_link", silent=_no_arm
+)
 
 
 def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:

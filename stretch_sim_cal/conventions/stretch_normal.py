@@ -187,8 +187,8 @@ def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> 
     return {base: base_from_footprint} if turn_deg(base_from_footprint) > CALIBRATED_DEG else {}
 
 
-def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
-    """Return what to turn, and why, by link or joint. `model` has its new names.
+def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, dict[str, str]]:
+    """Return what to turn, and why, by link or joint. `model` has its new names; `guess_sensors` as of `Options`.
 
     Raises nothing: the linter reports what no rule settles.
     """
@@ -198,7 +198,7 @@ def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
     frames = frames_in(model, names.BASE)
     found = [each for each in lint(model, STRETCH) if each.level == ERROR]
     blamed = {each.name: each for each in found if each.rule.startswith(("rule-4", "rule-5"))}
-    wanted = _wanted(model, frames, blamed)
+    wanted = _wanted(model, frames, blamed, guess_sensors)
     for link in model.order:
         old = frames[link][:3, :3]
         new, why = wanted.get(link, (old, ""))
@@ -216,10 +216,10 @@ def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
 
 
 def _wanted(
-    model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding]
+    model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding], guess_sensors: bool
 ) -> dict[str, tuple[np.ndarray, str]]:
     """Return base_link_from_link rotations (3, 3) that rules ask for, with their reasons."""
-    sensors = _sensors(model, frames, blamed)
+    sensors = _sensors(model, frames, blamed, guess_sensors)
     structure = _structure(model, frames)
     return structure | sensors | _optical(model, frames, sensors) | _grasp(model, frames, structure, blamed)
 
@@ -255,18 +255,19 @@ def _with_primary_axis(model: RobotModel, link: str, old: np.ndarray, new: np.nd
 
 
 def _sensors(
-    model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding]
+    model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding], guess: bool
 ) -> dict[str, tuple[np.ndarray, str]]:
     """Return the frames of cameras, line sensors and lidars that break Rule 4, as they are to be.
 
     A sensor's frame says where it looks, and nothing else in a description does: so its axes stay on their lines, and
     only which is called x, y and z is chosen, by the direction in which that sensor is known to be mounted. A frame
-    that has no axis there is past telling: it gets the nearest one that keeps the rule, and the report says so.
+    that has no axis there is past telling: it stays, or gets, as a `guess`, the nearest one that keeps the rule, and
+    the report says so. Without a lift it is no Stretch, and its lidars are mounted in some other way: they stay, too.
     """
     broken = {name for name, each in blamed.items() if each.rule.startswith(("rule-4-base", "rule-4-lidar"))}
     wanted, lidars = {}, names.lidars(model)
     for link in (*names.sensors(model), *lidars):
-        if link not in broken:
+        if link not in broken or (link in lidars and "lift_link" not in model.links and not guess):
             continue
         now, position = frames[link][:3, :3], frames[link][:3, 3]
         inwards = names.head_centre(frames, lidars, link) - position if link in lidars else None
@@ -274,19 +275,23 @@ def _sensors(
         best = now @ min(QUARTERS, key=lambda quarter: _cost(link, now @ quarter, position, inwards))
         ahead = best[:, column] if angle_deg(best[:, column], looks) < names.LOOKS_DEG else looks
         if inwards is None:
-            wanted[link] = _kept_or_nearest(best, names.sensor_upright(link, ahead))
+            wanted |= _kept_or_nearest(link, best, names.sensor_upright(link, ahead), MOUNT_DEG, guess)
             continue
         nearest = names.lidar_upright(ahead, inwards)
         if angle_deg(nearest[:, 1], inwards) > INWARDS_DEG:
             nearest = names.lidar_upright(looks, inwards)
-        wanted[link] = _kept_or_nearest(best, nearest, LIDAR_DEG)
+        wanted |= _kept_or_nearest(link, best, nearest, LIDAR_DEG, guess)
     return wanted
 
 
-def _kept_or_nearest(relabelled: np.ndarray, nearest: np.ndarray, allowed: float = MOUNT_DEG) -> tuple[np.ndarray, str]:
+def _kept_or_nearest(
+    link: str, relabelled: np.ndarray, nearest: np.ndarray, allowed: float, guess: bool
+) -> dict[str, tuple[np.ndarray, str]]:
     if turn_deg(nearest.T @ relabelled) <= allowed:
-        return relabelled, "Rule 4: other names for the same lines; check them"
-    return nearest, "Rule 4: none of its axes was where the sensor looks, so this is a guess: measure it"
+        return {link: (relabelled, "Rule 4: other names for the same lines; check them")}
+    if not guess:
+        return {}
+    return {link: (nearest, "Rule 4: none of its axes was where the sensor looks, so this is a guess: measure it")}
 
 
 def _cost(link: str, rotation: np.ndarray, position: np.ndarray, inwards: np.ndarray | None) -> float:

@@ -21,6 +21,7 @@ from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.recording.dataset import further_cloud
 
 MOST_POINTS = 50_000  # of both clouds
 CELL = 0.1  # m
@@ -44,24 +45,31 @@ STYLE = """<style>
 @dataclass(frozen=True)
 class CapturedClouds:
     """Returns (N, 3) or (N, 5) by side, each lidar's in its own frame, and base_link_from_lidar
-    (4, 4) by side as described."""
+    (4, 4) by side as described. The right one may stand for a lidar beyond two, called `other`."""
 
     returns: Mapping[str, np.ndarray]
     described: Mapping[str, np.ndarray]
+    other: str = "right"
 
     @classmethod
-    def load(cls, files: RunFiles) -> "CapturedClouds":
-        """Return the clouds of a run or a session, the described poses being those that were kept with them, or, in a
-        simulation, those of the simulator. Raises `InputError` if there are none."""
+    def load(cls, files: RunFiles, other: str = "right") -> "CapturedClouds":
+        """Return the clouds of the left and an `other` lidar of a run or a session, the described poses being those
+        that were kept with them, or, in a simulation, those of the simulator. Raises `InputError` if there are
+        none."""
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
-            returns = {side: arrays[side] for side in SIDES}
+            key = other if other in SIDES else further_cloud(other)
+            if key not in arrays:
+                raise InputError(f"no clouds of lidar {other} were captured")
+            returns = {"left": arrays["left"], "right": arrays[key]}
             if "base_from_left" in arrays:
-                return cls(returns, {side: arrays[f"base_from_{side}"] for side in SIDES})
-        truth = load_truth(files.truth)
-        left, right = truth.nominal_base_link_from_lidar_left, truth.nominal_base_link_from_lidar_right
-        return cls(returns, dict(zip(SIDES, (left, right), strict=True)))
+                described = {side: arrays[f"base_from_{side}"] for side in SIDES}
+            else:
+                truth = load_truth(files.truth)
+                right = truth.nominal_base_link_from_further.get(other, truth.nominal_base_link_from_lidar_right)
+                described = {"left": truth.nominal_base_link_from_lidar_left, "right": right}
+        return cls(returns, described, other)
 
     def points(self, known: Observations | None = None) -> dict[str, np.ndarray]:
         """Return the points (N, 3) by side, without the lidars' own errors if these are `known` (see `usable`)."""
@@ -99,10 +107,12 @@ def turnable(
     clouds: Mapping[str, np.ndarray],
     before: Mapping[str, np.ndarray],
     after: Mapping[str, np.ndarray],
-    spot: np.ndarray,
+    spot: np.ndarray | None,
+    other: str = "right",
 ) -> str:
     """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4)
-    before and after, and the place `spot` (3,) in base_link at which the difference shows."""
+    before and after, and the place `spot` (3,) in base_link at which the difference shows, if there is one;
+    the right lidar is called `other`."""
     placed = {side: apply(after[side], clouds[side]) for side in SIDES}
     both = np.concatenate(list(placed.values()))
     low, high = (round(float(np.quantile(both[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
@@ -111,10 +121,11 @@ def turnable(
             _cloud(side, clouds[side][_chosen(placed[side], spot)], before[side], after[side]) for side in SIDES
         ],
         "reach": round(float(np.quantile(np.linalg.norm(both[:, :2], axis=1), BOUND)), 2),
-        "spot": [round(float(value), 3) for value in spot],
+        "spot": [round(float(value), 3) for value in (np.zeros(3) if spot is None else spot)],
     }
     shown = "".join(
-        f"<label style='color:rgb{COLOURS[side]}'><input type='checkbox' value='{side}' checked> {side} lidar</label>"
+        f"<label style='color:rgb{COLOURS[side]}'><input type='checkbox' value='{side}' checked> "
+        f"{side if side == 'left' else other} lidar</label>"
         for side in SIDES
     )
     return f"""{STYLE}<div class='turnable'>
@@ -130,7 +141,7 @@ The pictures show the same.</p>
 <label>nothing above
 <input type='range' min='{low}' max='{high + 0.3}' step='0.02' value='{min(OPEN, high + 0.3)}'></label>
 <span><button type='button' value='room'>whole room</button>
-<button type='button' value='spot'>a wall, close</button></span>
+{"" if spot is None else "<button type='button' value='spot'>a wall, close</button>"}</span>
 </div>
 <p class='hint'>Drag to turn, with Shift (or two fingers) to move, wheel (after a click), pinch or + and - to zoom.</p>
 </div><script type='application/json'>{json.dumps(data)}</script></div>
@@ -148,15 +159,16 @@ def _cloud(side: str, points: np.ndarray, before: np.ndarray, after: np.ndarray)
     return {"name": side, "points": base64.b64encode(scaled.tobytes()).decode(), "colour": colour, **poses}
 
 
-def _chosen(points: np.ndarray, spot: np.ndarray) -> np.ndarray:
-    """Return the indices of the points (N, 3) to show: those at the spot, then as evenly over the surfaces as they are
-    there, in every cell the first, then in every cell the second, and so on."""
+def _chosen(points: np.ndarray, spot: np.ndarray | None) -> np.ndarray:
+    """Return the indices of the points (N, 3) to show: those at the spot, if there is one, then as evenly over the
+    surfaces as they are there, in every cell the first, then in every cell the second, and so on."""
     count = MOST_POINTS // len(SIDES)
     _, cell, counts = np.unique(voxel_keys(points, CELL), return_inverse=True, return_counts=True)
     by_cell = np.argsort(cell, kind="stable")
     number = np.empty(len(points), dtype=int)
     number[by_cell] = np.arange(len(points)) - np.repeat(np.cumsum(counts) - counts, counts)
-    away = np.abs(points - spot)
-    near = np.flatnonzero((away[:, :2].max(axis=1) < SPOT[0]) & (away[:, 2] < SPOT[1]))
-    number[near[: count // 10]] = -1
+    if spot is not None:
+        away = np.abs(points - spot)
+        near = np.flatnonzero((away[:, :2].max(axis=1) < SPOT[0]) & (away[:, 2] < SPOT[1]))
+        number[near[: count // 10]] = -1
     return np.sort(np.argsort(number, kind="stable")[:count])

@@ -8,7 +8,9 @@ import base64
 import html
 import io
 import itertools
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +80,18 @@ matplotlib.use("Agg")
 
 LEFT, RIGHT, TRUE, FIT = "#1f6fb4", "#e07b00", "#2b2b2b", "#c2182b"
 DRAWN_POINTS = 60_000
-SLICE = 0.05  # half thickness of the slices that are drawn, m
+SLICES = (0.05, 0.15, 0.3)  # half thicknesses of the slices that are drawn, m: the first that has enough points
 ZOOM = 0.5  # width of the enlarged windows, m
 SLICE_HEIGHTS = (0.5, 0.8, 1.1, 1.4, 1.8)
-ENOUGH_TO_DRAW = 100
+ENOUGH_TO_DRAW = 60  # points of each lidar in a window
+WRAPPED = 46  # characters of a panel's title
 NOT_THE_ROBOT = 1.0  # m from base_link
 AGREE_WITHIN = 0.05  # m
 FLOOR_REACH, FLOOR_CELL = 4.0, 0.1  # m
+
+
+Window = tuple[np.ndarray, float]
+"""What is enlarged: its middle (3,) in base_link and half the slice's thickness, m."""
 
 
 def as_png(figure) -> bytes:
@@ -117,24 +124,28 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
         if known
         else "The points are as the lidars sent them: of each lidar's own errors (range, angles) nothing is known."
     )
-    return f"<p>{said}</p>{_two_states(seen.points(known), seen.poses_before(old), seen.poses(new))}"
+    return f"<p>{said}</p>{_two_states(seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)}"
 
 
-def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mapping) -> str:
+def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mapping, other: str = "right") -> str:
     """Return clouds (N, 3) by side at two poses each (4, 4), to be turned, and as pictures."""
     now = placed(points, after)
     # The picture has the left cloud as calibrated, so that only the right one moves.
     then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
-    spot = _telling_spot(now["left"], then, now["right"])
-    picture = clouds_before_and_after(now["left"], then, now["right"], spot)
-    return f"{turnable(points, before, after, spot)}{image('The same as pictures', picture)}"
+    window = _telling_window(now["left"], then, now["right"])
+    spot = None if window is None else window[0]
+    picture = clouds_before_and_after(now["left"], then, now["right"], window, other)
+    return f"{turnable(points, before, after, spot, other)}{image('The same as pictures', picture)}"
 
 
-def true_clouds(files: RunFiles) -> str:
-    """Return the clouds of a simulated run without a result as a part of a page: as described, and as they truly stand,
-    with how many of the right one's points lie on the left one's surfaces in either."""
-    seen, truth = CapturedClouds.load(files), load_truth(files.truth)
-    after = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
+def true_clouds(files: RunFiles, other: str = "right") -> str:
+    """Return the clouds of the left and an `other` lidar of a simulated run without a result as a part of a page: as
+    described, and as they truly stand, with how many of the other's points lie on the left one's surfaces in either."""
+    seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
+    after = {
+        "left": truth.base_link_from_lidar_left,
+        "right": truth.base_link_from_further.get(other, truth.base_link_from_lidar_right),
+    }
     points, before = seen.points(), seen.poses_before()
     rows = []
     for name, poses in (("as described", before), ("in truth", after)):
@@ -144,10 +155,10 @@ def true_clouds(files: RunFiles) -> str:
         rows.append(
             (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
         )
-    head = ("right lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
+    head = (f"{other} lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
     return (
         "<p>There is no result. <i>Before</i> is as described, <i>after</i> as they truly stand; the "
-        f"points are as the lidars sent them.</p>{table(head, rows)}{_two_states(points, before, after)}"
+        f"points are as the lidars sent them.</p>{table(head, rows)}{_two_states(points, before, after, other)}"
     )
 
 
@@ -173,33 +184,41 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 
 
 def clouds_before_and_after(
-    left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray, spot: np.ndarray | None = None
+    left: np.ndarray,
+    right_before: np.ndarray,
+    right_after: np.ndarray,
+    window: Window | None = None,
+    other: str = "right",
 ) -> bytes:
-    """Draw both lidars' points (N, 3) in base_link, the right ones as first guessed and as calibrated.
+    """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) as first guessed and
+    as calibrated.
 
     Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
-    lidars shows as two lines instead of one, at `spot` (3,) or at the place that shows it best.
+    lidars shows as two lines instead of one, in `window` or in the one that shows it best; left out if both see no
+    wall.
     """
-    figure, axes = plt.subplots(3, 2, figsize=(11, 14.5))
-    *spot, height = _telling_spot(left, right_before, right_after) if spot is None else spot
+    window = window or _telling_window(left, right_before, right_after)
+    rows = 2 if window is None else 3
+    figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
     for column, (right, title) in enumerate(
         [(right_before, "before: as described"), (right_after, "after: as calibrated")]
     ):
-        for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, "right lidar")]:
+        for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, f"{other} lidar")]:
             drawn = _thinned(points)
             axes[0, column].scatter(drawn[:, 0], drawn[:, 1], s=0.15, c=colour, linewidths=0, label=label)
             axes[1, column].scatter(drawn[:, 0], drawn[:, 2], s=0.15, c=colour, linewidths=0)
-            near = points[np.abs(points[:, 2] - height) < SLICE]
-            axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colour, linewidths=0, alpha=0.6)
+            if window is not None:
+                spot, half = window
+                near = points[np.abs(points[:, 2] - spot[2]) < half]
+                axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colour, linewidths=0, alpha=0.6)
         axes[0, column].set_title(f"from above, {title}")
         axes[1, column].set_title(f"from the side, {title}")
-        axes[2, column].set_title(f"slice at {height:.1f} m enlarged, {title}")
-        axes[2, column].set_xlim(spot[0] - ZOOM / 2, spot[0] + ZOOM / 2)
-        axes[2, column].set_ylim(spot[1] - ZOOM / 2, spot[1] + ZOOM / 2)
-        axes[1, column].set_ylabel("z / m")
-        for row in (0, 2):
-            axes[row, column].set_ylabel("y / m")
-        for row in range(3):
+        if window is not None:
+            axes[2, column].set_title(f"slice of {200 * half:.0f} cm at {spot[2]:.1f} m enlarged, {title}")
+            axes[2, column].set_xlim(spot[0] - ZOOM / 2, spot[0] + ZOOM / 2)
+            axes[2, column].set_ylim(spot[1] - ZOOM / 2, spot[1] + ZOOM / 2)
+        for row in range(rows):
+            axes[row, column].set_ylabel("z / m" if row == 1 else "y / m")
             axes[row, column].set_aspect("equal")
             axes[row, column].set_xlabel("x / m")
     axes[0, 0].legend(markerscale=40, loc="upper right", framealpha=0.9)
@@ -207,26 +226,30 @@ def clouds_before_and_after(
     return as_png(figure)
 
 
-def _telling_spot(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Return a place (3,) to enlarge: a wall that both lidars see, moved most across itself."""
-    best = (-1.0, 1.0, np.zeros(2))
-    for height in SLICE_HEIGHTS:
-        seen_left = left[np.abs(left[:, 2] - height) < SLICE, :2]
-        chosen = (np.abs(after[:, 2] - height) < SLICE) & (np.hypot(after[:, 0], after[:, 1]) > NOT_THE_ROBOT)
-        moved, seen_right = (after - before)[chosen, :2], after[chosen, :2]
-        cells = np.floor(seen_right / ZOOM).astype(int)
-        for cell in np.unique(cells, axis=0):
-            inside = (cells == cell).all(axis=1)
-            also_left = (np.floor(seen_left / ZOOM).astype(int) == cell).all(axis=1)
-            if min(inside.sum(), also_left.sum()) < ENOUGH_TO_DRAW:
-                continue
-            spread, axes = np.linalg.eigh(np.cov(seen_right[inside].T))
-            if spread[0] > 0.05 * spread[1]:
-                continue  # not a wall
-            across = float(np.abs(moved[inside] @ axes[:, 0]).mean())
-            if across > best[0]:
-                best = (across, height, seen_right[inside].mean(axis=0))
-    return np.array([*best[2], best[1]])
+def _telling_window(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> Window | None:
+    """Return the window on a wall that both lidars see, moved most across itself; lidars with few channels need a
+    thicker slice."""
+    for half in SLICES:
+        best, spot = -1.0, None
+        for height in SLICE_HEIGHTS:
+            seen_left = left[np.abs(left[:, 2] - height) < half, :2]
+            chosen = (np.abs(after[:, 2] - height) < half) & (np.hypot(after[:, 0], after[:, 1]) > NOT_THE_ROBOT)
+            moved, seen_right = (after - before)[chosen, :2], after[chosen, :2]
+            cells = np.floor(seen_right / ZOOM).astype(int)
+            for cell in np.unique(cells, axis=0):
+                inside = (cells == cell).all(axis=1)
+                also_left = (np.floor(seen_left / ZOOM).astype(int) == cell).all(axis=1)
+                if min(inside.sum(), also_left.sum()) < ENOUGH_TO_DRAW:
+                    continue
+                spread, axes = np.linalg.eigh(np.cov(seen_right[inside].T))
+                if spread[0] > 0.05 * spread[1]:
+                    continue  # not a wall
+                across = float(np.abs(moved[inside] @ axes[:, 0]).mean())
+                if across > best:
+                    best, spot = across, np.array([*seen_right[inside].mean(axis=0), height])
+        if spot is not None:
+            return spot, half
+    return None
 
 
 def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str = "") -> bytes:
@@ -238,7 +261,8 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     everything = np.vstack([np.vstack([*sum(panel["areas"].values(), []), panel["shape"]]) for panel in panels])
     low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
     rows, width = -(-len(panels) // columns), 3.4
-    height = width * (high - low)[1] / (high - low)[0] + 0.6
+    longest = max(len(textwrap.wrap(panel["title"], WRAPPED)) for panel in panels)
+    height = width * (high - low)[1] / (high - low)[0] + 0.45 + 0.17 * longest
     figure, axes = plt.subplots(
         rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True,
         layout="constrained",
@@ -256,7 +280,7 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
         axis.plot(*np.vstack([panel["shape"], panel["shape"][:1]]).T, c=FIT, linewidth=1.4, label="fitted shape")
         stick = panel["protrusion"]
         said = "no sample" if stick is None else f"protrusion {1e3 * stick:.2f} mm"
-        axis.set_title(f"{panel['title']}\n{said}", fontsize=9)
+        axis.set_title("\n".join([*textwrap.wrap(panel["title"], WRAPPED), said]), fontsize=9)
         axis.set_aspect("equal")
     axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     for axis in axes[-1]:
@@ -272,7 +296,7 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
 CELL = 0.04  # m, of the model's surface, in which residuals are averaged: single ones are noise
 ENOUGH = 5  # returns in a cell
 SHOWN = 5.0  # mm, the ends of the colour scale
-HEIGHT = 7.0  # inches
+WIDTH, HEIGHT = 9.5, 7.0  # inches, of a row of pictures without what is written beside them
 MARGIN = 0.05  # m
 VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
@@ -308,17 +332,18 @@ def mount_residuals(*parts: tuple[str, Residuals]) -> bytes:
     near it coloured by their mean distance from it, those well in front of it as crosses."""
     everything = np.concatenate([residuals.hits for _, residuals in parts])
     low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
-    panels = [(title, residuals, view) for title, residuals in parts for view in VIEWS]
-    widths = [(high - low)[across] for _, _, (across, _, _) in panels]
+    widths, tall = [(high - low)[across] for across, _, _ in VIEWS], (high - low)[2]
+    height = min(HEIGHT, WIDTH * tall / sum(widths))
     figure, axes = plt.subplots(
-        1, len(panels), sharey=True, width_ratios=widths, layout="constrained",
-        figsize=(HEIGHT * (sum(widths) / (high - low)[2]) + len(panels) + 1.2, HEIGHT),
+        len(parts), len(VIEWS), sharey=True, squeeze=False, width_ratios=widths, layout="constrained",
+        figsize=(height * sum(widths) / tall + 2.5, (height + 1.2) * len(parts)),
     )  # fmt: skip
-    for axis, (title, residuals, (across, label, seen)) in zip(axes, panels, strict=True):
-        colours = _draw(axis, residuals, across)
-        axis.set(xlabel=label, aspect="equal", xlim=(low[across], high[across]), ylim=(low[2], high[2]))
-        axis.set_title(f"{title}\n{seen}", fontsize=10)
-    axes[0].set_ylabel("z / m")
+    for row, (title, residuals) in zip(axes, parts, strict=True):
+        for axis, (across, label, seen) in zip(row, VIEWS, strict=True):
+            colours = _draw(axis, residuals, across)
+            axis.set(xlabel=label, aspect="equal", xlim=(low[across], high[across]), ylim=(low[2], high[2]))
+            axis.set_title(f"{title}\n{seen}", fontsize=10)
+        row[0].set_ylabel("z / m")
     figure.colorbar(colours, ax=axes, label="returns in front of the model (mean) / mm", shrink=0.6)
     return as_png(figure)
 
@@ -372,8 +397,22 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     ):  # fmt: skip
         if stage in verdict.scenario.stages:
             parts.append(drawn(title, draw))
+        if stage == "alignment":
+            parts += [
+                drawn(
+                    f"Lidars left and {name} before and after alignment",
+                    lambda name=name: _of_further(files, calibration(), name),  # type: ignore[misc]
+                )
+                for name in verdict.scenario.simulation.profile.further
+            ]
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
+
+
+def _of_further(files: RunFiles, file: CalibrationFile, name: str) -> str:
+    if name not in file.further_to_left:
+        return true_clouds(files, name)
+    return clouds(CapturedClouds.load(files, name), replace(file, right_to_left=file.further_to_left[name]))
 
 
 def _heading(verdict: Verdict) -> str:
@@ -399,10 +438,13 @@ def _table(verdict: Verdict) -> str:
         if quantity.error is None and verdict.passed:
             word = "refused as expected"
         tolerance = f"{quantity.tolerance:g} {quantity.unit}"
-        rows.append((quantity.label, quantity.estimate, quantity.truth, error, tolerance, word))
+        deviation = quantity.standard_deviation
+        expected = "-" if deviation is None else f"{deviation:.2g} {quantity.unit}"
+        rows.append((quantity.label, quantity.estimate, quantity.truth, error, expected, tolerance, word))
     return (
-        f"{table(('quantity', 'estimate', 'truth', 'error', 'tolerance', ''), rows)}"
-        f"<p>Translations and heights in mm, angles in deg. {_frame_said(verdict)}</p>"
+        f"{table(('quantity', 'estimate', 'truth', 'error', 'standard deviation', 'tolerance', ''), rows)}"
+        "<p>Translations and heights in mm, angles in deg. The standard deviation is that of the result's covariance "
+        f"over all directions together: so large is the error to be expected. {_frame_said(verdict)}</p>"
     )
 
 
@@ -418,10 +460,14 @@ def _frame_said(verdict: Verdict) -> str:
 def _outlines(files: RunFiles) -> bytes:
     if not files.body_shape_model.is_file():
         raise InputError("the run ended before a body shape was fitted")
-    return outlines([
-        pose | {"areas": {"true outline": [pose["truth"]]}, "points": {"returns": [pose["points"]]}, "rings": {}}
-        for pose in posed_outlines(files, load_truth(files.truth))
-    ])  # fmt: skip
+    poses = posed_outlines(files, load_truth(files.truth))
+    still = [part for part in poses[0]["parts"] if all(part in pose["parts"] for pose in poses)] if poses[1:] else []
+    panels = [
+        pose | {"title": ", ".join(part for part in pose["parts"] if part not in still),
+                "areas": {"true outline": [pose["truth"]]}, "points": {"returns": [pose["points"]]}, "rings": {}}
+        for pose in poses
+    ]  # fmt: skip
+    return outlines(panels, title=f"in all poses {', '.join(still)}" if still else "")
 
 
 def _details(verdict: Verdict, files: RunFiles) -> str:

@@ -26,9 +26,11 @@ from stretch_sim_cal.harness.processes import (
 )
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth, skipped_poses
+from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
-LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy", "hello-robot-stretch4-urdf")
+LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy")
+VENDORS = "hello-robot-stretch4-urdf"  # the description of the robot that is simulated if none is named
 BLOCKED_SHARE = 0.05  # of a lidar's rays that end on one link, from which a refused run names it
 PRODUCERS = {
     "alignment": "ros_align_dual_lidar",
@@ -76,7 +78,7 @@ def run_scenario(
     verdict.backend = "in process" if in_process else "nodes"
     verdict.notes += runner.unclean
     verdict.seconds = runner.seconds | {"total": round(time.monotonic() - started, 2)}
-    verdict.versions = _versions()
+    verdict.versions = _versions(scenario.simulation.profile)
     return verdict
 
 
@@ -189,9 +191,10 @@ def _expect_refusal(verdict: Verdict) -> None:
         verdict.reasons.append(f"the {stage} stage refused, but its result was written to a file all the same")
 
 
-def _versions() -> dict[str, str]:
+def _versions(profile: RobotProfile) -> dict[str, str]:
+    """Return the versions of what ran, among them the vendor's description if it is what `profile` names."""
     versions = {"stretch_sim_cal": __version__, "python": platform.python_version()}
-    for library in LIBRARIES:
+    for library in (*LIBRARIES, *([VENDORS] if profile.description.vendor else [])):
         try:
             versions[library] = metadata.version(library)
         except metadata.PackageNotFoundError:  # from the system, as rclpy with ROS 2 installed

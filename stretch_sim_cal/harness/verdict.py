@@ -8,7 +8,7 @@ is judged in the physical base_link.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
+from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, RIGHT_TO_LEFT, TO_LEFT
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
+from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull
@@ -64,6 +66,8 @@ class Truth:
     """The geometry that the simulated lidars see, as in a profile."""
     base_link_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
     """True poses of the lidars beyond two, by name."""
+    nominal_base_link_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The same as described."""
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -114,8 +118,12 @@ def load_truth(path: str | Path) -> Truth:
             description_file=Path(path).parent / data["description_file"],
             robot=data.get("robot"),
             lidar_geometry=data.get("lidar_geometry", GEOMETRIES[0]),
-            base_link_from_further={
-                name: check_rigid(pose, f"{path}: lidars: {name}") for name, pose in data.get("lidars", {}).items()
+            **{
+                key: {name: check_rigid(pose, f"{path}: {of}: {name}") for name, pose in data.get(of, {}).items()}
+                for key, of in (
+                    ("base_link_from_further", "lidars"),
+                    ("nominal_base_link_from_further", "nominal_lidars"),
+                )
             },
         )
     except json.JSONDecodeError as error:
@@ -126,8 +134,8 @@ def load_truth(path: str | Path) -> Truth:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One judged number: `key` is its name in `result.json`, `tolerance` the bound on
-    `error` (None: was not reached)."""
+    """One judged number: `key` is its name in `result.json`, `tolerance` the bound on `error` (None: was not reached),
+    `standard_deviation` that of the error by the result's own covariance, in `unit`, if it has one."""
 
     key: str
     label: str
@@ -136,6 +144,7 @@ class Quantity:
     error: float | None = None
     estimate: str = "-"
     truth: str = "-"
+    standard_deviation: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -247,8 +256,8 @@ QUANTITIES = {
         ("skipped_share", "body: poses skipped", "", "skipped_share"),
     ),
 }
-Compared = dict[str, tuple[float, str, str]]
-"""By a quantity's key: error, estimate and truth."""
+Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
+"""By a quantity's key: error, estimate, truth, and the error's standard deviation if the result has a covariance."""
 
 
 def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: dict[str, float]) -> StageVerdict:
@@ -298,32 +307,44 @@ def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
     file = CalibrationFile.load(files.calibration)
     if file.right_to_left is None:
         raise InputError(f"{files.calibration} holds no right_to_left_transform")
-    found = _compared_poses(truth.right_to_left, file.right_to_left)
-    found |= _compared_nees(log(truth.right_to_left @ inverse(file.right_to_left)), file, "right_to_left_transform")
+    found = _compared_poses(truth.right_to_left, file.right_to_left, covariance=_covariance(file, RIGHT_TO_LEFT))
+    off = log(truth.right_to_left @ inverse(file.right_to_left))
+    found |= _compared_nees(off, _covariance(file, RIGHT_TO_LEFT))
     for name, pose in truth.base_link_from_further.items():
         if name not in file.further_to_left:
             raise InputError(f"{files.calibration} holds no {name}_to_left_transform")
         true = inverse(truth.base_link_from_lidar_left) @ pose
-        found |= _compared_poses(true, file.further_to_left[name], f"{name}.")
-        off = log(true @ inverse(file.further_to_left[name]))
-        found |= _compared_nees(off, file, f"{name}_to_left_transform", f"{name}.")
+        covariance = _covariance(file, f"{name}{TO_LEFT}")
+        found |= _compared_poses(true, file.further_to_left[name], f"{name}.", covariance)
+        found |= _compared_nees(log(true @ inverse(file.further_to_left[name])), covariance, f"{name}.")
     return found
 
 
-def _compared_nees(off: np.ndarray, file: CalibrationFile, key: str, part: str = "") -> Compared:
-    """Compare an error (n,) with the covariance of the file's entry; nothing if that has none, as a published one."""
-    entry = file.entries.get(key)
-    if entry is None or entry.covariance is None:
+def _covariance(file: CalibrationFile, key: str) -> np.ndarray | None:
+    return file.entries[key].covariance if key in file.entries else None
+
+
+def _compared_nees(off: np.ndarray, covariance: np.ndarray | None, part: str = "") -> Compared:
+    """Compare an error (n,) with its covariance (n, n); nothing without one, as of a published method."""
+    if covariance is None:
         return {}
-    nees = float(off @ np.linalg.solve(entry.covariance, off)) / len(off)
-    return {f"{part}nees": (nees, f"covariance of {key}", "1 on average")}
+    nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
+    return {f"{part}nees": (nees, f"covariance over {len(off)} values", "1 on average")}
 
 
-def _compared_poses(true: np.ndarray, estimate: np.ndarray, part: str = "") -> Compared:
+def _compared_poses(
+    true: np.ndarray, estimate: np.ndarray, part: str = "", covariance: np.ndarray | None = None
+) -> Compared:
+    """Compare poses (4, 4); `covariance` (6, 6) is of the twist xi of true = exp(xi) * estimate."""
     translation, rotation = transform_error(true, estimate)
+    deviations = (
+        np.zeros(0)
+        if covariance is None
+        else np.sqrt(np.diag(at_lidar(covariance, estimate)).reshape(2, 3).sum(axis=1))
+    )
     return {
-        f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true)),
-        f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true)),
+        f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true), *(1e3 * deviations[:1])),
+        f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true), *np.degrees(deviations[1:])),
     }
 
 
@@ -334,11 +355,17 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
         raise InputError(f"{files.calibration} holds no floor")
     estimate, true = (plane.facing(UP) for plane in (file.floor_plane, truth.for_calibration(file).floor))
     height, tilt = floor_error(true, estimate)
-    off = floor_between(estimate, true)
-    return _compared_nees(off, file, "floor_to_base_link_transform") | {
-        "height_error_mm": (1e3 * height, f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}"),
-        "tilt_error_deg": (math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal)),
-    }
+    covariance = _covariance(file, FOOTPRINT)
+    deviations = np.sqrt(np.zeros((0, 3)) if covariance is None else [np.diag(covariance)])
+    return _compared_nees(floor_between(estimate, true), covariance) | {
+        "height_error_mm": (
+            1e3 * height, f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}", *(1e3 * deviations[:, 0])
+        ),
+        "tilt_error_deg": (
+            math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal),
+            *np.degrees(np.linalg.norm(deviations[:, 1:], axis=1)),
+        ),
+    }  # fmt: skip
 
 
 def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
@@ -350,14 +377,16 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     off = np.concatenate([log(true[side] @ inverse(mounts.base_from_lidar[side])) for side in truth.sides])
     nees = float(off @ np.linalg.solve(mounts.covariance[: len(off), : len(off)], off)) / len(off)
     found = {"nees": (nees, f"covariance over the lidars: {' and '.join(truth.sides)}", "1 on average")}
-    for side in truth.sides:
-        found |= _compared_poses(true[side], mounts.base_from_lidar[side], f"{side}.")
+    for side, own in zip(truth.sides, (slice(0, 6), slice(6, 12)), strict=False):
+        found |= _compared_poses(
+            true[side], mounts.base_from_lidar[side], f"{side}.", mounts.covariance[own, own]
+        )  # fmt: skip
     for name, (pose, covariance) in further_mounts(file, mounts).items():
         if name in truth.base_link_from_further:
             off = log(truth.base_link_from_further[name] @ inverse(pose))
             nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
             found[f"{name}.nees"] = (nees, f"covariance of lidar {name}", "1 on average")
-            found |= _compared_poses(truth.base_link_from_further[name], pose, f"{name}.")
+            found |= _compared_poses(truth.base_link_from_further[name], pose, f"{name}.", covariance)
     return found
 
 
@@ -381,23 +410,31 @@ def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
         ratios.append(group[0]["fitted"].area / smallest.area)
     worst = max(pose["protrusion"] for pose in poses)
     return {
-        "max_protrusion_mm": (1e3 * worst, f"{len(poses)} poses", "nothing outside"),
-        "excess_area_ratio": (max(ratios), f"{len(groups)} shapes", f"smallest {method}"),
+        "max_protrusion_mm": (1e3 * worst, _counted(len(poses), "pose"), "nothing outside"),
+        "excess_area_ratio": (max(ratios), _counted(len(groups), "shape"), f"smallest {method}"),
     }
 
 
 def _compared_poses_of_plan(directory: Path) -> tuple[float, str, str]:
     metadata = read_metadata(directory)
     skipped, taken = len(metadata.get("skipped") or []), len(metadata["samples"])
-    return skipped / max(1, skipped + taken), f"{skipped} of {skipped + taken} poses", "none"
+    return skipped / max(1, skipped + taken), f"{skipped} of {_counted(skipped + taken, 'pose')}", "none"
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'s' * (number != 1)}"
 
 
 def skipped_poses(files: RunFiles) -> list[str]:
     """Return a sentence for each stage some of whose planned poses were left out, with the first of them and why."""
     found = []
+    linear = _linear_joints(load_truth(files.truth).robot if files.truth.is_file() else None)
     for stage, directory in (("mounts", files.mounts_dataset), ("body_shape", files.dataset)):
         if (directory / METADATA).is_file() and (skipped := read_metadata(directory).get("skipped")):
-            shown = [f"{_pose_title(entry['commanded'])} ({entry['reason']})" for entry in skipped[:SKIPPED_SHOWN]]
+            shown = [
+                f"{', '.join(_parts(entry['commanded'], linear))} ({entry['reason']})"
+                for entry in skipped[:SKIPPED_SHOWN]
+            ]
             more = ["..."] if len(skipped) > SKIPPED_SHOWN else []
             found.append(f"{stage}: {len(skipped)} planned poses were skipped: {'; '.join(shown + more)}")
     return found
@@ -450,10 +487,12 @@ class TrueOutlines:
 
 
 def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
-    """Return for every sample of a run its `title`, true outline `truth` (K, 2), returns `points` (N, 2), fitted shape
-    `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of the run's calibration."""
+    """Return for every sample of a run `parts`, a text for each joint's value, its true outline `truth` (K, 2), returns
+    `points` (N, 2), fitted shape `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of
+    the run's calibration."""
     model = load_body_shape_model(files.body_shape_model)
     outlines = TrueOutlines(truth.for_calibration(CalibrationFile.load(files.calibration)))
+    linear = _linear_joints(truth.robot)
     poses = []
     for sample in read_dataset(files.dataset).samples:
         fitted = model.shape_for(sample.commanded)
@@ -461,7 +500,7 @@ def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
         body = (sample.points[:, 2] > LOWEST) & (sample.points[:, 2] < HIGHEST)
         near = body & (np.hypot(sample.points[:, 0], sample.points[:, 1]) < 1.5)
         poses.append({
-            "title": _pose_title(sample.commanded),
+            "parts": _parts(sample.commanded, linear),
             "truth": outline,
             "points": sample.points[near, :2],
             "fitted": fitted,
@@ -471,8 +510,13 @@ def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
     return poses
 
 
-def _pose_title(commanded: dict[str, float]) -> str:
-    if not {"arm", "wrist_yaw", "lift"} <= commanded.keys():
-        return ", ".join(f"{joint} {value:.2f}" for joint, value in commanded.items())
-    arm, yaw, lift = (commanded[joint] for joint in ("arm", "wrist_yaw", "lift"))
-    return f"arm {arm:.2f} m, yaw {np.degrees(yaw):.0f} deg, lift {lift:.2f} m"
+def _linear_joints(robot: str | None) -> set[str]:
+    return {joint.name for joint in profile_called(robot).joints if joint.linear}
+
+
+def _parts(commanded: Mapping[str, float], linear: Collection[str]) -> list[str]:
+    """Return a text for each joint's value: m of `linear` joints, deg of others."""
+    return [
+        f"{joint} {value:.2f} m" if joint in linear else f"{joint} {math.degrees(value):.0f} deg"
+        for joint, value in commanded.items()
+    ]

@@ -22,12 +22,12 @@ class SelfCollision:
     """Finds the links of a robot that come closer to each other than `margin` (m), on their collision shapes.
 
     Pairs that are close by design are left out: links that do not move against each other or are connected by one
-    joint, parts of one telescope (only parallel prismatic joints between them), fingers that close (each on one joint
-    of the same body, and too close at position zero), pairs that are too close in every one of some random
-    configurations within the joints' limits, pairs that are too close at `rest`, if given, and pairs between which only
-    joints of `still` move, which keep their positions. `floor` (m) is the height of a horizontal floor in the root's
-    frame; links that cannot leave it (the base, its wheels), or that only joints of `still` move, are not checked
-    against it.
+    joint, parts of one telescope (only parallel prismatic joints between them, beside those of `still`), fingers that
+    close (each on one joint of the same body, and too close at position zero), pairs that are too close in every one of
+    some random configurations within the joints' limits, pairs that are too close at `rest`, if given, and pairs
+    between which only joints of `still` move, which keep their positions. `floor` (m) is the height of a horizontal
+    floor in the root's frame; links that cannot leave it (the base, its wheels), or that only joints of `still` move,
+    are not checked against it.
     """
 
     def __init__(
@@ -135,7 +135,8 @@ class SelfCollision:
         return way <= above[0] or way <= above[1]
 
     def _is_telescope(self, way: list[Joint]) -> bool:
-        if any(joint.type != "prismatic" for joint in way):
+        way = [joint for joint in way if joint.name not in self._still]
+        if not way or any(joint.type != "prismatic" for joint in way):
             return False
         # The axes are compared at position zero: prismatic joints do not turn each other.
         frames = link_transforms(self.model, {}, [joint.child for joint in way])

@@ -37,6 +37,8 @@ from stretch_sim_cal.robot.sdf import is_sdf, read_sdf_model
 from stretch_sim_cal.robot.sdf_as_urdf import urdf_of_sdf
 
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
+NUMBERED = ("dynamics", "safety_controller", "calibration")
+"""Parts of a joint all of whose attributes are numbers."""
 PACKAGE_SCHEMES = ("package", "model")
 FIND = re.compile(r"\bfind[ (]+['\"]?([\w-]+)")
 """A package that a xacro asks for: `$(find NAME)`, or `find('NAME')` in an expression."""
@@ -252,6 +254,9 @@ class _Reader:
             raise self.fault(where, f"is {kind}, its axis must not be zero")
         # A fixed joint has nothing to follow; vendors leave the tag if they freeze a hand's joints.
         mimic = element.find("mimic") if kind != "fixed" else None
+        for part in (part for part in element if part.tag in NUMBERED):
+            for key in part.attrib:  # nothing here needs these numbers, but whoever else reads the file
+                self.number(part, key, where)
         return Joint(
             name,
             kind,
@@ -403,7 +408,7 @@ def _finding_packages(folders: MeshFolders):
             raise
         raise InputError(
             f"package '{missing[0]}' of $(find {missing[0]}) is not found; name its folder: "
-            f"--package {missing[0]}=DIR, or packages: in a robot's profile"
+            f"--package {missing[0]}=DIR (or a folder of packages, --package DIR), or packages: in a robot's profile"
         ) from error
     finally:
         library._eval_find = library._eval_dict["find"] = original

@@ -14,9 +14,10 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.dataset import further_cloud
 from stretch_sim_cal.recording.frame_tree import complaint_about_frame
 from stretch_sim_cal.recording.pairing import MILLISECOND, Pair, StampPairing, stamp_of
-from stretch_sim_cal.robot.profile import ProfiledLidar
+from stretch_sim_cal.robot.profile import ProfiledLidar, profile_called
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
 from stretch_sim_cal.ros.subscription import MatchedSubscription
@@ -172,15 +173,19 @@ class CloudPairs:
 
 
 def capture(context: NodeContext) -> int:
-    """Collect pairs of clouds and write them, complete or not at all."""
+    """Collect clouds of all lidars and write them, complete or not at all."""
     options = context.options
-    clouds = context.clouds(options, context.watchdog(options.timeout), depth=options.num_samples)
-    pairs = list(clouds.take(options.num_samples, "capturing"))
-    left, right = (np.concatenate([getattr(pair, side) for pair in pairs]) for side in SIDES)
-    write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, left=left, right=right))
-    context.log.info(
-        f"{len(pairs)} pairs, {len(left)} left and {len(right)} right returns, in {context.arguments.file}"
+    further = profile_called(options.robot).further
+    frames = take_frames(
+        context, options, context.watchdog(options.timeout), options.num_samples, "capturing", further
+    )  # fmt: skip
+    names = [*SIDES, *map(further_cloud, further)]
+    clouds = {name: np.concatenate(own) for name, own in zip(names, zip(*frames, strict=True), strict=True)}
+    write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **clouds))
+    counts = " and ".join(
+        f"{len(cloud)} {name}" for name, cloud in zip((*SIDES, *further), clouds.values(), strict=True)
     )
+    context.log.info(f"{len(frames)} pairs, {counts} returns, in {context.arguments.file}")
     return 0
 
 

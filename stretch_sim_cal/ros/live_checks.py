@@ -46,8 +46,11 @@ ENDS_WITHIN = 5.0  # s until the broadcaster of a command that was just killed i
 FREE = 1.0  # m around the robot; the arm reaches 0.5 m over the base
 HEIGHTS = (0.1, 1.6)  # m above the floor that the arm moves through
 ENOUGH = 5  # returns that are no noise
-DRIVER = "start the robot's driver (ros2 launch stretch_core stretch_driver.launch.py)"
-LIDARS = "start the lidars' driver (ros2 launch stretch_core dual_hesai.launch.py filter_type:=sor)"
+DRIVER, LIDARS = "start the robot's driver", "start the lidars' driver"
+LAUNCHED = {  # of the Stretch
+    DRIVER: "ros2 launch stretch_core stretch_driver.launch.py",
+    LIDARS: "ros2 launch stretch_core dual_hesai.launch.py filter_type:=sor",
+}
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ class _Looking:
 
     def _try(self, name: str, remedy: str, check: Callable[[], str]) -> None:
         """Note what a check says, or why it failed."""
+        if remedy in LAUNCHED and self._profile.description.vendor:
+            remedy = f"{remedy} ({LAUNCHED[remedy]})"
         try:
             self._say(name, READY, check())
         except RunFailure as failure:

@@ -232,7 +232,7 @@ CAPTURE = NodeCommand(
     node_name="capture_clouds",
     description=(
         "Write a few pairs of clouds as they come, each in its own lidar's frame, to FILE (.npz with the arrays\n"
-        "left and right, (N, 3) in m)."
+        "left, right and lidar_NAME of further lidars, (N, 3) or with ring and time (N, 5), in m)."
     ),
     example="ros_capture_clouds clouds.npz --num-samples 3",
     options=(

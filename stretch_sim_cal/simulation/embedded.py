@@ -264,7 +264,8 @@ class EmbeddedSimulator:
         """Return the ground truth, ready for JSON; transforms are 4x4 nested lists.
 
         `description_file` is where whoever writes the truth puts `true_description`, beside it. `units` are the lidars'
-        own errors by side, as unit files say them. `lidars` are the poses in base_link of those beyond two, by name.
+        own errors by side, as unit files say them. `lidars` are the poses in base_link of those beyond two, by name,
+        `nominal_lidars` as described.
         """
         left, right = (self.base_from_lidar(device) for device in SIDES)
         nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in SIDES)
@@ -278,6 +279,9 @@ class EmbeddedSimulator:
             "nominal_base_link_from_lidar_right": nominal_right.tolist(),
             "lidar_left_from_lidar_right": (inverse(left) @ right).tolist(),
             "lidars": {name: self.base_from_lidar(name).tolist() for name in self.profile.further},
+            "nominal_lidars": {
+                name: self.base_from_lidar(name, nominal=True).tolist() for name in self.profile.further
+            },
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",

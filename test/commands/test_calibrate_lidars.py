@@ -156,7 +156,6 @@ def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["calibrate", "{bag}", "--out", "{out}", "--only", "floor"],
         ["calibrate", "{bag}", "--out", "{out}", "--method", "gicp"],
         ["calibrate", "{bag}", "{bag}", "--out", "{out}"],
     ],
@@ -174,6 +173,24 @@ def calibrated(recorded, tmp_path_factory):
     file = tmp_path_factory.mktemp("calibrated") / "calibration.yaml"
     assert told(["calibrate", str(recorded[1]), "--out", str(file), *OPTIONS])[0] == 0
     return file
+
+
+def test_the_floor_alone_is_found_by_all_lidars_from_where_the_file_has_them(recorded, calibrated, tmp_path):
+    data = read_yaml(calibrated)
+    out = tmp_path / "aligned.yaml"
+    write_yaml(out, {name: entry for name, entry in data.items() if "floor" not in name and "footprint" not in name})
+    lidars = CalibrationFile.load(out)
+    assert lidars.floor_plane is None
+    code, said = told(["calibrate", str(recorded[1]), "--out", str(out), "--only", "floor", *OPTIONS])
+    assert code == 0 and "floor written to" in said and "lidars and floor" not in said, said
+    found = CalibrationFile.load(out)
+    assert found.floor_plane.offset == pytest.approx(CalibrationFile.load(calibrated).floor_plane.offset, abs=1e-3)
+    for name, pose in lidars.to_left.items():
+        np.testing.assert_array_equal(found.to_left[name], pose)
+    del data["mast_to_left_transform"]
+    write_yaml(tmp_path / "two.yaml", data)
+    code, said = told(["calibrate", str(recorded[1]), "--out", str(tmp_path / "two.yaml"), "--only", "floor", *OPTIONS])
+    assert code == 2 and "holds no mast_to_left_transform" in said
 
 
 def verified(recorded, file) -> dict:

@@ -4,6 +4,7 @@ themselves, of which the vendor's keep the convention and a crooked one comes ba
 import json
 import os
 
+import numpy as np
 import pytest
 import yaml
 
@@ -11,6 +12,7 @@ from stretch_sim_cal import cli
 from stretch_sim_cal.conventions import PROFILES
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import nominal_description, vendor_folder
 
 TOOLS = sorted((vendor_folder() / "SE4_tools").glob("*/*.urdf"), key=lambda path: path.parent.name)
@@ -312,3 +314,25 @@ def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a
 def test_what_is_no_tool_is_refused_with_one_line(arguments, told, capsys):
     assert lint("--as", "tool", *arguments) == 2
     assert told in capsys.readouterr().err
+
+
+def test_the_lidars_of_a_robot_that_is_no_stretch_stay_as_they_are_unless_asked(tmp_path, capsys):
+    robot = tmp_path / "cart.urdf"
+    lidars = "".join(
+        f'<link name="lidar_{side}_link"/><joint name="lidar_{side}_joint" type="fixed"><parent link="base_link"/>'
+        f'<child link="lidar_{side}_link"/><origin xyz="{x} {y} 0.5" rpy="0 0 {yaw}"/></joint>'
+        for side, x, y, yaw in (("left", 0.3, 0.2, 0.7), ("right", -0.3, -0.2, -2.4))
+    )  # level, z is the spin axis
+    robot.write_text(
+        '<robot name="cart"><link name="base_footprint"/><link name="base_link"/><joint name="base_ref" type="fixed">'
+        f'<parent link="base_footprint"/><child link="base_link"/></joint>{lidars}</robot>'
+    )
+    frames = link_transforms(load_model(robot), {})
+    for words, stays in (([], True), (["--guess-sensors"], False)):
+        out = tmp_path / f"out{len(words)}"
+        normalize(robot, "--out", out, *words)
+        assert ("--guess-sensors" in capsys.readouterr().out) is stays
+        now = link_transforms(load_model(next(out.glob("*.xacro"))), {})
+        for side in ("left", "right"):
+            name = f"lidar_{side}_link"
+            assert np.allclose(now[name], frames[name]) is stays

@@ -107,7 +107,10 @@ def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
 
 def test_sensors_that_look_nowhere_the_rules_know_are_guessed_and_said_to_be():
     crooked, links, signs = scrambled(stretch_text(NIL), 6, sensors_too=True)
-    normal = normalized(description(crooked), Options())
+    stays = normalized(description(crooked), Options())
+    assert not {"camera_left_link", "lidar_left_link"} & set(stays.reasons)
+    assert {"camera_left_link", "lidar_left_link"} <= {each.name for each in stays.remaining if each.level == "error"}
+    normal = normalized(description(crooked), Options(guess_sensors=True))
     text = text_of(normal)
     assert findings(text, "stretch") == set()
     assert "measure it" in normal.reasons["camera_left_link"] and "measure it" in normal.reasons["lidar_left_link"]
@@ -325,7 +328,7 @@ def said(found: list[Finding], prefix: str = "") -> set[tuple[str, str]]:
 
 def assert_clean(text: str, profile: str, folder, accepted=frozenset()) -> None:
     """Normalize a robot; hold what is written against its profile, as it is, with a prefix, and normalized again."""
-    options = Options(profile, number_links=profile == "rep199")
+    options = Options(profile, number_links=profile == "rep199", guess_sensors=True)
     normal = normalized(description(text), options)
     (main, *_), departure = normalized_files.write(normal, folder)
     assert departure <= 1e-9

@@ -16,6 +16,9 @@ from described_robots import (
     without,
 )
 
+from stretch_sim_cal.conventions import kept
+from stretch_sim_cal.robot.description import parse_urdf
+
 SINGLE = robot(arm_parts())
 WITH_TOOL = robot(
     arm_parts() + link("eef_base_link", BOX) + joint("eef_mount", "flange", "eef_base_link") + link("eef_link_1")
@@ -119,3 +122,18 @@ def test_an_arm_that_carries_its_prefix_is_asked_for_its_own_frames():
 def test_a_robot_that_is_no_industrial_arm_is_told_what_it_lacks():
     text = robot(link("body") + link("leg") + joint("hip", "body", "leg", "revolute"))
     assert {rule for level, rule, _ in findings(text, "rep199") if level == "error"} == {"base_link", "base", "tool0"}
+
+
+def test_a_base_without_an_arm_is_asked_for_nothing_and_keeps_no_convention():
+    wheels = "".join(
+        link(f"{side}_{part}") for side in ("left", "right") for part in ("spring", "wheel")
+    ) + "".join(
+        joint(f"{side}_spring", "base_link", f"{side}_spring", "prismatic")
+        + joint(f"{side}_wheel", f"{side}_spring", f"{side}_wheel", "continuous")
+        for side in ("left", "right")
+    )  # fmt: skip
+    base = robot(link("base_link") + wheels)
+    assert findings(base, "rep199", infos=True) == {("info", "silent", "base_link")}
+    assert kept(parse_urdf(base)) is None
+    armed = robot(link("base_link") + wheels + link("arm") + joint("pan", "base_link", "arm", "revolute"))
+    assert ("error", "tool0") in {each[:2] for each in findings(armed, "rep199")}

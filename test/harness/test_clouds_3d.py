@@ -109,6 +109,8 @@ def test_a_run_keeps_where_the_lidars_are_with_its_clouds(tmp_path, clouds):
         CapturedClouds.load(files)
     np.savez(files.clouds, **clouds, **{f"base_from_{side}": pose for side, pose in POSES.items()})
     seen = CapturedClouds.load(files)
+    with pytest.raises(InputError, match="no clouds of lidar mast"):
+        CapturedClouds.load(files, "mast")
     with pytest.raises(InputError, match="not aligned"):
         seen.poses(CalibrationFile())
     new = CalibrationFile().with_alignment(alignment_result(inverse(MOVED["left"]) @ MOVED["right"]), "robot")
@@ -116,6 +118,23 @@ def test_a_run_keeps_where_the_lidars_are_with_its_clouds(tmp_path, clouds):
     assert seen.poses_before()["right"] == pytest.approx(POSES["right"])
     assert seen.poses_before(new)["right"] == pytest.approx(seen.poses(new)["right"])
     assert placed(seen.points(), seen.described)["left"] == pytest.approx(apply(POSES["left"], clouds["left"]))
+
+
+def test_a_lidar_beyond_two_is_shown_beside_the_left_one_under_its_name(tmp_path, clouds):
+    files = RunFiles(tmp_path)
+    described = {"left": POSES["left"], "right": POSES["right"], "mast": MOVED["right"]}
+    truth = {f"{of}base_link_from_lidar_{side}": POSES[side].tolist() for of in ("", "nominal_") for side in SIDES} | {
+        "floor_in_base_link": {"normal": [0, 0, 1], "offset": 0.1}, "description_file": "true_robot.urdf",
+        "lidars": {"mast": POSES["right"].tolist()}, "nominal_lidars": {"mast": described["mast"].tolist()},
+    }  # fmt: skip
+    files.truth.write_text(json.dumps(truth))
+    np.savez(files.clouds, **clouds, lidar_mast=clouds["right"][:50])
+    seen = CapturedClouds.load(files, "mast")
+    assert len(seen.points()["right"]) == 50 and seen.other == "mast"
+    assert seen.poses_before()["right"] == pytest.approx(described["mast"])
+    assert CapturedClouds.load(files).poses_before()["right"] == pytest.approx(POSES["right"])
+    page = turnable(seen.points(), seen.described, seen.described, None, seen.other)
+    assert "mast lidar" in page and "right lidar" not in page
 
 
 def test_the_lidars_own_errors_are_taken_out_if_they_are_known_by_ring(clouds):

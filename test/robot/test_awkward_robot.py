@@ -1,8 +1,12 @@
 """What public robots have and the robots here have not: `$(find)`, meshes of packages that nothing installs, a
 footprint below base_link in the tree."""
 
+import contextlib
+import io
 import itertools
 import json
+import re
+import shutil
 import warnings
 
 import numpy as np
@@ -15,7 +19,9 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.collection.plan import plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
+from stretch_sim_cal.commands.robot_guess import largest_box, rounded
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.files import find_shared
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -62,6 +68,18 @@ def test_packages_on_the_command_line_serve_find_and_meshes(robot, capsys):
     assert "awkward_desc" in capsys.readouterr().err
 
 
+def test_packages_are_found_by_their_package_xml_below_a_folder(robot, tmp_path, capsys):
+    package, description, _ = robot
+    assert main(["lint", str(description), "--package", str(tmp_path / "sources"), "--json"]) in (0, 1)
+    assert not any(each["rule"] == "mesh" for each in json.loads(capsys.readouterr().out)["findings"])
+    shutil.copytree(package, tmp_path / "other" / "copy")
+    assert main(["lint", str(description), "--package", str(tmp_path / "sources"), str(tmp_path / "other")]) == 2
+    assert f"{PACKAGE} is there twice" in capsys.readouterr().err
+    for folder in ("none", "sources/awkward/meshes"):
+        assert main(["lint", str(description), "--package", str(tmp_path / folder)]) == 2
+        assert str(tmp_path / folder) in capsys.readouterr().err
+
+
 def test_a_profiles_packages_serve_the_robot_and_the_rig(robot):
     _, description, profile = robot
     spawned = spawned_robot(named_robot(profile))
@@ -94,14 +112,41 @@ def test_a_calibration_is_exported_where_the_footprint_is_a_child_of_base_link(r
     np.testing.assert_allclose(inverse(base_from_footprint), expected, atol=1e-9)
 
 
-@pytest.fixture
-def guessed(robot, tmp_path, capsys):
+@pytest.fixture(scope="module")
+def guessed(tmp_path_factory):
     """What `robot init` says, as JSON, and the profile that it wrote."""
-    package, description, _ = robot
-    out = tmp_path / "guessed.yaml"
-    arguments = ["--sensor", "os0_32_sparse", "--package", f"{PACKAGE}={package}", "--out", str(out), "--json"]
-    assert main(["robot", "init", str(description), *arguments]) == 0
-    return json.loads(capsys.readouterr().out), load_profile(out)
+    folder = tmp_path_factory.mktemp("guessed")
+    _, description = write_awkward_robot(folder)
+    (folder / "sources" / "unrelated").mkdir()
+    (folder / "sources" / "unrelated" / "package.xml").write_text("<package><name>unrelated</name></package>")
+    out, said = folder / "guessed.yaml", io.StringIO()
+    arguments = ["--sensor", "os0_32_sparse", "--package", str(folder / "sources"), "--out", str(out), "--json"]
+    with contextlib.redirect_stdout(said):
+        assert main(["robot", "init", str(description), *arguments]) == 0
+    return json.loads(said.getvalue()), load_profile(out)
+
+
+def test_init_writes_down_the_packages_that_the_description_uses(guessed):
+    assert list(guessed[1].description.packages) == [PACKAGE]
+
+
+@pytest.mark.parametrize(
+    ("words", "lidars"),
+    [
+        ([], {"left": "lidar_left_link", "right": "lidar_right_link", "mast": "lidar_mast_link"}),
+        (["--left", "lidar_mast_link"],
+         {"left": "lidar_mast_link", "right": "lidar_right_link", "lidar_3": "lidar_left_link"}),
+        (["--lidar", "lidar_left_link", "--left", "lidar_mast_link"],
+         {"left": "lidar_mast_link", "right": "lidar_right_link", "lidar_3": "lidar_left_link"}),
+    ],
+)  # fmt: skip
+def test_init_finds_three_lidars(words, lidars, tmp_path, capsys):
+    description = find_shared("models", "three_lidar_amr", ".urdf.xacro")
+    out = tmp_path / "three.yaml"
+    assert main(["robot", "init", str(description), "--sensor", "os0_32_sparse", "--out", str(out), *words]) == 0
+    profile = load_profile(out)
+    assert {name: lidar.frame for name, lidar in profile.every_lidar.items()} == lidars
+    assert "stowed, the lidar_3 lidar sees" in capsys.readouterr().out or "mast" in profile.further
 
 
 def test_init_tells_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
@@ -113,6 +158,18 @@ def test_init_tells_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
     assert {"shoulder_pan", "shoulder_lift", "elbow_flex"} == set(profile.commands)
     assert any("shoulder_pan: has no limits" in line for line in said["open"])
     assert "shoulder_pan" in profile.shape_joints  # it sweeps the arm sideways
+
+
+def test_a_proposed_value_is_within_its_joints_limits_when_it_is_rounded():
+    assert rounded(1.5176, (-1.221, 1.518)) == 1.518 and rounded(0.126, (-1.221, 1.518)) == 0.13
+
+
+def test_a_plan_goes_through_the_largest_part_of_its_grid_that_touches_nothing():
+    free = np.ones((7, 7), dtype=bool)
+    free[:, 4:] = False  # a shoulder that would push the arm into a low deck
+    free[6, 0] = False
+    size, box = largest_box(free)
+    assert box == (slice(0, 6), slice(0, 4)) and size == pytest.approx(5 / 6 * 3 / 6)
 
 
 def test_inits_plans_are_reachable_without_collisions_and_turn_the_arm_far(guessed):
@@ -179,3 +236,8 @@ tolerances:
   mounts: {{translation_mm: 5.0, rotation_deg: 0.5}}
 """)
     assert main(["run", str(scenario), "--out", str(tmp_path / "out")]) == 0, capsys.readouterr()
+    folder = tmp_path / "out" / "awkward"
+    page = (folder / "report.html").read_text()
+    assert "standard deviation" in page
+    for text in (page, (folder / "body_shape_model.yaml").read_text(), (folder / "result.json").read_text()):
+        assert not re.search("stretch(?!_sim_cal)", text.replace(str(folder), ""), re.IGNORECASE)

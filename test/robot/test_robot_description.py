@@ -81,6 +81,11 @@ BROKEN = {
     "origin of two numbers": (robot(LINKS + joint('<origin rpy="0 0"/>' + LIMIT)), "three finite numbers"),
     "zero axis": (robot(LINKS + joint('<axis xyz="0 0 0"/>' + LIMIT)), "axis must not be zero"),
     "mimics nothing": (robot(LINKS + joint('<mimic joint="k"/>' + LIMIT)), "mimics 'k', which does not exist"),
+    "damping that is no number": (robot(LINKS + joint(LIMIT + '<dynamics damping="x"/>')), 'damping="x" of <dynamics>'),
+    "a soft limit that is no number": (
+        robot(LINKS + joint(LIMIT + '<safety_controller k_velocity="1,5"/>')),
+        "of <safety_controller> is not a number",
+    ),
     "mimics itself": (robot(LINKS + joint('<mimic joint="j"/>' + LIMIT)), "mimics itself"),
     "mimics a fixed joint": (
         robot(LINKS + '<link name="c"/>' + joint('<mimic joint="k"/>' + LIMIT) + joint("", "fixed", "k", "b", "c")),

@@ -182,6 +182,25 @@ def test_what_is_close_by_design_is_not_reported(model):
         assert frozenset(pair) not in ignored
 
 
+def test_a_still_joint_behind_a_telescope_does_not_make_its_parts_collide():
+    links = "".join(
+        f"<link name='{name}'><collision><geometry><box size='0.3 0.05 0.05'/></geometry></collision></link>"
+        for name in ("base", "outer", "inner", "wrist")
+    )
+    joints = "".join(
+        f"<joint name='{name}' type='{kind}'><origin xyz='{x} 0 0'/><axis xyz='{axis}'/><parent link='{parent}'/>"
+        f"<child link='{child}'/><limit lower='0' upper='0.5' velocity='1' effort='1'/></joint>"
+        for name, kind, x, axis, parent, child in (
+            ("pan", "revolute", 0.4, "0 0 1", "base", "outer"), ("slide", "prismatic", 0, "1 0 0", "outer", "inner"),
+            ("yaw", "revolute", 0.2, "0 0 1", "inner", "wrist"),
+        )
+    )  # fmt: skip
+    model = load_model(f"<robot name='telescope'>{links}{joints}</robot>")
+    retracted = {"pan": 0.0, "slide": 0.0, "yaw": 0.0}
+    assert not SelfCollision(model, 0.0).is_free(retracted)  # the wrist that turns may reach the outer tube
+    assert SelfCollision(model, 0.0, still=["yaw"]).is_free(retracted)
+
+
 def test_two_boxes_collide_exactly_within_the_margin():
     box = '<collision><geometry><box size="0.2 0.2 0.2"/></geometry></collision>'
     text = '<robot name="r">' + "".join(f'<link name="{n}">{box if n != "m" else ""}</link>' for n in "amb")

@@ -119,7 +119,8 @@ def interpolation(axis: Sequence[float], value: float) -> tuple[list[int], list[
 KEY = "custom_body_shape_model_params"
 POLYGON_KEY = "convex_polygon_body_shape_model_params"
 OTHER_ROBOT_KEY = "robot_body_shape_model_params"
-"""Of other robots than the Stretch, whose axes are not those that published readers take them for."""
+"""Of other robots than the Stretch, whose axes are not those that published readers take them for: `grid` has the
+values by joint (older files: `axes` the joints, and the keys of the published format their values)."""
 GRID_KEYS = (
     "arm_dependent",
     "yaw_dependent",
@@ -130,11 +131,11 @@ GRID_KEYS = (
     "parameters",
     "covers",
     "axes",
+    "grid",
 )
-NOTES = {
-    "frame": "base_footprint",
-    "units": "m, rad; angle in degrees, axes_x and axes_y full axes; parameters row by row over extension, then yaw",
-}
+FRAME = "base_footprint"
+UNITS = "m, rad; angle in degrees, axes_x and axes_y full axes; parameters row by row over "
+NOTES = ("frame", "units")
 
 
 def default_file_name(method: str, now: datetime.datetime | None = None) -> str:
@@ -144,21 +145,27 @@ def default_file_name(method: str, now: datetime.datetime | None = None) -> str:
 
 def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
     """Write a model to a YAML file, atomically. `model.about` holds plain YAML values."""
-    params = {
+    values = [[float(value) for value in axis] for axis in (model.arm_extensions, model.wrist_yaws)]
+    key = POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY
+    grid = {
         "arm_dependent": model.arm_dependent,
         "yaw_dependent": model.yaw_dependent,
-        "arm_extensions": [float(value) for value in model.arm_extensions],
-        "wrist_yaws": [float(value) for value in model.wrist_yaws],
+        "arm_extensions": values[0],
+        "wrist_yaws": values[1],
+    }
+    order = "extension, then yaw"
+    if model.axes != PUBLISHED_AXES:
+        key, grid, order = OTHER_ROBOT_KEY, {"grid": dict(zip(model.axes, values, strict=False))}, "the grid's joints"
+    params = {
+        **grid,
         "interpolation_method": "linear",
         "shape_fitting_method": model.shape_fitting_method,
         "parameters": model.parameters,
         "covers": {joint: [float(low), float(high)] for joint, (low, high) in model.covers.items()},
-        **NOTES,
+        "frame": FRAME,
+        "units": UNITS + order,
         **model.about,
     }
-    key = POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY
-    if model.axes != PUBLISHED_AXES:
-        key, params = OTHER_ROBOT_KEY, {"axes": list(model.axes)} | params
     write_yaml(path, {key: params})
 
 
@@ -177,33 +184,46 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
     method = params.get("shape_fitting_method")
     if not isinstance(method, str) or method not in KINDS:
         raise InputError(f"{path}: shape_fitting_method '{method}' is not known; there is {', '.join(KINDS)}")
-    extensions = _axis(path, params, "arm_dependent", "arm_extensions")
-    yaws = _axis(path, params, "yaw_dependent", "wrist_yaws")
+    if "grid" in params:
+        grid = params["grid"]
+        if not isinstance(grid, dict) or len(grid) > 2:
+            raise InputError(f"{path}: grid is not a mapping of up to two joints to their values")
+        axes = tuple(map(str, grid))
+        extensions, yaws = ([*(_values(path, name, values) for name, values in grid.items()), (0.0,), (0.0,)])[:2]
+    else:
+        axes = _axes(path, params.get("axes", list(PUBLISHED_AXES)))
+        extensions = _axis(path, params, "arm_dependent", "arm_extensions")
+        yaws = _axis(path, params, "yaw_dependent", "wrist_yaws")
     shapes = _shapes(path, params.get("parameters"), KINDS[method], len(extensions) * len(yaws))
     rows = [shapes[i : i + len(yaws)] for i in range(0, len(shapes), len(yaws))]
     about = {name: value for name, value in params.items() if name not in GRID_KEYS and name not in NOTES}
     return BodyShapeModel(
         method, extensions, yaws, rows, _covers(path, params.get("covers")), about, _warnings(path, params),
-        _axes(path, params.get("axes", list(PUBLISHED_AXES))),
+        axes,
     )  # fmt: skip
 
 
 def _axis(path: str | Path, params: dict, switch: str, name: str) -> tuple[float, ...]:
     """Return the grid's values along one axis; one value if the shape does not depend on it."""
-    values = params.get(name) or [0.0]
+    numbers = _values(path, name, params.get(name) or [0.0])
+    return numbers if params.get(switch, True) else numbers[:1]
+
+
+def _values(path: str | Path, name: str, values) -> tuple[float, ...]:
+    """Return the increasing values of an axis. Raises `InputError` for others."""
     try:
         numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {name} is not a list of numbers") from error
-    if not np.isfinite(numbers).all() or any(b <= a for a, b in zip(numbers, numbers[1:], strict=False)):
-        raise InputError(f"{path}: {name} does not increase: {', '.join(map(str, numbers))}")
-    return numbers if params.get(switch, True) else numbers[:1]
+    if not numbers or not np.isfinite(numbers).all() or any(b <= a for a, b in zip(numbers, numbers[1:], strict=False)):
+        raise InputError(f"{path}: {name} does not increase: {', '.join(map(str, numbers)) or 'it is empty'}")
+    return numbers
 
 
 def _shapes(path: str | Path, parameters, kind: type[Shape], count: int) -> list[Shape]:
     if not isinstance(parameters, list) or len(parameters) != count:
         length = len(parameters) if isinstance(parameters, list) else "no"
-        raise InputError(f"{path}: {length} parameters, the grid of extensions and yaws asks for {count}")
+        raise InputError(f"{path}: {length} parameters, the grid asks for {count}")
     shapes = []
     for index, entry in enumerate(parameters):
         try:

@@ -1,0 +1,52 @@
+"""A run's page: what it enlarges, how sure it says a result is, and whose names it uses."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+from stretch_sim_cal.harness.clouds_3d import turnable
+from stretch_sim_cal.harness.report import _telling_window, clouds_before_and_after
+from stretch_sim_cal.harness.verdict import _compared_poses
+
+
+def wall(count: int, heights: tuple[float, float]) -> np.ndarray:
+    """Returns (N, 3) from a wall 2 m ahead, over half a metre of it."""
+    random = np.random.default_rng(0)
+    return np.column_stack([
+        2.2 + random.normal(0, 1e-3, count), random.uniform(0.0, 0.5, count), random.uniform(*heights, count)
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("heights", [(1.07, 1.13), (0.7, 1.5)])
+def test_a_wall_is_enlarged_also_if_the_lidars_have_few_channels(heights):
+    points = wall(120, heights)
+    spot, half = _telling_window(points, points + [0.01, 0, 0], points)
+    np.testing.assert_allclose(spot[:2], [2.2, 0.25], atol=0.1)
+    assert (np.abs(points[:, 2] - spot[2]) < half).sum() > 50
+
+
+def test_no_empty_slice_is_drawn_where_no_wall_is_seen():
+    points = wall(400, (0.0, 0.15))
+    assert _telling_window(points, points, points) is None
+    with_slice = clouds_before_and_after(points, points, points, (np.array([2.2, 0.25, 0.1]), 0.1))
+    assert png_height(clouds_before_and_after(points, points, points)) < 0.8 * png_height(with_slice)
+    poses = dict.fromkeys(("left", "right"), np.eye(4))
+    clouds = {"left": points.astype(np.float32), "right": points.astype(np.float32)}
+    assert "a wall, close" not in turnable(clouds, poses, poses, None)
+    assert "a wall, close" in turnable(clouds, poses, poses, np.array([2.2, 0.25, 0.1]))
+
+
+def png_height(png: bytes) -> int:
+    return int.from_bytes(png[20:24], "big")
+
+
+def test_the_standard_deviation_beside_an_error_is_that_of_such_errors():
+    estimate = from_xyz_rpy((-0.5, 0.3, -0.2), (0.3, 0.6, 3.0))
+    random = np.random.default_rng(0)
+    root = random.normal(size=(6, 6)) * [[3e-4]] * 3 + np.diag([1e-3] * 3 + [2e-3] * 3)
+    errors = []
+    for twist in random.normal(size=(2000, 6)) @ root.T:
+        compared = _compared_poses(exp(twist) @ estimate, estimate, covariance=root @ root.T)
+        errors.append([each[0] for each in compared.values()])
+    said = [each[3] for each in compared.values()]
+    np.testing.assert_allclose(np.sqrt(np.mean(np.square(errors), axis=0)), said, rtol=0.05)
