@@ -23,7 +23,7 @@ import pytest
 MARKER = "simcal"
 BACKENDS = ("embedded", "nodes", "gazebo")
 SCENARIO = re.compile(r"(?=.*^stages:)(?=.*^simulation:)", re.MULTILINE | re.DOTALL)
-KEYS = ("robot", "world", "sensor", "seed", "seeds", "frames", "mount_errors", "simulation")
+KEYS = ("robot", "world", "sensor", "seed", "seeds", "frames", "mount_errors", "simulation", "backend")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,8 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--simcal-backend", choices=BACKENDS, default=BACKENDS[0],
-        help="run scenario files in pytest's process (embedded), or through real nodes over ROS, simulated by us or by "
-        "Gazebo; skipped where that is not installed",
+        help="calibrate scenario files, and what tests simulate, in pytest's process (embedded), or through real nodes "
+        "over ROS, simulated by us or by Gazebo; skipped where that is not installed",
     )  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     if unknown:
         pytest.fail(f"marker {MARKER}: {unknown[0]!r} is none of its keys: {', '.join(KEYS)}", pytrace=False)
     asked.pop("seeds", None)
+    asked.pop("backend", None)
     asked["seed"] = simcal_seed
     if _is_file(asked.get("robot"), request.path.parent):
         asked["robot"] = request.path.parent / asked["robot"]
@@ -99,11 +100,29 @@ def truth(sim: Any) -> Any:
 
 
 @pytest.fixture
-def calibration(sim: Any) -> Any:
-    """The calibration of what is simulated (`stretch_sim_cal.Result`)."""
-    from stretch_sim_cal import calibrate
+def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any:
+    """The calibration of what is simulated (`stretch_sim_cal.Result`): here, or by the nodes if the marker's `backend`,
+    or `--simcal-backend`, says so."""
+    marker = request.node.get_closest_marker(MARKER)
+    backend = None if marker is None else marker.kwargs.get("backend")
+    backend = backend or request.config.getoption("--simcal-backend")
+    if backend not in BACKENDS:
+        pytest.fail(f"marker {MARKER}: backend {backend!r} is none of {', '.join(BACKENDS)}", pytrace=False)
+    if backend == "embedded":
+        from stretch_sim_cal import calibrate
 
-    return calibrate(sim.rig, sim.clouds)
+        return calibrate(sim.rig, sim.clouds)
+    _skip_without(backend)
+    from stretch_sim_cal.harness.by_nodes import calibrated_by_nodes
+
+    return calibrated_by_nodes(sim, tmp_path / "by_nodes", "gazebo" if backend == "gazebo" else "embedded")
+
+
+def _skip_without(backend: str) -> None:
+    if backend != "embedded" and find_spec("rclpy") is None:
+        pytest.skip(f"backend {backend}: there is no rclpy here")
+    if backend == "gazebo" and shutil.which("gz") is None:
+        pytest.skip("backend gazebo: there is no gz here")
 
 
 @pytest.fixture
@@ -184,10 +203,7 @@ class ScenarioItem(pytest.Item):
     def runtest(self) -> None:
         """Run the scenario and judge it."""
         backend = self.config.getoption("--simcal-backend")
-        if backend != "embedded" and find_spec("rclpy") is None:
-            pytest.skip(f"--simcal-backend {backend}: there is no rclpy here")
-        if backend == "gazebo" and shutil.which("gz") is None:
-            pytest.skip("--simcal-backend gazebo: there is no gz here")
+        _skip_without(backend)
         from stretch_sim_cal.errors import StretchSimCalError
 
         artifacts = self.config.getoption("--simcal-artifacts")

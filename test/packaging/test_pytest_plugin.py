@@ -109,4 +109,22 @@ def test_a_backend_that_is_not_installed_is_a_reason_to_skip(tmp_path):
     environment = {"PATH": str(tmp_path)}
     ended = run(tmp_path, "fine.yaml", "--simcal-backend=gazebo", "-rs", environment=environment)
     assert ended.returncode == 0 and "1 skipped" in ended.stdout
-    assert "--simcal-backend gazebo: there is no" in ended.stdout
+    assert "backend gazebo: there is no gz here" in ended.stdout
+
+
+def test_the_same_test_goes_through_the_nodes_if_its_marker_says_so(tmp_path):
+    (tmp_path / "test_ours.py").write_text(
+        """
+import pytest
+
+@pytest.mark.simcal(sensor="jt128_sparse", frames=4, backend="nodes")
+def test_by_nodes(calibration, assert_calibrated):
+    assert_calibrated(calibration, mm=1.0, deg=0.02, nees=4.7, floor_mm=1.0)
+
+@pytest.mark.simcal(sensor="jt128_sparse", frames=1, backend="cloud")
+def test_a_slip(calibration):
+    pass
+"""
+    )
+    ended = run(tmp_path, ".")
+    assert "1 passed" in ended.stdout and "backend 'cloud' is none of embedded, nodes, gazebo" in ended.stdout
