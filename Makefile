@@ -2,6 +2,7 @@
 # make env   only the environment in .venv                  make lint   ruff and mypy, which make test runs first
 # make bench  the benchmarks                                make docs   the pages as a site, in build/site
 # make test-launch  the launch tests, with ROS 2 sourced or LAUNCH_SRC=a checkout of github.com/ros2/launch
+# make test-wheel  the wheel in plain environments of every Python that is there, WHEEL_PYTHONS="3.11 3.12 3.13"
 # make clean removes everything that was made               PYTHON=python3.12 chooses the interpreter
 
 PYTHON ?=
@@ -20,7 +21,7 @@ LAUNCH_SRC ?=
 LAUNCH_TESTS := furnished_room long_corridor $(if $(shell command -v gz),gazebo)
 LAUNCH_PATH := $(if $(LAUNCH_SRC),$(LAUNCH_SRC)/launch:$(LAUNCH_SRC)/launch_testing:)$(PYTHONPATH)
 
-.PHONY: env demo test test-launch lint docs bench clean
+.PHONY: env demo test test-launch test-wheel lint docs bench clean
 
 env:
 	@python=$$(command -v python3 || command -v "$(PYTHON)") || \
@@ -44,6 +45,10 @@ test-launch: env
 	@PYTHONPATH="$(LAUNCH_PATH)" $(BIN)/python -m pytest test/launch/test_launch_arguments.py
 	@for name in $(LAUNCH_TESTS); do \
 		PYTHONPATH="$(LAUNCH_PATH)" $(BIN)/python -m launch_testing.launch_test "test/launch/test_launch_$$name.py" || exit 1; done
+
+test-wheel: export WHEEL_PYTHONS ?= 3.11 3.12 3.13
+test-wheel: env
+	@$(BIN)/python -m pytest test/packaging/test_ci_page.py -k plain_environment
 
 lint: env
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/mypy

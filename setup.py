@@ -83,12 +83,22 @@ setup(
     ],
     extras_require={
         "campaign": CAMPAIGN,
+        # Wheels of ROS 2 Jazzy, Linux on x86-64. tf2_msgs and control_msgs are in none: ROS or 'make env' has them.
+        "ros": [
+            "ros-rclpy[fastrtps]==7.1.6",
+            *(
+                f"ros-{kind}-msgs==5.3.6"
+                for kind in ("diagnostic", "geometry", "sensor", "std", "trajectory", "visualization")
+            ),
+            "ros-std-srvs==5.3.6",
+        ],
         "view": ["rerun-sdk>=0.34,<0.50"],
         "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26,<2"],
         # What ROS's launch needs where its sources are used without ROS.
         "launch": ["lark>=1.1,<2", "osrf-pycommon>=2,<3"],
         "test": [
             *CAMPAIGN,
+            "build>=1.2,<2",
             "hypothesis>=6.90,<7",
             "icub-models>=3,<4",
             "mcap>=1.3,<2",
@@ -97,6 +107,7 @@ setup(
             "pytest>=7.4,<10",
             "pytest-xdist>=3.5,<4",
             "ruff==0.17.6",  # exactly, as mypy: another version has other rules, and another opinion of the format
+            "twine>=6,<7",
             "types-PyYAML",
             "yourdfpy>=0.0.56,<0.1",
         ],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from stretch_sim_cal.simulated import Errors, Simulated, Truth, simulate
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 _SIMULATED = ("Errors", "Simulated", "Truth", "simulate")
 __all__ = [
     "Errors", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "Simulated", "Truth", "calibrate",

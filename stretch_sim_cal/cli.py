@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold "
     "the results against the truth.",
     "campaign": "Calibrate many simulated robots, rooms and lidars, and state with which confidence that works.",
+    "compare": "Compare the results of two revisions' runs, quantity by quantity, for pull requests.",
     "sim": "Simulate the Stretch's drivers (lidars, joints, frames, motion, time) until Ctrl-C.",
     "calibrate": "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed.",
     "sensor": "Identify both lidars (noise, driver, each unit's own errors) from recordings "

@@ -66,6 +66,15 @@ def joined(arguments: Sequence[str]) -> list[str]:
     return found
 
 
+def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a command whose outcome a CI system reads."""
+    group = parser.add_argument_group(
+        "for CI (with GITHUB_ACTIONS=true failures are annotated, and GITHUB_STEP_SUMMARY names a file to append to)"
+    )
+    group.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML: a test case each, with its numbers")
+    group.add_argument("--summary", type=Path, metavar="FILE", help="write the tables of all results in Markdown")
+
+
 def add_view_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a command that can be watched."""
     group = parser.add_argument_group("in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')")

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import add_ci_arguments, only_with
 from stretch_sim_cal.errors import InputError
 
 EXAMPLE = (
@@ -14,7 +14,7 @@ EXAMPLE = (
 )
 DEFAULTS = {
     "robot": None, "case": None, "search": None, "cases": None, "workers": None, "cluster": None, "cluster_tls": None,
-    "again": False,
+    "again": False, "junit": None, "summary": None,
 }  # fmt: skip
 
 
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--again", action="store_true", help="compute those cases anew that crashed or took longer than the time limit"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_ci_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
         only_with(args, others | {"seed": 0}, "a whole campaign")
         return _one(args, campaign, folder)
     if args.search is not None:
-        only_with(args, {"cluster": None, "cluster_tls": None, "again": False}, "a campaign without --search")
+        others = dict.fromkeys(("cluster", "cluster_tls", "junit", "summary")) | {"again": False}
+        only_with(args, others, "a campaign without --search")
         return _search(args, campaign, folder)
     only_with(args, {"seed": 0}, "--search")
     if args.cluster_tls is not None and not (args.cluster or "").startswith("tls://"):
@@ -88,7 +90,9 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
 
     from stretch_sim_cal.campaign import engine
     from stretch_sim_cal.campaign.statement import sentences, write_statement
+    from stretch_sim_cal.harness.ci import Outputs, campaign_cases
 
+    outputs = Outputs(args.junit, args.summary)
     count = args.cases or campaign.cases
     results = engine.Results(folder, campaign, args.again)
     try:
@@ -121,6 +125,9 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
     table = table.filter([index < count for index in table["index"].to_pylist()])
     found = write_statement(campaign, table, folder, f"stretch-sim-cal campaign {args.campaign}")
     print(json.dumps(found) if args.json else "\n".join([*sentences(found), f"report: {folder / 'report.html'}"]))
+    cases = campaign_cases(found)
+    outputs.write(cases)
+    outputs.publish(cases, sys.stderr if args.json else sys.stdout)
     return 0 if found["shown"] else 1
 
 

@@ -11,7 +11,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from stretch_sim_cal.command import add_view_arguments
+from stretch_sim_cal.command import add_ci_arguments, add_view_arguments
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import add_to_parser, run_node
@@ -58,11 +58,13 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
     parser.add_argument("--verbose", action="store_true", help="show all output of every process")
+    add_ci_arguments(parser)
     add_view_arguments(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
     """Run every scenario; the exit code is 0 if all met their expectation, else the worst one's."""
+    from stretch_sim_cal.harness.ci import Outputs, run_case
     from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 
     if args.lidar and args.simulator != "gazebo":
@@ -79,14 +81,21 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError(f"--repeat {repeat}: a number of 1 or more was expected")
     if len(scenarios) * repeat > 1 and (args.view_file or args.view_port):
         raise InputError(f"--view-file and --view-port: take one run, {len(scenarios) * repeat} were asked for")
-    verdicts, spreads = [], []
+    outputs = Outputs(args.junit, args.summary)
+    verdicts, spreads, cases = [], [], []
     for scenario in scenarios:
         folders = [scenario.name] if repeat == 1 else [f"{scenario.name}_{n}" for n in range(1, repeat + 1)]
-        runs = [run_one(scenario, args.out / folder, args) for folder in folders]
+        runs = []
+        for folder in folders:
+            runs.append(run_one(scenario, args.out / folder, args))
+            cases.append(run_case(runs[-1], folder))
+            outputs.write(cases)
         verdicts += runs
         spreads += spread_lines(runs) if repeat > 1 else []
+    stream = sys.stderr if args.json else sys.stdout
     for line in spreads:
-        print(line, file=sys.stderr if args.json else sys.stdout)
+        print(line, file=stream)
+    outputs.publish(cases, stream)
     if args.json:
         print(json.dumps([verdict.as_json() for verdict in verdicts], indent=1))
     elif len(verdicts) > 1:

@@ -212,6 +212,13 @@ class Verdict:
         }
         for stage, verdict in self.stages.items():
             result[stage] = _stage_json(verdict)
+        result["quantities"] = [
+            {
+                "key": f"{stage}.{each.key}", "label": each.label, "unit": each.unit, "error": each.error,
+                "tolerance": each.tolerance, "passed": each.passed,
+            }
+            for stage, verdict in self.stages.items() for each in verdict.quantities
+        ]  # fmt: skip
         return result | {"seconds": self.seconds, "versions": self.versions}
 
 
