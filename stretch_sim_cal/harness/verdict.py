@@ -180,7 +180,6 @@ class Verdict:
 
     scenario: Scenario
     simulator: str
-    backend: str = "nodes"
     stages: dict[str, StageVerdict] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
     refused: str = ""
@@ -188,6 +187,7 @@ class Verdict:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    backend: str = "nodes"
 
     @property
     def passed(self) -> bool:

@@ -36,7 +36,7 @@ ROSDEP_KEYS = {
     "trimesh": "python3-trimesh-pip",
     "xacro": "xacro",
 }
-WITHOUT_ROSDEP_KEY = {"embreex", "hello-robot-stretch4-urdf", "python-fcl", "small-gicp"}
+WITHOUT_ROSDEP_KEY = {"embreex", "hello-robot-stretch4-urdf", "python-fcl", "threadpoolctl", "small-gicp"}
 # What `ros2 topic info --verbose` and the generated code of a ROS 2 Jazzy installation say of these types.
 TYPE_HASHES = {
     "tf2_msgs/msg/TFMessage": "RIHS01_e369d0f05a23ae52508854b66f6aa0437f3449d652e8cbf22d5abe85d020f087",
