@@ -59,13 +59,10 @@ LEAST_SPREAD = 0.02
 # each in its harmonics by one of those, none of them likelier beforehand.
 SHARES = np.array([1.0, 0.5, 0.25, 0.1])
 HARMONICS_SHARES = np.array([2.0, 1.0, 0.5])
-# One lidar, or each, may be none of those that the sensor file describes: so many times further off in its range scale,
-# its harmonics, or in how its elevations are shifted and stretched as a whole, each with such odds.
-FAR = {"range_scale": (10.0, 40.0), "harmonics": (10.0, 30.0), "table": (1000.0, 4000.0)}
+# One lidar's range scale may be none that the sensor file describes: so many times further off, each with such odds.
+FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
-# The share of what its channels differ by that a sound lidar's elevations are shifted or stretched as a whole.
-TABLE_SHARE = 0.01
-SCALAR_KINDS = ("scalars", "harmonics", "table", "shares")
+SCALAR_KINDS = ("scalars", "harmonics", "shares")
 # An error of more standard deviations of its prior is none of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
@@ -312,12 +309,12 @@ class Solver:
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
         self._roots = [model.prior_roots() for model in unknowns.models]
-        for model, roots in zip(unknowns.models, self._roots, strict=True):
+        for roots in self._roots:
             # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
             scalars = roots.pop("scalars")
             turning, decided = scalars[HARMONICS].any(axis=0), scalars[[CENTRE_SHARE, FIRING_SHARE]].any(axis=0)
             roots |= {"scalars": scalars[:, ~turning & ~decided], "harmonics": scalars[:, turning]}
-            roots |= {"shares": scalars[:, decided], "table": _table(model)}
+            roots |= {"shares": scalars[:, decided]}
         self._known: set[int] = set()  # columns of the shares that are decided
         self._alike: list[list[int]] = []
         for lidar, roots in enumerate(self._roots):
@@ -570,36 +567,16 @@ class Solver:
                 found.append(evidence(widths[own]))
             likely = np.exp(np.array(found) - max(found))
             self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
-        usual = evidence(widths[own])
-        for kind, wider in FAR.items():
-            columns = [self._far(kind, lidar, within) for lidar in range(len(self.unknowns.models))]
-            trials = [np.ones(len(own))]
-            # No room tells the scale that all have.
-            for each in columns if len(columns) == 1 or kind == "range_scale" else [*columns, np.concatenate(columns)]:
-                for times in wider if len(each) else ():
-                    trials.append(np.ones(len(own)))
-                    trials[-1][each] = times
-            found = [evidence(widths[own] * trial) + np.log(ODDS_OF_FAR) for trial in trials[1:]]
-            if found and max(found) > usual:
-                widths[own] *= trials[1 + int(np.argmax(found))]
-                usual = max(found) - np.log(ODDS_OF_FAR)
-
-    def _far(self, kind: str, lidar: int, within: dict) -> np.ndarray:
-        """Return which columns (m,) of those `within` are of a lidar's errors of a kind in `FAR`."""
-        own = within.get((lidar, "scalars" if kind == "range_scale" else kind))
-        if own is None:
-            return np.zeros(0, int)
-        columns = np.arange(own.start, own.stop)
-        return columns[self._roots[lidar]["scalars"][RANGE_SCALE] > 0] if kind == "range_scale" else columns
-
-
-def _table(model: ErrorModel) -> np.ndarray:
-    """Return the root (n, 2) of how a lidar's elevations are shifted and stretched as a whole."""
-    result = np.zeros((model.size, 2))
-    rise = model.elevations - model.elevations.mean()
-    shapes = np.column_stack([np.ones(len(rise)), rise / max(np.abs(rise).max(), 1e-9)])
-    result[model.of_kind("channel_elevation")] = TABLE_SHARE * model.spread.channel_elevation * shapes
-    return result[:, result.any(axis=0)]
+        # No room tells the scale that all have.
+        trials = [np.ones(len(own))]
+        for (lidar, kind), each in within.items():
+            scale = each.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
+            for times in FAR if len(scale) else ():
+                trials.append(np.ones(len(own)))
+                trials[-1][scale] = times
+        odds = np.log(ODDS_OF_FAR)
+        found = [evidence(widths[own] * trial) + odds * (number > 0) for number, trial in enumerate(trials)]
+        widths[own] *= trials[int(np.argmax(found))]
 
 
 def _scalars(kinds: dict) -> np.ndarray:
