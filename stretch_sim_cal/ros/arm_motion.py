@@ -24,8 +24,8 @@ PATIENCE = 5.0
 # Wall time in which the driver has to answer at all, and to confirm a stop.
 ANSWER = 30.0
 STOPPING = 3.0
-# Wall time until nodes on the network are known, and until one that was killed is forgotten.
-DISCOVERED, FORGOTTEN = 1.0, 15.0
+# Wall time until services on the network are known, and in which whoever moves the arm answers that it does.
+DISCOVERED, ANSWERED = 1.0, 5.0
 
 
 # Messages that are kept, for what was seen a little earlier: 10 s at the robot's 50 Hz.
@@ -101,31 +101,46 @@ class ArmMotion:
         self._action = FollowJointTrajectory
         self._client = ActionClient(context.node, FollowJointTrajectory, profile.trajectory)
         self._stop = context.node.create_client(Trigger, profile.stop)
+        self._in_use = f"{profile.trajectory}/in_use_by_calibration"
+        self._asked = context.node.create_client(Trigger, self._in_use)
         self._sent: Any = None  # the answer, to come, to the goal that is under way
 
     def wait_for_driver(self) -> None:
-        """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if the node runs twice, on
-        this machine or another: two plans for one arm."""
+        """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if another program of this
+        package moves the arm, on this machine or another: two plans for one arm."""
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
             raise RunFailure(f"nobody offers the action {self._profile.trajectory}; does the robot's driver run?")
-        node = self._context.node
-        self._context.spin_until(lambda: False, timeout=DISCOVERED)
-        if not self._context.spin_until(lambda: node.get_node_names().count(node.get_name()) < 2, timeout=FORGOTTEN):
-            raise InputError(f"another {node.get_name()} moves this arm already; let it finish, or end it")
+        self._refuse_two()
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
         """A context out of which no exception, nor signal, leads while the arm still moves. Moves belong in it.
 
         Signals are held, from before a goal is sent until the driver has confirmed that the arm stopped: none can
-        fall between a goal and the note that it was sent, nor, a second one, end the stopping.
+        fall between a goal and the note that it was sent, nor, a second one, end the stopping. Raises `InputError` as
+        `wait_for_driver` does, since another may have been started meanwhile.
         """
         with self._context.signals_held():
+            self._refuse_two()
+            node = self._context.node
+            in_use = node.create_service(self._stop.srv_type, self._in_use, lambda _asked, answer: answer)
             try:
                 yield
             except BaseException:
                 self.stop()
                 raise
+            finally:
+                node.destroy_service(in_use)
+
+    def _refuse_two(self) -> None:
+        """Raise `InputError` if somebody answers that the arm is in use: one that was killed does not, though the
+        network remembers it for a while."""
+        if not self._context.spin_until(self._asked.service_is_ready, timeout=DISCOVERED):
+            return
+        asked = self._asked.call_async(self._asked.srv_type.Request())
+        if self._context.spin_until(asked.done, timeout=ANSWERED):
+            raise InputError("another calibration moves the arm already; wait for it, or end it")
+        self._asked.remove_pending_request(asked)
 
     def move(self, target: Pose) -> None:
         """Move to `target` and return when /joint_states says that the arm is there.
