@@ -447,5 +447,5 @@ def union(supports) -> Support:
     return Support(
         area=float(sectors.sum()), sectors=sectors, reach=np.max([one.reach for one in supports], axis=0), gap=gap,
         gap_bearing=bearing, level_share=min(one.level_share for one in supports),
-        unevenness=max(one.unevenness for one in supports),
+        unevenness=max(one.unevenness for one in supports), nearest=min(one.nearest for one in supports),
     )  # fmt: skip

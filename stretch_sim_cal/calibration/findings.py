@@ -406,6 +406,9 @@ def check_support(
         share = 100 * (1 - support.level_share)
         sentence = f"{share:.0f} % of the floor around the robot is off the plane: {worst_place}"
         findings.warn("floor_partly_level", sentence)
+    if settings.flatness_radius < support.nearest < np.inf:
+        sentence = f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is that of the floor beyond"
+        findings.warn("floor_far", sentence, "stow the arm, or make room around the robot")
     height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
     for quantity, value, limit, said in (
         ("height", height, settings.max_std_height, lambda value: f"{1e3 * value:.2f} mm"),

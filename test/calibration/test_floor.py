@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -283,6 +283,21 @@ def test_a_floor_under_a_wide_low_base_is_found_anew_where_it_was(wide):
     anew, otherwise = (found_anew(file, frames[5:], *poses, rig.sensor, body).floor for body in (rig.body, {}))
     assert abs(anew.plane.offset - file.floor_plane.offset) < 0.005
     assert otherwise is None or abs(otherwise.plane.offset - file.floor_plane.offset) > 0.04
+
+
+def test_a_floor_that_begins_farther_away_is_found_with_a_note_of_it():
+    scene = scene_of("furnished_room")
+    poses = scene.base_from_left, scene.base_from_left @ scene.right_to_left
+
+    def beyond(cloud, pose):
+        points = apply(pose, np.column_stack([cloud[name] for name in "xyz"]))
+        return cloud[(points[:, 2] > 0.2) | (np.linalg.norm(points[:, :2], axis=1) > 1.7)]
+
+    pairs = ((beyond(left, poses[0]), beyond(right, poses[1])) for left, right in scene.simulator.recorded_pairs(5))
+    result = _solved(scene.method(), pairs)
+    scene.assert_found(result, millimetres=0.5, degrees=0.015)
+    assert "floor_far" in {said.code for said in result.warnings} and 1.5 < result.support.nearest < 1.8
+    assert "floor_far" not in {said.code for said in solved("furnished_room").warnings}
 
 
 def _solved(method, pairs):

@@ -44,6 +44,7 @@ def support_of(found: FoundFloor, level_share: float) -> Support:
         gap_bearing=middle,
         level_share=level_share,
         unevenness=fit.unevenness,
+        nearest=float(distances[supporting].min(initial=np.inf)),
     )
 
 
@@ -58,7 +59,8 @@ def widest_gap(bearings: np.ndarray) -> tuple[float, float]:
 
 
 def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
-    """Return the share of the floor around the robot that lies on the plane, and in words the place farthest off it.
+    """Return the share of the floor around the robot that lies on the plane, and in words the place farthest off it;
+    of all floor that is seen if there is none within `settings.flatness_radius`.
 
     A tile lies on the plane if noise and the floor's own unevenness (m) explain its height. Only level tiles within the
     search height count: higher or lower ones are furniture or stairs, not floor.
@@ -66,11 +68,11 @@ def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSetti
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
     heights = floor.distance(tiles.centres)
     around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
-    if not around.any():
-        return 0.0, ""
+    if not around.any():  # the robot's own body may hide it: then all that is seen farther away
+        around = np.abs(heights) < settings.search_height
     explained = np.maximum(3.5 * np.hypot(tiles.noise, unevenness), LEAST_TOLERANCE)
     off = around & (np.abs(heights) > np.minimum(explained, settings.flatness + 3 * tiles.noise))
-    share = 1.0 - np.count_nonzero(off) / np.count_nonzero(around)
+    share = 1.0 - np.count_nonzero(off) / max(np.count_nonzero(around), 1)
     return share, _worst_place(tiles.centres[off], heights[off])
 
 
