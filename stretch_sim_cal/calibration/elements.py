@@ -1,7 +1,7 @@
-"""Point-to-plane factors of all that both lidars see and that is no flat patch: furniture, plants, the edges of things,
+"""Point-to-plane factors of all that two lidars see and that is no flat patch: furniture, plants, the edges of things,
 walls of which a lidar with few channels sees one line.
 
-Each cell of one lidar is compared with the other lidar's nearest cell, along the mean of both normals. Normals are
+Each cell of one lidar is compared with each other lidar's nearest cell, along the mean of both normals. Normals are
 fitted across channels (`surfaces.py`): fitted along single channels, they would say that two lidars on nearly one spot
 have not moved. Shapes between the cells make such residuals larger than the noise, and alike within a piece of
 furniture. So their standard deviation is that of the residuals themselves, and what they determine is that of a
@@ -10,13 +10,15 @@ sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent cova
 to 7.
 """
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, of_relative_poses
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
 from stretch_sim_cal.geometry.points import group_sums
@@ -34,7 +36,7 @@ FEWEST = 50
 
 @dataclass(frozen=True)
 class Elements:
-    """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of the other lidar's, with `normals` (K,
+    """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, with `normals` (K,
     3), `residuals` (K,) in m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals
     (rad2). `piece` (K,) numbers the pieces."""
 
@@ -51,25 +53,29 @@ class Elements:
 
     @property
     def jacobian(self) -> np.ndarray:
-        """How the residuals (K, 6) change with a twist of the right lidar in base_link."""
-        return _jacobian(self.surface, self.seen, self.normals)
+        """How the residuals change with the twists in base_link of all lidars but the first, (K, 6 (n - 1))."""
+        return self._against(self.normals)
+
+    def _against(self, normals: np.ndarray) -> np.ndarray:
+        return _jacobian(self.surface, self.seen, self.against, normals, len(self.state.base_from_lidar))
 
     def by_piece(self, direction: np.ndarray) -> np.ndarray:
-        """Return how much each piece determines along a direction (6,) of the right lidar's twist: information (P,)."""
+        """Return how much each piece determines along a direction (6 (n - 1),) of the twists of all lidars but the
+        first: information (P,)."""
         rows = (self.jacobian @ direction) ** 2 * self.weights / self.variance
         return np.bincount(self.piece, rows)
 
     def information_by_chance(self) -> np.ndarray:
-        """Return how much information (6, 6) about the right lidar's pose may come from the normals' noise alone."""
-        points, weights = self.surface.points[self.seen], self.weights * self.tilts / self.variance
-        total = np.zeros((6, 6))
+        """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
+        from the normals' noise alone."""
+        weights, total = self.weights * self.tilts / self.variance, 0.0
         for axis in np.eye(3):
             across = axis - self.normals * (self.normals @ axis)[:, None]
-            rows = np.hstack([across, np.cross(points, across)])
-            total += (rows * weights[:, None]).T @ rows
+            rows = self._against(across)
+            total = total + (rows * weights[:, None]).T @ rows
         return total
 
-    def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> None:
+    def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors to the normal equations."""
         jacobian = sparse.csr_array((len(self.seen), unknowns.size))
         for cell, sign in ((self.seen, 1.0), (self.against, -1.0)):
@@ -80,7 +86,7 @@ class Elements:
         equations.gradient -= weighted.T @ self.residuals
 
     def _of_cells(
-        self, cell: np.ndarray, above: np.ndarray, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]
+        self, cell: np.ndarray, above: np.ndarray, unknowns: Unknowns, lidars: Sequence[Lidar]
     ) -> sparse.csr_array:
         """Return how the heights (K, n) of cells (K,), so far `above` (K,) their common plane, change with the
         unknowns: where their rays meet that plane, as of patches (room.py)."""
@@ -108,10 +114,13 @@ class Elements:
 
 
 def elements(surface: Surface, state: State, left_out: np.ndarray) -> Elements | None:
-    """Return the factors of both lidars' cells at a state, without the cells `left_out` (M,); None for too few."""
+    """Return the factors of all lidars' cells at a state, without the cells `left_out` (M,); None for too few."""
     usable = surface.usable & ~left_out & (surface.planarity < MAX_PLANARITY)
-    found = [_nearest(surface, *(np.flatnonzero(usable & (surface.side == side)) for side in sides))
-             for sides in ((1, 0), (0, 1))]  # fmt: skip
+    number = len(state.base_from_lidar)
+    of_lidar = [np.flatnonzero(usable & (surface.side == lidar)) for lidar in range(number)]
+    pairs = [ways for first, second in itertools.combinations(range(number), 2)
+             for ways in ((second, first), (first, second))]  # fmt: skip
+    found = [_nearest(surface, of_lidar[one], of_lidar[other]) for one, other in pairs]
     seen, against = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if len(seen) < FEWEST:
         return None
@@ -119,15 +128,16 @@ def elements(surface: Surface, state: State, left_out: np.ndarray) -> Elements |
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     residuals = np.einsum("ki,ki->k", normals, surface.points[seen] - surface.points[against])
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
-    weights = tukey_weights(residuals / (TUKEY * deviation))
-    jacobian = _jacobian(surface, seen, normals)
+    # Of the differences between n lidars n - 1 are independent.
+    weights = tukey_weights(residuals / (TUKEY * deviation)) * (2.0 / number)
+    jacobian = _jacobian(surface, seen, against, normals, number)
     weighted = jacobian * weights[:, None]
-    information = weighted.T @ jacobian + 1e-9 * np.eye(6)
+    information = weighted.T @ jacobian + 1e-9 * np.eye(jacobian.shape[1])
     left_over = residuals - jacobian @ np.linalg.solve(information, weighted.T @ residuals)
     _, piece = np.unique(np.floor(surface.points[seen] / PIECE).astype(int), axis=0, return_inverse=True)
     piece = piece.ravel()
     by_piece = group_sums(piece, int(piece.max()) + 1, weighted * left_over[:, None])
-    sandwich = np.trace(np.linalg.solve(information, by_piece.T @ by_piece)) / 6.0
+    sandwich = np.trace(np.linalg.solve(information, by_piece.T @ by_piece)) / jacobian.shape[1]
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     return Elements(
         surface,
@@ -155,6 +165,8 @@ def _nearest(surface: Surface, seen: np.ndarray, others: np.ndarray) -> tuple[np
     return seen[kept], against[kept]
 
 
-def _jacobian(surface: Surface, seen: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    sign = np.where(surface.side[seen] == 1, 1.0, -1.0)[:, None]
-    return sign * np.hstack([normals, np.cross(surface.points[seen], normals)])
+def _jacobian(
+    surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray, num_lidars: int
+) -> np.ndarray:
+    pairs = np.column_stack([surface.side[against], surface.side[seen]])
+    return of_relative_poses(np.hstack([normals, np.cross(surface.points[seen], normals)]), pairs, num_lidars)

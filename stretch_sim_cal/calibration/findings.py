@@ -277,7 +277,7 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
 def dissenting(block: RoomBlock) -> list[Finding]:
     """Return whether surfaces that both lidars see, and that were left out since they disagree with the rest, are too
     large a share of what there is in one direction: then nothing says which of them stand where they seem to."""
-    shares, count = block.dissent()
+    shares, count = block.dissent(1)
     if count < MIN_DISSENT or shares.max() < MAX_DISSENT:
         return []
     gaps = np.abs(block.gaps.values[block.weights == 0])
@@ -407,7 +407,7 @@ def check_support(
         sentence = f"{share:.0f} % of the floor around the robot is off the plane: {worst_place}"
         findings.warn("floor_partly_level", sentence)
     if settings.flatness_radius < support.nearest < np.inf:
-        sentence = f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is that of the floor beyond"
+        sentence = f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is that of floor beyond"
         findings.warn("floor_far", sentence, "stow the arm, or make room around the robot")
     height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
     for quantity, value, limit, said in (

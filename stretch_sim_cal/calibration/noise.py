@@ -23,11 +23,16 @@ def chi_square_median(freedom: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Noise:
-    """`sigma` (2,): standard deviation of a single range of the left and the right lidar (m); `roughness` (m): how much
+    """`sigma` (n,): standard deviation of a single range of each lidar (m); `roughness` (m): how much
     more than that the cells of a flat patch differ (uneven surfaces, biases of channels)."""
 
     sigma: np.ndarray
     roughness: float
+
+    @classmethod
+    def first(cls, num_lidars: int) -> "Noise":
+        """Return what is assumed until the data tells."""
+        return cls(np.full(num_lidars, 0.01), 0.001)
 
     def variances(self, surface: Surface, members: Members) -> np.ndarray:
         """Return the variances (K,) of the members' heights: noise acts along the ray, so its cosine counts."""
@@ -49,7 +54,7 @@ def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits
     freedom = surface.noise_freedom[members.cell]
     single = _along_ray(surface.noise_scatter.take(members.cell, axis=0), normals, members)
     sigma = before.sigma.copy()
-    for lidar in (0, 1):
+    for lidar in range(len(sigma)):
         own = side == lidar
         repeated = own & (freedom >= 1.0)
         if np.count_nonzero(repeated) >= _ENOUGH_CELLS:

@@ -1,4 +1,4 @@
-"""Small flat patches, found in the cells of both lidars together, and which cell belongs to which.
+"""Small flat patches, found in the cells of all lidars together, and which cell belongs to which.
 
 A cell belongs to a patch by where its ray meets the patch's plane, not by where its noisy point lies, and points are
 trimmed symmetrically about the plane: neither choice depends on which way the noise went, so neither pulls the plane.
@@ -72,7 +72,7 @@ def seed_patches(surface: Surface, free: np.ndarray, doubled: int, shift: float,
     """Return first planes: the flat ones of `free` cells (M,), grouped by voxel and by the direction they face.
 
     The grid of voxels is shifted by a share `shift` of its edge along all three axes; the edges are `doubled` so many
-    times more than their range asks for. A patch needs cells of both lidars, unless it lies on the `floor`.
+    times more than their range asks for. A patch needs cells of two lidars, unless it lies on the `floor`.
     """
     flat = np.flatnonzero(free & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
@@ -83,9 +83,9 @@ def seed_patches(surface: Surface, free: np.ndarray, doubled: int, shift: float,
     facing = 2 * axis + (normals[np.arange(len(axis)), axis] < 0)
     key = (voxel_keys(points / size[:, None] + shift, 1.0) * 8 + facing) * (MAX_LEVEL + 1) + level
     _, first, group, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    sides = group_sums(group, len(counts), np.eye(2)[surface.side[flat]])
+    seen_by = group_sums(group, len(counts), np.eye(surface.num_lidars)[surface.side[flat]]) >= 1
     centres = group_means(group, len(counts), points)
-    wanted = sides.min(axis=1) >= 1
+    wanted = np.count_nonzero(seen_by, axis=1) >= 2
     if floor is not None:
         wanted |= (facing[first] == 4) & (np.abs(floor.distance(centres)) < FLOOR_GATE)
     kept = (counts >= MIN_CELLS) & wanted

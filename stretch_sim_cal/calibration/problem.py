@@ -119,6 +119,8 @@ class Unknowns:
         self.units = tuple(slice(int(first), int(end)) for first, end in itertools.pairwise(ends))
         further = [slice(first, first + 6) for first in range(int(ends[-1]), int(ends[-1]) + 6 * (len(models) - 2), 6)]
         self.poses = (*POSES, *further)
+        # The first lidar stays where it is, or its place is that of all.
+        self.free_poses = np.concatenate([np.arange(own.start, own.stop) for own in self.poses[1:]])
         self.others = slice(int(ends[-1]) + 6 * len(further), int(ends[-1]) + 6 * len(further) + others)
         self.size = self.others.stop
 
@@ -342,8 +344,8 @@ class Solver:
     ) -> Solution:
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
-        `by_chance` (6, 6) is information about the right lidar's pose that noise alone brings (see room.py): it
-        is taken from the covariance. How the lidars' errors vary stays as it is unless it is to `learn` it.
+        `by_chance` is information about the poses of all lidars but the first that noise alone brings (see room.py):
+        it is taken from the covariance. How the lidars' errors vary stays as it is unless it is to `learn` it.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, parts, kinds = self._basis(fixed)
@@ -351,12 +353,12 @@ class Solver:
         # How many times wider than the sensor file's the priors of the scalars are; 1 for most.
         scalars, widths, honest = _scalars(kinds), np.ones(basis.shape[1]), None
         if by_chance is not None:
-            honest, _, _ = self._with_pose_priors(
-                _less_by_chance(equations.information, by_chance), equations.gradient, state
-            )
+            poses = self.unknowns.free_poses
+            shortened = _less_by_chance(equations.information, by_chance, poses)
+            honest, _, _ = self._with_pose_priors(shortened, equations.gradient, state)
             honest = _congruent(basis.T, honest, in_basis)
             # Directions that noise alone seems to hold stay as they were guessed.
-            information[RIGHT, RIGHT] += by_chance
+            information[np.ix_(poses, poses)] += by_chance
         information, gradient = _congruent(basis.T, information, in_basis), basis.T @ gradient
         for _ in range(SPREAD_STEPS):
             present = self._present(basis, kinds, state)
@@ -608,18 +610,27 @@ def _inverse(root: np.ndarray) -> np.ndarray:
     return inverse
 
 
-def _less_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
-    """Return the information (n, n) of data whose part `by_chance` (6, 6) about the right lidar's pose is noise; see
+def _less_by_chance(information: np.ndarray, by_chance: np.ndarray, poses: np.ndarray) -> np.ndarray:
+    """Return the information (n, n) of data whose part `by_chance` (p, p) about the columns `poses` (p,) is noise; see
     `shortened_by_chance`."""
-    shortened = shortened_by_chance(information[RIGHT, RIGHT], by_chance)
+    shortened = shortened_by_chance(information[np.ix_(poses, poses)], by_chance)
     result = information.copy()
-    result[RIGHT] = shortened.T @ result[RIGHT]
-    result[:, RIGHT] = result[:, RIGHT] @ shortened
+    result[poses] = shortened.T @ result[poses]
+    result[:, poses] = result[:, poses] @ shortened
     return result
 
 
+def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> np.ndarray:
+    """Return the derivatives (K, 6 (n - 1)) by the twists of all lidars but the first of what changes by `rows` (K, 6)
+    with the twist of the second lidar of `pairs` (K, 2) against the first one."""
+    result, number = np.zeros((len(rows), num_lidars, 6)), np.arange(len(rows))
+    result[number, pairs[:, 1]] += rows
+    result[number, pairs[:, 0]] -= rows
+    return result[:, 1:].reshape(len(rows), -1)
+
+
 def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
-    """Return the matrix (6, 6) that the jacobian of a pose's columns, which have this `information` (6, 6), has to be
+    """Return the matrix (p, p) that the jacobian of poses' columns, which have this `information` (p, p), has to be
     multiplied with since the part `by_chance` (6, 6) of it is noise.
 
     Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much,

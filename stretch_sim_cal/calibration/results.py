@@ -71,8 +71,8 @@ class Support:
     `area` (m2); `sectors` (12,) the area in sectors of 30 deg, the first centred ahead (base_footprint x), turning to
     the left; `reach` (12,) how far out (m) each is supported; `gap` (rad) the widest angle around the robot without
     support and `gap_bearing` (rad) its middle; `level_share` (0 to 1) the part of the floor around the robot that lies
-    on the plane; `unevenness` (m) the standard deviation of the supporting floor's own shape, noise removed; `nearest` (m) how far from the robot it
-    begins.
+    on the plane; `unevenness` (m) the standard deviation of the supporting floor's own shape, noise removed; `nearest`
+    (m) how far from the robot it begins.
     """
 
     area: float

@@ -31,8 +31,8 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
 
 @dataclass(frozen=True)
 class TukeyFit:
-    """A robust fit: `twist` (6,), the residuals' `weights` (G,) from 0 (outlier) to 1, and `scale`: how many times
-    larger than expected the residuals are, at least 1."""
+    """A robust fit: `twist` (n,), of one lidar or of several, the residuals' `weights` (G,) from 0 (outlier) to 1, and
+    `scale`: how many times larger than expected the residuals are, at least 1."""
 
     twist: np.ndarray
     weights: np.ndarray
@@ -42,10 +42,10 @@ class TukeyFit:
 def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
     """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
 
-    Directions that the jacobian (G, 6) does not contain stay 0.
+    Directions that the jacobian (G, n) does not contain stay 0.
     """
     deviations = np.sqrt(variances)
-    twist = np.zeros(6)
+    twist = np.zeros(jacobian.shape[1])
     for _ in range(30):
         normalised = (values + jacobian @ twist) / deviations
         width = TUKEY * max(1.0, robust_deviation(normalised)) if len(values) else TUKEY
@@ -57,7 +57,7 @@ def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -
             break
     kept = weights > 0
     normalised = ((values + jacobian @ twist) / deviations)[kept]
-    variance = float(np.sum(normalised**2)) / max(np.count_nonzero(kept) - 6.0, 1.0)
+    variance = float(np.sum(normalised**2)) / max(np.count_nonzero(kept) - float(len(twist)), 1.0)
     return TukeyFit(twist, weights, max(1.0, float(np.sqrt(variance))))
 
 

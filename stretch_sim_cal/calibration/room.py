@@ -1,4 +1,4 @@
-"""The residual block of the room: heights of both lidars' returns over small flat patches, and of patches over the
+"""The residual block of the room: heights of the lidars' returns over small flat patches, and of patches over the
 floor.
 
 Every patch of the room has a plane of its own, which is eliminated (as in Liu and Zhang, BALM, RA-L 2021; Zhou et al.,
@@ -7,13 +7,14 @@ pi-LSAM, 2021). A cell of returns lies above the patch by
     height = (patch at the spot) + slope . (cell - spot) + noise
 
 with one height per patch, but slopes of its own for each lidar: on a slightly curved surface equal slopes would seem to
-determine a lidar's position along it. The `spot` is the point at which both lidars together determine the difference of
-their heights best. So a patch gives the height of one lidar's view over the other's (the gap, a plane-to-plane
+determine a lidar's position along it. The `spot` is the point at which the lidars together determine the differences of
+their heights best. So a patch gives the height of one lidar's view over another's (the gap, a plane-to-plane
 residual), and the differences between the channels of each lidar, which determine their errors.
 
 A patch of the floor has the floor's height at its spot, apart from the floor's unevenness. One lidar alone may see it.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -40,11 +41,11 @@ from stretch_sim_cal.calibration.patches import (
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
     FLOOR,
-    POSES,
     NormalEquations,
     State,
     Unknowns,
     floor_rows,
+    of_relative_poses,
 )
 from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
@@ -88,8 +89,8 @@ VERDICTS = (
 
 @dataclass(frozen=True)
 class SeenPatches:
-    """The patches of a room: their `centres` (P, 3), the `gaps` (P,) in m by which the right lidar's view is above the
-    left one's, NaN if unknown, and `verdicts` (P,), indices of `VERDICTS`."""
+    """The patches of a room: their `centres` (P, 3), the `gaps` (P,) in m by which a lidar's view is above that of one
+    before it, the largest, NaN if unknown, and `verdicts` (P,), indices of `VERDICTS`."""
 
     centres: np.ndarray
     gaps: np.ndarray
@@ -110,10 +111,10 @@ class FloorPatches:
 class RoomBlock:
     """The patches at one estimate.
 
-    `surface` are the cells of both lidars; `flat` the patches, members and fits before the selection; `members` with
-    their `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) and
-    `patch_weights` (P,) of all patches. Every cell is in one patch of each of the `grids`. `elements` are the
-    factors of the cells in none of them.
+    `surface` are the cells of all lidars; `flat` the patches, members and fits before the selection; `members` with
+    their `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) of all
+    patches and `patch_weights` (P, n) of each lidar's members in them. Every cell is in one patch of each of the
+    `grids`. `elements` are the factors of the cells in none of them.
     """
 
     state: State
@@ -138,8 +139,8 @@ class RoomBlock:
 
     @property
     def num_used(self) -> float:
-        """How many patches a grid has on average that are seen by both lidars, flat and no outliers."""
-        return np.count_nonzero(self.weights) / self.grids
+        """How many patches a grid has on average that two lidars see as flat, and that are no outliers."""
+        return np.count_nonzero(self.patch_weights[np.unique(self.gaps.patches)].any(axis=1)) / self.grids
 
     @property
     def rmse(self) -> float:
@@ -151,28 +152,32 @@ class RoomBlock:
         """Return which patches count, and why the others do not."""
         patches, number = self.flat[0], len(self.flat[0].centres)
         side = self.surface.side[self.members.cell]
-        by_lidar = [fit_planes(self.members.only(side == n), self.variances[side == n], number) for n in (0, 1)]
+        by_lidar = [fit_planes(self.members.only(side == n), self.variances[side == n], number)
+                    for n in range(len(self.state.base_from_lidar))]  # fmt: skip
         verdicts = np.full(number, UNSURE, dtype=np.uint8)
-        verdicts[~(by_lidar[0].flat & by_lidar[1].flat)] = NOT_FLAT
-        verdicts[np.minimum(by_lidar[0].counts, by_lidar[1].counts) < MIN_CELLS] = FEW
-        verdicts[self.gaps.patches] = np.where(self.weights > 0, COUNTS, DISAGREE)
-        gaps = np.full(number, np.nan)
-        gaps[self.gaps.patches] = self.gaps.values
+        verdicts[np.sum([fits.flat for fits in by_lidar], axis=0) < 2] = NOT_FLAT
+        verdicts[np.sum([fits.counts >= MIN_CELLS for fits in by_lidar], axis=0) < 2] = FEW
+        verdicts[self.gaps.patches] = DISAGREE
+        verdicts[self.gaps.patches[self.weights > 0]] = COUNTS
+        gaps, order = np.full(number, np.nan), np.argsort(np.abs(self.gaps.values))
+        gaps[self.gaps.patches[order]] = self.gaps.values[order]
         return SeenPatches(patches.centres, gaps, verdicts)
 
     def information_by_chance(self) -> np.ndarray:
-        """Return how much information (6, 6) about the right lidar's pose may come from the noise of the normals alone.
+        """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
+        from the noise of the normals alone.
 
         A normal that errs by chance has a small part in every direction; over many patches of a bare corridor that adds
         up to apparent information about sliding along it. With a margin, since it varies by chance, too.
         """
-        gaps, per_gap = self.gaps, self.weights / self.grids / self.gaps.variances
+        gaps, per_gap = self.gaps, self.weights * self.gaps.shares / self.grids / self.gaps.variances
         tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
+        tilts = np.stack([gaps.of_poses(tilts[:, axis]) for axis in (0, 1)], axis=1)
         of_patches = np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
         return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.information_by_chance()))
 
     def with_elements(self) -> "RoomBlock":
-        """Return the block with the factors of the cells that are of no patch which both lidars see as flat."""
+        """Return the block with the factors of the cells that are of no patch which two lidars see as flat."""
         of_gaps, flat = np.zeros(len(self.surface.points), bool), np.zeros(len(self.patch_weights), bool)
         flat[self.gaps.patches] = True
         of_gaps[self.members.cell[flat[self.members.patch]]] = True
@@ -180,26 +185,29 @@ class RoomBlock:
 
     def extents(self) -> np.ndarray:
         """Return how many patches of the smallest size at their range the patches of the gaps (G,) are as large as."""
-        ranges = np.linalg.norm(self.gaps.points - self.state.base_from_lidar[0][:3, 3], axis=1)
+        origins = np.array([pose[:3, 3] for pose in self.state.base_from_lidar])
+        ranges = np.linalg.norm(self.gaps.points - origins[self.gaps.pairs[:, 0]], axis=1)
         smallest = PATCH_SIZE * np.maximum(ranges / FINE_RANGE, 1.0)
         return np.maximum(self.flat[0].sizes[self.gaps.patches] / smallest, 1.0) ** 2
 
-    def dissent(self) -> tuple[np.ndarray, float]:
-        """Return which share (6,) of what the patches say about each component of the right lidar's twist, about the
-        lidar itself, is of patches that were left out since they disagree, and how many a grid has of these."""
+    def dissent(self, lidar: int) -> tuple[np.ndarray, float]:
+        """Return which share (6,) of what the patches say about each component of a lidar's twist, about the lidar
+        itself, is of patches that were left out since they disagree, and how many a grid has of these."""
         gaps = self.gaps
         normals = self.flat[0].normals[gaps.patches]
-        levers = gaps.points - self.state.base_from_lidar[1][:3, 3]
+        levers = gaps.points - self.state.base_from_lidar[lidar][:3, 3]
         rows = np.hstack([normals, np.cross(levers, normals)])
-        information = rows**2 / (gaps.variances * self.extents())[:, None]
-        left_out = self.weights == 0
+        own = np.any(gaps.pairs == lidar, axis=1)
+        information = rows**2 / (gaps.variances * self.extents())[:, None] * own[:, None]
+        left_out = (self.weights == 0) & own
         total = np.maximum(information.sum(axis=0), np.finfo(float).tiny)
         return information[left_out].sum(axis=0) / total, np.count_nonzero(left_out) / self.grids
 
-    def floor_gap(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the right lidar's floor minus the left one's, (height in m, tilt about x, tilt about y in rad), with
-        its covariance (3, 3); None if they do not see enough of the same floor. The floor's shape drops out."""
-        chosen = np.isin(self.gaps.patches, self.floor.patches) & (self.weights > 0)
+    def floor_gap(self, lidar: int = 1) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return a lidar's floor minus the first one's, (height in m, tilt about x, tilt about y in rad), with its
+        covariance (3, 3); None if they do not see enough of the same floor. The floor's shape drops out."""
+        between = np.all(self.gaps.pairs == (0, lidar), axis=1)
+        chosen = np.isin(self.gaps.patches, self.floor.patches) & (self.weights > 0) & between
         if np.count_nonzero(chosen) < MIN_FLOOR_GAPS * self.grids:
             return None
         rows = floor_rows(self.state.floor, self.gaps.points[chosen])[:, :3]
@@ -214,29 +222,29 @@ class RoomBlock:
 
     def only_floor(self) -> "RoomBlock":
         """Return the block without the patches that are not of the floor."""
-        weights = np.zeros(len(self.patch_weights))
+        weights = np.zeros_like(self.patch_weights)
         weights[self.floor.patches] = self.patch_weights[self.floor.patches]
         return replace(self, patch_weights=weights)
 
-    def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]) -> None:
+    def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the rows of the patches, and of what is in none, to the normal equations."""
         if self.elements is not None:
             self.elements.add_to(equations, unknowns, lidars)
         patches, fits, members = self.flat[0], self.fits, self.members
-        kept = np.flatnonzero(self.patch_weights[members.patch] > 0)
+        kept = np.flatnonzero(self.member_weights(members) > 0)
         if not len(kept):
             return
         cell = members.cell[kept]
         kept = kept[np.lexsort((self.surface.channel[cell], self.surface.side[cell]))]
         members, variances = members.only(kept), self.variances[kept]
-        number = np.cumsum(self.patch_weights > 0) - 1
+        number = np.cumsum((self.patch_weights > 0).any(axis=1)) - 1
         group, side = number[members.patch], self.surface.side[members.cell]
-        weights = self.patch_weights[members.patch] / variances / self.grids
+        weights = self.member_weights(members) / variances / self.grids
         jacobian, columns = self._rows(unknowns, lidars, members, side, patches, fits)
         beside = members.coordinates - self.spots[members.patch]
-        design = np.zeros((len(group), 5))
+        design = np.zeros((len(group), 1 + 2 * len(lidars)))
         design[:, 0] = 1.0
-        for lidar in (0, 1):
+        for lidar in range(len(lidars)):
             own = side == lidar
             design[own, 1 + 2 * lidar : 3 + 2 * lidar] = beside[own]
         rows = [_sparse(jacobian, columns, unknowns.size)]
@@ -251,13 +259,17 @@ class RoomBlock:
             patterns.append(np.full(len(spot), -1))
             residuals.append(-self.state.height_over_floor(spot))
             groups.append(number[floor.patches])
-            on_height = np.zeros((len(spot), 5))
+            on_height = np.zeros((len(spot), design.shape[1]))
             on_height[:, 0] = 1.0
             designs.append(on_height)
             all_weights.append(floor.weights / floor.unevenness**2 / self.grids)
         equations.add_eliminating(
             sparse.vstack(rows).tocsr(), *map(np.concatenate, (patterns, residuals, all_weights, groups, designs)), WEAK
         )  # fmt: skip
+
+    def member_weights(self, members: Members) -> np.ndarray:
+        """Return the weights (K,) of members by their patches and lidars."""
+        return self.patch_weights[members.patch, self.surface.side[members.cell]]
 
     def _rows(self, unknowns, lidars, members, side, patches, fits) -> tuple[np.ndarray, np.ndarray]:
         """Return the derivatives (K, 23) of the members' heights by the unknowns, and the columns (K, 23) of these."""
@@ -274,7 +286,7 @@ class RoomBlock:
         for lidar, seen in enumerate(lidars):
             own = np.flatnonzero(side == lidar)
             cell = members.cell[own] - first
-            columns[own, :6] = np.arange(POSES[lidar].start, POSES[lidar].stop)
+            columns[own, :6] = np.arange(unknowns.poses[lidar].start, unknowns.poses[lidar].stop)
             columns[own, 6:] = unknowns.unit_columns(lidar, seen.returns.channel[cell])
             cosines = np.clip(members.cosines[own], LEAST_COSINE, 1.0)
             scalars, channels = seen.model.sensitivity(
@@ -300,19 +312,20 @@ def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_ar
 def scale_of(blocks: Sequence[RoomBlock]) -> float:
     """Return how many times larger than expected the gaps of all blocks are; at least 1."""
     squares = sum(
-        float(np.sum((block.weights > 0) * block.gaps.values**2 / block.gaps.variances)) / block.grids
+        float(np.sum((block.weights > 0) * block.gaps.shares * block.gaps.values**2 / block.gaps.variances))
+        / block.grids
         for block in blocks
     )
     return max(1.0, float(np.sqrt(squares / max(sum(block.num_used for block in blocks) - 6.0, 1.0))))
 
 
 def room_block(
-    lidars: tuple[Lidar, Lidar], state: State, noise: Noise, slack: float, grids: int,
+    lidars: Sequence[Lidar], state: State, noise: Noise, slack: float, grids: int,
     floor: FloorTrust | None = None, exact: bool = False,
 ) -> RoomBlock:  # fmt: skip
     """Return the patches of the room at a state.
 
-    `slack` (m) is how far the two lidars' surfaces may still be apart, `grids` how many shifted grids of patches cover
+    `slack` (m) is how far the lidars' surfaces may still be apart, `grids` how many shifted grids of patches cover
     them. If the cells lie on their surfaces `exact`ly, none is left out, and the noise stays as it is given.
     """
     surface = in_base(lidars, state)
@@ -329,9 +342,7 @@ def room_block(
     return block if floor is not None else block.with_elements()
 
 
-def remeasured_block(
-    lidars: tuple[Lidar, Lidar], state: State, before: RoomBlock, floor: FloorTrust | None
-) -> RoomBlock:
+def remeasured_block(lidars: Sequence[Lidar], state: State, before: RoomBlock, floor: FloorTrust | None) -> RoomBlock:
     """Return the same patches and members at another state close by."""
     surface = in_base(lidars, state)
     patches = before.flat[0]
@@ -341,7 +352,7 @@ def remeasured_block(
 
 
 def _measured(
-    lidars: tuple[Lidar, Lidar], state: State, surface: Surface, noise: Noise, grids: int,
+    lidars: Sequence[Lidar], state: State, surface: Surface, noise: Noise, grids: int,
     flat: tuple[Patches, Members, Fits], members: Members, slack: float, floor: FloorTrust | None,
 ) -> RoomBlock:  # fmt: skip
     """Return the block of selected members, with the gaps of all patches and their weights."""
@@ -352,13 +363,15 @@ def _measured(
         seen.meets(members.cell[own] - first, members.cosines[own])
         first += len(seen.surface.points)
     variances = noise.variances(surface, members)
-    by_lidar = tuple(fit_planes(members.only(side == lidar), variances[side == lidar], number) for lidar in (0, 1))
-    gaps = measure_gaps(patches, *by_lidar)
+    by_lidar = _fits_by_lidar(members, variances, side, number, len(lidars))
+    gaps = measure_gaps(patches, by_lidar)
     # The few patches that alone determine a direction must not be taken for outliers while the lidars are not yet
     # aligned.
     weights = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2).weights
-    spots, patch_weights = np.zeros((number, 2)), np.zeros(number)
-    spots[gaps.patches], patch_weights[gaps.patches] = gaps.designs[:, 1:], weights
+    patch_weights = np.zeros((number, len(lidars)))
+    for lidars_of in gaps.pairs.T:  # a lidar counts in a patch in which it agrees with any other
+        np.maximum.at(patch_weights, (gaps.patches, lidars_of), weights)
+    spots = gaps.spots.copy()
     fits = fit_planes(members, variances, number)
     nothing = np.zeros(0)
     on_floor = FloorPatches(nothing.astype(int), nothing, 1.0)
@@ -373,7 +386,8 @@ def _floor_patches(
     state: State, patches: Patches, members: Members, fits: Fits, gaps: "Gaps",
     spots: np.ndarray, patch_weights: np.ndarray, slack: float, floor: FloorTrust,
 ) -> FloorPatches:  # fmt: skip
-    """Return the patches of the floor; those that one lidar alone sees get spots (P, 2) and weights (P,), in place."""
+    """Return the patches of the floor; those that one lidar alone sees get spots (P, 2) and weights (P, n), in
+    place."""
     near = np.abs(state.height_over_floor(patches.centres)) < floor.gate + slack
     trust = np.where(near, floor.trust(patches.centres), 0.0)
     is_floor = (patches.normals @ state.floor.normal > np.cos(0.05)) & (trust > 0)
@@ -382,7 +396,7 @@ def _floor_patches(
     alone = is_floor & ~seen_by_both & fits.flat
     spots[alone] = group_means(members.patch, len(trust), members.coordinates)[alone]
     patch_weights[alone] = 1.0
-    chosen = np.flatnonzero(is_floor & (patch_weights > 0))
+    chosen = np.flatnonzero(is_floor & (patch_weights > 0).any(axis=1))
     at_spot = fits.coefficients[chosen, 0] + np.einsum("pa,pa->p", fits.coefficients[chosen, 1:], spots[chosen])
     residuals = state.height_over_floor(_places(patches, spots[chosen], chosen)) + at_spot
     width = TUKEY * np.sqrt(floor.unevenness**2 + fits.covariances[chosen, 0, 0] + slack**2)
@@ -438,57 +452,99 @@ def _converged(
 
 
 def _with_gaps(surface: Surface, noise: Noise, patches: Patches, members: Members) -> np.ndarray:
-    """Return which patches (G,) both lidars see as flat, and know the planes of."""
+    """Return which patches (G,) two lidars see as flat, and know the planes of."""
     variances, side = noise.variances(surface, members), surface.side[members.cell]
-    by_lidar = (
-        fit_planes(members.only(side == lidar), variances[side == lidar], len(patches.centres)) for lidar in (0, 1)
-    )
-    return measure_gaps(patches, *by_lidar).patches
+    fits = _fits_by_lidar(members, variances, side, len(patches.centres), len(noise.sigma))
+    return np.unique(measure_gaps(patches, fits).patches)
+
+
+def _fits_by_lidar(
+    members: Members, variances: np.ndarray, side: np.ndarray, num_patches: int, num_lidars: int
+) -> list[Fits]:
+    return [
+        fit_planes(members.only(side == lidar), variances[side == lidar], num_patches) for lidar in range(num_lidars)
+    ]
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Plane-to-plane residuals: right minus left height (m) at `points` (G, 3) along `normals` (G, 3), their
-    `variances` (G,); `slope_axes` (G, 2, 3) and `slope_covariances` (G, 2, 2) are the uncertainty of the normals.
-    `patches` (G,) are the patches' numbers, `designs` (G, 3) the rows that give the height of their planes at the
-    points."""
+    """Plane-to-plane residuals: the height (m) of the second minus that of the first lidar of `pairs` (G, 2) at
+    `points` (G, 3) along `normals` (G, 3), their `variances` (G,); `slope_axes` (G, 2, 3) and `slope_covariances` (G,
+    2, 2) are the uncertainty of the normals. `patches` (G,) are the patches' numbers, `spots` (P, 2) where on each of
+    all patches the lidars' heights are compared. Of the gaps between three lidars on one patch two are independent:
+    `shares` (G,) are what each counts. There are `num_lidars`."""
 
     patches: np.ndarray
-    designs: np.ndarray
     values: np.ndarray
     variances: np.ndarray
     points: np.ndarray
     normals: np.ndarray
     slope_axes: np.ndarray
     slope_covariances: np.ndarray
+    pairs: np.ndarray
+    shares: np.ndarray
+    spots: np.ndarray
+    num_lidars: int
 
     @property
     def jacobian(self) -> np.ndarray:
-        """How the gaps (G, 6) change with a twist of the right lidar in the left frame."""
-        return np.hstack([self.normals, np.cross(self.points, self.normals)])
+        """How the gaps change with the twists of all lidars but the first, (G, 6 (n - 1)), in the common frame."""
+        return self.of_poses(np.hstack([self.normals, np.cross(self.points, self.normals)]))
+
+    def of_poses(self, rows: np.ndarray) -> np.ndarray:
+        """Return the derivatives (G, 6 (n - 1)) by the twists of all lidars but the first of what changes by `rows`
+        (G, 6) with a twist of one lidar of a pair against the other."""
+        return of_relative_poses(rows, self.pairs, self.num_lidars)
 
 
-def measure_gaps(patches: Patches, left: Fits, right: Fits) -> Gaps:
-    """Return the gaps of the patches that both lidars see as flat."""
-    difference = left.covariances + right.covariances
-    spot = -np.linalg.solve(difference[:, 1:, 1:], difference[:, 1:, :1])[:, :, 0]
-    design = np.hstack([np.ones((len(spot), 1)), spot])
+def measure_gaps(patches: Patches, by_lidar: Sequence[Fits]) -> Gaps:
+    """Return the gaps of the patches that two lidars see as flat, one for every two of them."""
+    pairs = list(itertools.combinations(range(len(by_lidar)), 2))
+    found = [_gaps_between(patches, *(by_lidar[lidar] for lidar in pair)) for pair in pairs]
+    columns = [np.concatenate(values) for values in zip(*found, strict=True)]
+    patch, numbers = columns[0], np.repeat(np.array(pairs).reshape(-1, 2), [len(each[0]) for each in found], axis=0)
+    number = len(patches.centres)
+    counting = np.zeros((number, len(by_lidar)), bool)
+    counting[patch[:, None], numbers] = True
+    total = sum(np.where(own[:, None, None], fits.covariances, 0.0)
+                for own, fits in zip(counting.T, by_lidar, strict=True))  # fmt: skip
+    spots, seen = np.zeros((number, 2)), counting.any(axis=1)
+    spots[seen] = _spots(total[seen])
+    weights = np.array([own / _variances_at(fits.covariances, spots)
+                        for own, fits in zip(counting.T, by_lidar, strict=True)]).T  # fmt: skip
+    both, all_of = np.take_along_axis(weights[patch], numbers, axis=1).sum(axis=1), weights[patch].sum(axis=1)
+    shares = np.where(counting[patch].sum(axis=1) > 2, both / np.maximum(all_of, 1e-300), 1.0)
+    return Gaps(*columns, numbers, shares, spots, len(by_lidar))
+
+
+def _spots(covariances: np.ndarray) -> np.ndarray:
+    """Return where (P, 2) the height of planes with these covariances (P, 3, 3) is known best."""
+    return -np.linalg.solve(covariances[:, 1:, 1:], covariances[:, 1:, :1])[:, :, 0]
+
+
+def _variances_at(covariances: np.ndarray, spots: np.ndarray) -> np.ndarray:
+    design = np.hstack([np.ones((len(spots), 1)), spots])
+    return np.einsum("gi,gij,gj->g", design, covariances, design)
+
+
+def _gaps_between(patches: Patches, first: Fits, second: Fits) -> tuple[np.ndarray, ...]:
+    """Return the first seven fields of the gaps between two lidars."""
+    difference = first.covariances + second.covariances
+    spot = _spots(difference)
     slope_deviations = 0.5 * np.sqrt(np.linalg.eigvalsh(difference[:, 1:, 1:])[:, -1])
     usable = (
-        left.flat & right.flat & (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes)
+        first.flat & second.flat & (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes)
         & (slope_deviations < MAX_SLOPE_DEVIATION)
     )  # fmt: skip
-    spot, design, difference = spot[usable], design[usable], difference[usable]
-    slopes = 0.5 * (left.coefficients + right.coefficients)[usable, 1:]
-    height = 0.5 * np.einsum("gi,gi->g", design, (left.coefficients + right.coefficients)[usable])
+    spot, difference = spot[usable], difference[usable]
+    design = np.hstack([np.ones((len(spot), 1)), spot])
+    slopes = 0.5 * (first.coefficients + second.coefficients)[usable, 1:]
+    height = 0.5 * np.einsum("gi,gi->g", design, (first.coefficients + second.coefficients)[usable])
     axes = patches.axes[usable]
     normals = patches.normals[usable] - np.einsum("ga,gai->gi", slopes, axes)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    return Gaps(
-        patches=np.flatnonzero(usable), designs=design,
-        values=np.einsum("gi,gi->g", design, (right.coefficients - left.coefficients)[usable]),
-        variances=np.einsum("gi,gij,gj->g", design, difference, design),
-        points=patches.centres[usable] + np.einsum("ga,gai->gi", spot, axes)
-        + height[:, None] * patches.normals[usable],
-        normals=normals, slope_axes=axes, slope_covariances=0.25 * difference[:, 1:, 1:],
+    points = patches.centres[usable] + np.einsum("ga,gai->gi", spot, axes) + height[:, None] * patches.normals[usable]
+    return (
+        np.flatnonzero(usable), np.einsum("gi,gi->g", design, (second.coefficients - first.coefficients)[usable]),
+        _variances_at(difference, spot), points, normals, axes, 0.25 * difference[:, 1:, 1:],
     )  # fmt: skip

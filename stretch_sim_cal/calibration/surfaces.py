@@ -1,4 +1,4 @@
-"""The surfaces that both lidars see, as cells with a normal each: of one lidar, corrected for its errors, in
+"""The surfaces that lidars see, as cells with a normal each: of one lidar, corrected for its errors, in
 base_link."""
 
 from collections.abc import Callable, Sequence
@@ -30,9 +30,9 @@ BODY_SPACING, BODY_WITHIN = 0.03, 0.05
 
 @dataclass(frozen=True)
 class Surface:
-    """Cells of one or of both lidars in one frame.
+    """Cells of one lidar or of several in one frame.
 
-    `side` (M,) is 0 for left, 1 for right, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar
+    `side` (M,) is the lidar's number, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar
     that looked, `rays` (M, 3) the unit direction it looked in, `echo` (M,) the share of the weak-echo error, `points`
     (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance; `noise_scatter` (M, 3, 3) and
     `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two
@@ -60,6 +60,11 @@ class Surface:
     disturbed: np.ndarray
     usable: np.ndarray
     gaps: np.ndarray
+
+    @property
+    def num_lidars(self) -> int:
+        """How many lidars there are, by the highest number."""
+        return int(self.side.max(initial=0)) + 1
 
     @property
     def ranges(self) -> np.ndarray:
@@ -160,17 +165,6 @@ def only_cells(surface: Surface, wanted: np.ndarray) -> Surface:
     return Surface(**values)
 
 
-def in_one_frame(left: Surface, right: Surface, right_to_left: np.ndarray) -> Surface:
-    """Return the cells of both lidars in the left frame, left ones first."""
-    right = moved(right, right_to_left)
-    blocks = max(left.block_counts.shape[1], right.block_counts.shape[1])
-    right = replace(right, neighbours=right.neighbours + len(left.points))
-    pairs = {field.name: (getattr(left, field.name), getattr(right, field.name)) for field in fields(Surface)}
-    for name in ("block_points", "block_counts"):
-        pairs[name] = tuple(_padded(values, blocks) for values in pairs[name])
-    return Surface(**{name: np.concatenate(pair) for name, pair in pairs.items()})
-
-
 class Lidar:
     """One lidar in the problem: the `surface` that it sees, uncorrected and in its own frame, and its error `model`.
 
@@ -226,10 +220,18 @@ class Lidar:
         self.cosines[cell] = np.clip(cosines, LEAST_COSINE, 1.0)
 
 
-def in_base(lidars: tuple[Lidar, Lidar], state: State) -> Surface:
-    """Return the surfaces of both lidars, corrected, in base_link, the left one's cells first."""
-    left, right = (lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True))
-    return in_one_frame(moved(left, state.base_from_lidar[0]), right, state.base_from_lidar[1])
+def in_base(lidars: Sequence[Lidar], state: State) -> Surface:
+    """Return the surfaces of all lidars, corrected, in base_link, the cells of one lidar after those of the other."""
+    parts, first = [], 0
+    for lidar, values, pose in zip(lidars, state.units, state.base_from_lidar, strict=True):
+        part = moved(lidar.corrected(values), pose)
+        parts.append(replace(part, neighbours=part.neighbours + first))
+        first += len(part.points)
+    blocks = max(part.block_counts.shape[1] for part in parts)
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Surface)}
+    for name in ("block_points", "block_counts"):
+        columns[name] = [_padded(values, blocks) for values in columns[name]]
+    return Surface(**{name: np.concatenate(values) for name, values in columns.items()})
 
 
 def mirrored_surface(surface: Surface, mirror: np.ndarray) -> Surface:

@@ -77,12 +77,12 @@ class Room:
         heights = remeasured(in_base(self.lidars, state), patches, block.members).heights
         side, total = block.surface.side[block.members.cell], 0.0
         over_floor = dict(zip(block.floor.patches, block.floor.weights, strict=True))
-        for patch in np.flatnonzero(block.patch_weights > 0):
+        for patch in np.flatnonzero((block.patch_weights > 0).any(axis=1)):
             own = np.flatnonzero(block.members.patch == patch)
             beside = block.members.coordinates[own] - block.spots[patch]
             left = (side[own] == 0)[:, None]
             design = np.hstack([np.ones((len(own), 1)), beside * left, beside * ~left])
-            weights, seen = block.patch_weights[patch] / block.variances[own], heights[own]
+            weights, seen = block.patch_weights[patch, side[own]] / block.variances[own], heights[own]
             if patch in over_floor:
                 spot = patches.centres[patch] + block.spots[patch] @ patches.axes[patch]
                 design = np.vstack([design, [1.0, 0.0, 0.0, 0.0, 0.0]])
@@ -192,7 +192,7 @@ def test_cells_far_from_a_patch_are_not_of_it_unless_they_are_as_noisy_or_the_li
 
 def test_only_the_floor_says_nothing_of_walls(room):
     floor = room.block.only_floor()
-    assert 0 < np.count_nonzero(floor.patch_weights) == len(room.block.floor.patches)
+    assert 0 < np.count_nonzero(floor.patch_weights.any(axis=1)) == len(room.block.floor.patches)
     yaw = np.zeros(room.unknowns.size)
     yaw[RIGHT.start + 5] = 1.0
     assert yaw @ room.equations(floor).information @ yaw < 0.01 * (yaw @ room.equations(room.block).information @ yaw)
@@ -241,15 +241,26 @@ PATCH = Patches(np.array([[3.0, 0.0, 1.0]]), np.array([[0.0, 0.0, 1.0]]), np.eye
 
 
 def test_a_gap_is_the_right_height_over_the_left_one_where_both_are_known_best():
-    gaps = measure_gaps(PATCH, fits(0.001, 0.02), fits(0.004, 0.04))
+    gaps = measure_gaps(PATCH, [fits(0.001, 0.02), fits(0.004, 0.04)])
     assert gaps.values[0] == pytest.approx(0.003) and gaps.variances[0] == pytest.approx(2e-6)
     np.testing.assert_allclose(gaps.points, [[3.0, 0.0, 1.0025]])
     np.testing.assert_allclose(gaps.normals, np.array([[-0.03, 0.0, 1.0]]) / np.hypot(0.03, 1.0))
     np.testing.assert_allclose(gaps.slope_covariances[0], np.diag([5e-5, 5e-5]))
-    beside = measure_gaps(PATCH, fits(0.001, 0.02, correlation=0.6), fits(0.004, 0.04, correlation=0.6))
-    np.testing.assert_allclose(beside.designs, [[1.0, -0.06, 0.0]])
+    beside = measure_gaps(PATCH, [fits(0.001, 0.02, correlation=0.6), fits(0.004, 0.04, correlation=0.6)])
+    np.testing.assert_allclose(beside.spots, [[-0.06, 0.0]])
     assert beside.values[0] == pytest.approx(0.003 - 0.06 * 0.02) and beside.variances[0] == pytest.approx(1.28e-6)
     np.testing.assert_allclose(beside.points, [[2.94, 0.0, 1.0 + 0.0025 - 0.06 * 0.03]])
+
+
+def test_the_gaps_of_three_lidars_count_as_the_two_that_are_independent():
+    deviations = (0.001, 0.002, 0.004)
+    gaps = measure_gaps(PATCH, [fits(0.0, deviations=(each, 0.01, 0.01)) for each in deviations])
+    assert gaps.pairs.tolist() == [[0, 1], [0, 2], [1, 2]] and not gaps.values.any()
+    # By all heights together, the common one eliminated.
+    weights = np.array(deviations) ** -2.0
+    exact = np.diag(weights) - np.outer(weights, weights) / weights.sum()
+    rows = gaps.jacobian[:, [2, 8]]  # along z: those of the second and of the third lidar
+    np.testing.assert_allclose((rows.T * gaps.shares / gaps.variances) @ rows, exact[1:, 1:], rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +278,8 @@ def test_a_gap_is_the_right_height_over_the_left_one_where_both_are_known_best()
     ],
 )
 def test_a_patch_needs_cells_enough_flatness_and_a_known_normal(changes, usable):
-    assert len(measure_gaps(PATCH, fits(0.0, **changes), fits(0.0, **changes)).values) == usable
-    assert len(measure_gaps(PATCH, fits(0.0), fits(0.0, **changes)).values) == usable or "deviations" in changes
+    assert len(measure_gaps(PATCH, [fits(0.0, **changes), fits(0.0, **changes)]).values) == usable
+    assert len(measure_gaps(PATCH, [fits(0.0), fits(0.0, **changes)]).values) == usable or "deviations" in changes
 
 
 def test_patches_of_the_floor_lie_flat_count_and_are_trusted_as_their_place_is(room):

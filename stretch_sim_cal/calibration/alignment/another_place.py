@@ -75,7 +75,7 @@ def _looking_again(lidars: tuple[Lidar, Lidar], block: RoomBlock, turned: np.nda
     """Return the lidars with what their cells would see of the patches that count, the room `turned` (4, 4) in the left
     lidar's frame; cells that would see none of them are not usable."""
     patches, state = block.flat[0], block.state
-    members = block.members.only(block.patch_weights[block.members.patch] > 0)
+    members = block.members.only(block.member_weights(block.members) > 0)
     # What is of no patch hides what is behind it.
     number = np.full(len(block.surface.points), -1)
     number[members.cell] = members.patch
