@@ -1,14 +1,9 @@
-"""Any number of lidars of one robot, from what every two of them see in common and from the floor that each one sees.
+"""The lidars of one robot: to each other from what they see in common, and to the floor that each one sees.
 
-Every pair is aligned as two lidars are (`alignment/planes.py`), and every lidar finds the floor by itself
+What all see in common is one estimate (`alignment/planes.py`), and every lidar finds the floor by itself
 (`floor/support_method.py`). What these observed, without priors, is added up in one problem (`problem.py`) over the
-poses of all lidars, the floor, and the errors of every unit: a unit's error that moves two of its pairs alike is one
-unknown, so the covariance between any two lidars is the joint one. A lidar whose mount is known has its pose as prior;
+poses of all lidars, the floor, and the errors of every unit. A lidar whose mount is known has its pose as prior;
 without any the first lidar stays where the description has it.
-
-A lidar's returns count in several pairs. Each pair is therefore weighed by one over the number of pairs that the
-busier of its lidars is in, so that no return counts more than once in all: the covariance is too large by that much
-where pairs see different things, never too small.
 """
 
 import itertools
@@ -18,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.alignment.planes import AlignedLidars, RoomAlignment, SeenPair
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
-    BEYOND_CHANCE,
     UNLIKELY,
     Findings,
     check_support,
@@ -49,16 +43,16 @@ from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, Su
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
-from stretch_sim_cal.geometry.transforms import check_rigid, error, exp, inverse, log
+from stretch_sim_cal.geometry.transforms import check_rigid, exp, inverse
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import SCALARS, UNKNOWN_SENSOR, ErrorModel
 
 STEPS = 8
 SETTLED = 1e-7  # m, rad
 SMALL = 1e-6  # m, rad: of the difference that gives a plane's derivatives
-# A pair refused for this alone still says what it sees; the others complete it.
+# A finding of what all see in common that floor and mounts answer as well.
 PARTLY = {"unobserved"}
-# Findings of a pair, or of one lidar's floor, that all lidars together answer anew.
+# Findings of all lidars, or of one lidar's floor, that all together answer anew.
 OF_ALL = {"beyond_sensor_file", "driver_uncorrected", "floor_of_one_lidar"}
 OF_ONE_VIEW = {"little_floor", "floor_on_one_side", "uncertain_floor"}
 NO_ROOM = "little_overlap"
@@ -75,35 +69,25 @@ class ArrayLidar:
 
 
 @dataclass(frozen=True)
-class AlignedPair:
-    """Two lidars by themselves: their `names`, their `alignment` (the second one is its right one), what it `observed`,
-    and whether it is `used` for the array; `why_not` if it sees enough in common and still is not."""
-
-    names: tuple[str, str]
-    alignment: AlignmentResult
-    observed: Observations | None = field(default=None, repr=False)
-    used: bool = False
-    why_not: str = ""
-
-
-@dataclass(frozen=True)
 class ArrayResult:
     """The lidars of a robot.
 
     `base_from_lidar` are their poses (4, 4) by name and `pose_covariance` (6 n, 6 n) is over their twists in base_link
     in the same order, true = exp(twist) @ pose; without known mounts the first lidar is where the description has it,
-    and the others and the floor as seen from there. `floor` is None if it was not asked for;
+    and the others and the floor as seen from there. `pairs` are what every two of them see in common, `rmse` (m) the
+    root mean square distance between their surfaces. `floor` is None if it was not asked for;
     `floors` is what each lidar sees of it by itself. `numbers` are the lidars' own errors as in an alignment's
     diagnostics, by their names. A result with `refusals` must not be written.
     """
 
     base_from_lidar: dict[str, np.ndarray]
     pose_covariance: np.ndarray
-    pairs: list[AlignedPair]
+    pairs: list[SeenPair]
     floor: FloorResult | None
     floors: dict[str, FloorResult]
     numbers: dict[str, float]
     num_frames: int
+    rmse: float
     refusals: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
 
@@ -141,11 +125,9 @@ class ArrayResult:
     def aligned(self, target: str, source: str) -> AlignmentResult:
         """Return the transform between two lidars as all of them give it, in the form of an alignment of two."""
         pair = next((pair for pair in self.pairs if set(pair.names) == {target, source}), None)
-        used = [pair.alignment for pair in self.pairs if pair.used]
-        rmse = pair.alignment.rmse if pair is not None and pair.used else max((one.rmse for one in used), default=0.0)
         return AlignmentResult(
-            self.transform(target, source), self.covariance(target, source), float(rmse), self.num_frames, "array",
-            0.0 if pair is None else pair.alignment.overlap, [],
+            self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, "array",
+            0.0 if pair is None else pair.overlap, [],
         )  # fmt: skip
 
 
@@ -181,18 +163,16 @@ class LidarArray:
         which the `floor` is looked for if it is asked for; `body` as of `body_settings`, `accept` as of `accepting`."""
         self._lidars, self._with_floor, body = dict(lidars), floor, body or {}
         self._accept = accepting(accept)
-        # Which of a pair is the left one must not depend on what the lidars are called.
+        # Which one is the first in the estimate must not depend on what the lidars are called.
         self._order = sorted(lidars, key=lambda name: tuple(lidars[name].base_from_lidar.round(9).ravel()))
-        self._alignments = {
-            (left, right): PlaneAlignment(
-                inverse(lidars[left].base_from_lidar) @ lidars[right].base_from_lidar,
-                AlignmentSettings(
-                    base_from_left=lidars[left].base_from_lidar, sensor=(lidars[left].sensor, lidars[right].sensor),
-                    **body, **self._accept,
-                ),
-            )
-            for left, right in itertools.combinations(self._order, 2)
-        }  # fmt: skip
+        first = lidars[self._order[0]].base_from_lidar
+        self._alignment = RoomAlignment(
+            [inverse(first) @ lidars[name].base_from_lidar for name in self._order],
+            AlignmentSettings(
+                base_from_left=first, sensor=tuple(lidars[name].sensor for name in self._order), **body, **self._accept
+            ),
+            self._order,
+        )
         self._floors = {
             name: SupportFloor(
                 lidar.base_from_lidar,
@@ -207,38 +187,23 @@ class LidarArray:
     def add(self, clouds: Mapping[str, np.ndarray], floor: bool = True) -> None:
         """Take a cloud of each lidar by name, as of `PlaneAlignment.add`; the `floor` is looked for in it, or not."""
         self._num_frames += 1
-        for (left, right), alignment in self._alignments.items():
-            alignment.add(clouds[left], clouds[right])
+        self._alignment.add(*(clouds[name] for name in self._order))
         if floor and self._with_floor:
             for name, method in self._floors.items():
                 method.add(clouds[name], clouds[name][:0])
 
     def solve(self) -> ArrayResult:
         """Return the result, with refusals if the data does not support it."""
-        pairs = [self._aligned(names, alignment) for names, alignment in self._alignments.items()]
+        aligned = self._alignment.aligned()
         floors = {name: method.solve() for name, method in self._floors.items()} if self._with_floor else {}
-        return self._result(_Problem(self._lidars, self._order, pairs, floors), pairs, floors)
+        observed, by_chance = aligned.observations, self._alignment.information_by_chance()
+        if observed is None:
+            observed = Observations.of_known_poses(aligned.poses[1:], aligned.covariance)
+        elif by_chance is not None:
+            observed = observed.less_by_chance(by_chance)
+        return self._result(_Problem(self._lidars, self._order, observed, floors), aligned, floors)
 
-    def _aligned(self, names: tuple[str, str], alignment: PlaneAlignment) -> AlignedPair:
-        """Return a pair by itself. Views that hardly overlap may fit in a wrong place as well, so what is far from the
-        description is not used."""
-        found, settings = alignment.solve(), AlignmentSettings(**self._accept)
-        refused = [said for said in found.refusals if said.code not in PARTLY]
-        if refused:
-            return AlignedPair(names, found, why_not="" if refused[0].code == NO_ROOM else refused[0].sentence)
-        left, right = (self._lidars[name].base_from_lidar for name in names)
-        distance, angle = error(inverse(left) @ right, found.right_to_left)
-        if distance > settings.max_model_translation or angle > settings.max_model_rotation:
-            said = (
-                f"they seem {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the description has them"
-            )
-            return AlignedPair(names, found, why_not=said)
-        by_chance = alignment.information_by_chance()
-        if found.observations is not None and by_chance is not None:
-            return AlignedPair(names, found, found.observations.less_by_chance(by_chance), used=True)
-        return AlignedPair(names, found, found.known, used=found.accepted)
-
-    def _result(self, found: "_Problem", pairs: list[AlignedPair], floors: dict[str, FloorResult]) -> ArrayResult:
+    def _result(self, found: "_Problem", aligned: AlignedLidars, floors: dict[str, FloorResult]) -> ArrayResult:
         names = tuple(self._lidars)
         columns = np.concatenate([columns_of(found.unknowns.poses[self._order.index(name)]) for name in names])
         numbers = sensor_numbers(found.unknowns, found.state, found.solution, self._order)
@@ -247,27 +212,19 @@ class LidarArray:
         frames = covariance_of_frames(poses, numbers, [self._lidars[name].sensor for name in names], names)
         result = ArrayResult(
             dict(zip(names, poses, strict=True)),
-            found.solution.covariance[np.ix_(columns, columns)] + frames, pairs, floor, floors, numbers,
-            self._num_frames,
+            found.solution.covariance[np.ix_(columns, columns)] + frames, aligned.pairs, floor, floors, numbers,
+            self._num_frames, aligned.rmse,
         )  # fmt: skip
-        refusals, warnings = [], []
-        for pair in pairs:
-            where, alignment = f"lidars {pair.names[0]}, as left, and {pair.names[1]}", pair.alignment
-            refusals += [said.at(where) for said in alignment.refusals if said.code == "moved"]
-            warnings += [said.at(where) for said in alignment.warnings if pair.used and said.code not in OF_ALL]
-            if pair.why_not and "moved" not in {said.code for said in alignment.refusals}:
-                warnings.append(Finding("pair_left_out", f"{where} tell nothing of each other: {pair.why_not}"))
-        refusals += [
-            Finding(
-                "pairs_contradict",
-                f"what lidars {' and '.join(pair.names)} see in common contradicts all others together: "
-                f"{1e3 * off[0]:.1f} mm and {np.degrees(off[1]):.3f} deg",
-                "move the robot to another place; check the sensor of each lidar",
-            )
-            for pair in found.contradicting()
-            if (off := error(result.transform(*pair.names), pair.alignment.right_to_left))
-        ]
-        untied = self._untied(pairs)
+        refusals = [said for said in aligned.refusals if said.code not in PARTLY]
+        warnings = [said for said in aligned.warnings if said.code not in OF_ALL]
+        for pair in aligned.pairs:
+            if not pair.used and pair.refusals[0].code != NO_ROOM:
+                sentence = (
+                    f"lidars {' and '.join(pair.names)} are not brought together by what both see: "
+                    f"{pair.refusals[0].sentence}"
+                )
+                warnings.append(Finding("pair_left_out", sentence))
+        untied = self._untied(aligned.pairs)
         refusals += [self._said_untied(name, floors.get(name)) for name in untied]
         settings = AlignmentSettings(**self._accept)
         tied = [name for name in names if name not in untied]
@@ -282,7 +239,7 @@ class LidarArray:
         refusals += distorted(wrong_rotor_angles(found.state.base_from_lidar, numbers, self._order))
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
-    def _untied(self, pairs: Sequence[AlignedPair]) -> list[str]:
+    def _untied(self, pairs: Sequence[SeenPair]) -> list[str]:
         """Return the lidars that no pairs and no mounts tie to most of the others."""
         groups = [{name} for name in self._lidars]
         mounted = [name for name, lidar in self._lidars.items() if lidar.mount is not None]
@@ -309,11 +266,10 @@ class _Problem:
     """All observations in one least-squares problem, solved; lidars are numbered in `order`."""
 
     def __init__(
-        self, lidars: Mapping[str, ArrayLidar], order: Sequence[str], pairs: Sequence[AlignedPair],
+        self, lidars: Mapping[str, ArrayLidar], order: Sequence[str], observed: Observations,
         floors: Mapping[str, FloorResult],
     ):  # fmt: skip
-        self._lidars, self._order = lidars, order
-        self._pairs = [pair for pair in pairs if pair.used]
+        self._lidars, self._order, self._observed = lidars, order, observed
         self._floors = {name: floor for name, floor in floors.items() if floor.by_units is not None}
         self.unknowns = Unknowns(tuple(self._model(name) for name in order))
         poses = tuple(
@@ -328,28 +284,16 @@ class _Problem:
         self.solution = self._solved()
 
     def _model(self, name: str) -> ErrorModel:
-        """Return the error model of a lidar as its pairs have it; without any, one of the scalars alone."""
-        for pair in self._pairs:
-            if name in pair.names and pair.observed.knows_units:
-                return pair.observed.models[pair.names.index(name)]
+        """Return the error model of a lidar as it was aligned; if it was not, one of the scalars alone."""
+        if self._observed.knows_units:
+            return self._observed.models[self._order.index(name)]
         sensor = self._lidars[name].sensor
         spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.expected, sensor.optical_centre)
         return ErrorModel(spread, np.zeros(1), np.zeros(1), centre)
 
-    def _numbers(self, pair: AlignedPair) -> tuple[int, int]:
-        return self._order.index(pair.names[0]), self._order.index(pair.names[1])
-
     def _solved(self) -> Solution:
-        busy = np.bincount(np.array([self._numbers(pair) for pair in self._pairs], int).ravel(), minlength=1)
         for step in range(STEPS):
-            equations = NormalEquations.empty(self.unknowns.size)
-            for pair in self._pairs:
-                numbers = self._numbers(pair)
-                observed = pair.observed
-                if observed.knows_units and not observed.fits(tuple(self.unknowns.models[n] for n in numbers)):
-                    observed = observed.of_the_transform()
-                own = observed.equations_at(self.state, self.unknowns, numbers)
-                equations = equations.plus(own.weighing(1.0 / float(busy[list(numbers)].max())))
+            equations = self._observed.equations_at(self.state, self.unknowns)
             for name, floor in self._floors.items():
                 self._add_floor(equations, self._order.index(name), floor)
             solution = self._solver.solve(equations, self.state, learn=step == 0)
@@ -379,20 +323,6 @@ class _Problem:
         weighted = np.linalg.solve(floor.by_units.conditional + floor.systematic, jacobian)
         equations.information[np.ix_(columns, columns)] += jacobian.T @ weighted
         equations.gradient[columns] -= weighted.T @ self._floor_residual(number, floor)
-
-    def contradicting(self) -> list[AlignedPair]:
-        """Return the pairs whose own transform is off that of all lidars together by more than chance."""
-        found = []
-        for pair in self._pairs if len(self._pairs) > 1 else []:
-            first, second = self._numbers(pair)
-            pose = self.state.base_from_lidar[first]
-            twist = log(inverse(pose) @ self.state.base_from_lidar[second] @ inverse(pair.alignment.right_to_left))
-            columns = np.concatenate([columns_of(self.unknowns.poses[number]) for number in (first, second)])
-            change = by_poses(pose)
-            joint = change @ self.solution.covariance[np.ix_(columns, columns)] @ change.T
-            if twist @ np.linalg.solve(joint + pair.alignment.covariance, twist) > BEYOND_CHANCE:
-                found.append(pair)
-        return found
 
     def floor(self, floors: Mapping[str, FloorResult]) -> FloorResult:
         """Return the floor that all lidars together see, and whether it may be used; `floors` is what each sees."""

@@ -12,7 +12,7 @@ ones. A return far from those of its cell before (dust, rain, someone who walks 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -289,31 +289,33 @@ def _matrices(sums: np.ndarray) -> np.ndarray:
 
 
 class FrameIntake:
-    """Cleans pairs of clouds one by one and counts those that were left out, by reason."""
+    """Cleans the clouds of lidars one by one and counts those that were left out, by reason."""
 
-    def __init__(self, settings):
-        """`settings` has min_range and max_range (m)."""
-        self._settings = settings
+    def __init__(self, settings, names: Sequence[str] = SIDES):
+        """`settings` has min_range and max_range (m); `names` are the lidars'."""
+        self._settings, self._names = settings, names
         self._seen: set[bytes] = set()
         self.num_given = 0
         self.num_frames = 0
-        self.empty = [0, 0]
-        self.repeated = [0, 0]
+        self.empty = [0] * len(names)
+        self.repeated = [0] * len(names)
 
-    def admit(self, left: np.ndarray, right: np.ndarray) -> tuple["Cloud", "Cloud"]:
-        """Return the usable returns of one pair of clouds, each in its own lidar frame; either may be empty.
+    def admit(self, *clouds: np.ndarray) -> tuple["Cloud", ...]:
+        """Return the usable returns of one cloud of each lidar, in its own frame; any may be empty.
 
         Raises `InputError` if an argument is not an (N, 3) array of numbers.
         """
         self.num_given += 1
-        clouds = (self._usable(left, 0), self._usable(right, 1))
-        self.num_frames += any(len(cloud) for cloud in clouds)
-        return clouds
+        found = tuple(self._usable(cloud, number) for number, cloud in enumerate(clouds))
+        self.num_frames += any(len(cloud) for cloud in found)
+        return found
 
-    def warnings(self, sides: tuple[str, ...] = SIDES) -> list[Finding]:
-        """Return a finding for everything that was left out of the lidars on these sides."""
+    def warnings(self, names: Sequence[str] | None = None) -> list[Finding]:
+        """Return a finding for everything that was left out, of all lidars or of those with these names."""
         warnings = []
-        for side, name in enumerate(sides):
+        for side, name in enumerate(self._names):
+            if names is not None and name not in names:
+                continue
             if self.repeated[side]:
                 sentence = f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once"
                 warnings.append(Finding("repeated_clouds", sentence))
@@ -323,7 +325,7 @@ class FrameIntake:
         return warnings
 
     def _usable(self, array: np.ndarray, side: int) -> "Cloud":
-        cloud = cloud_of(array, SIDES[side])
+        cloud = cloud_of(array, self._names[side])
         points = cloud.points
         digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
         with np.errstate(invalid="ignore", over="ignore"):

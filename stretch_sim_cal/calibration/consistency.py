@@ -1,9 +1,11 @@
 """Whether two lidars' views can both be true under a transform: do they see the same surfaces, or through them?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.settings import LidarSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.geometry.transforms import apply, inverse
 
@@ -77,20 +79,33 @@ class Views:
         )
 
 
-def seen_by_both(
-    lidars: tuple[Lidar, Lidar], right_to_left: np.ndarray, settings
-) -> tuple[tuple[Surface, Surface], tuple[Lidar, Lidar]]:
-    """Return the surfaces of both lidars, the robot's own body marked as not usable if `settings.base_from_left` is
-    known, and the lidars with the cells alone that the other one confirms under `right_to_left` (4, 4)."""
+def seen_by_another(
+    lidars: Sequence[Lidar], poses: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]], settings: LidarSettings
+) -> tuple[tuple[Surface, ...], tuple[Lidar, ...]]:
+    """Return the surfaces of all lidars, the robot's own body marked as not usable if `settings.base_from_left` is
+    known, and the lidars with the cells alone that another one of their `pairs` confirms under their `poses` (4, 4) in
+    the first one's frame."""
     surfaces = tuple(lidar.surface for lidar in lidars)
     if settings.base_from_left is not None:
-        poses = settings.base_from_left, settings.base_from_left @ right_to_left
-        surfaces = tuple(without_body(own, pose, settings) for own, pose in zip(surfaces, poses, strict=True))
-    shared = Views(*surfaces).shared(right_to_left)
+        surfaces = tuple(
+            without_body(own, settings.base_from_left @ pose, settings)
+            for own, pose in zip(surfaces, poses, strict=True)
+        )
+    seen = [np.zeros(len(surface.points), bool) for surface in surfaces]
+    for pair in pairs:
+        views = Views(*(surfaces[lidar] for lidar in pair))
+        for lidar, confirmed in zip(pair, views.shared(between(poses, pair)), strict=True):
+            seen[lidar] |= confirmed
     return surfaces, tuple(
         Lidar(surface, lidar.model).only(confirmed)
-        for surface, lidar, confirmed in zip(surfaces, lidars, shared, strict=True)
+        for surface, lidar, confirmed in zip(surfaces, lidars, seen, strict=True)
     )
+
+
+def between(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> np.ndarray:
+    """Return the transform (4, 4) that maps the second lidar's points of a pair into the first one's frame."""
+    first, second = (poses[lidar] for lidar in pair)
+    return second if np.array_equal(first, np.eye(4)) else inverse(first) @ second
 
 
 class _View:

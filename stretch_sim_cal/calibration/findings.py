@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
 from stretch_sim_cal.calibration.cloud_frames import beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
@@ -196,9 +197,12 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
     ]  # fmt: skip
 
 
-def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings) -> list[Finding]:
-    """Return the base axes along or about which too few surfaces determine the pose to outvote an outlier: without
-    `OUTVOTED` of the most informative ones the standard deviation would exceed its bound."""
+def little_support(
+    blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings, lidar: int = 1
+) -> list[Finding]:
+    """Return the base axes along or about which too few surfaces determine a lidar's pose to outvote an outlier:
+    without `OUTVOTED` of the most informative ones the standard deviation would exceed its bound. `covariance` is that
+    of all lidars but the first."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
     sentences = []
@@ -207,12 +211,13 @@ def little_support(blocks: Sequence[RoomBlock], covariance: np.ndarray, settings
         ("turning about", slice(3, 6), settings.max_std_rotation),
     ):
         for axis in range(3):
-            direction = np.zeros(6)
-            direction[part] = to_base[axis]
+            direction = np.zeros(len(covariance))
+            direction[6 * lidar - 6 :][part] = to_base[axis]
             moved = covariance @ direction
             lost, total, squares = 0.0, 0.0, 0.0
             for block in blocks:
-                by_gap = (block.gaps.jacobian @ moved * block.weights) ** 2 / block.gaps.variances / block.grids
+                by_gap = (block.gaps.jacobian @ moved * block.weights) ** 2 * block.gaps.shares
+                by_gap /= block.gaps.variances * block.grids
                 of_pieces = np.zeros(0) if block.elements is None else block.elements.by_piece(moved)
                 parts = np.concatenate([by_gap / block.extents(), of_pieces])
                 # The same surface is in each grid.
@@ -274,10 +279,11 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
     return found
 
 
-def dissenting(block: RoomBlock) -> list[Finding]:
-    """Return whether surfaces that both lidars see, and that were left out since they disagree with the rest, are too
-    large a share of what there is in one direction: then nothing says which of them stand where they seem to."""
-    shares, count = block.dissent(1)
+def dissenting(block: RoomBlock, lidar: int = 1) -> list[Finding]:
+    """Return whether surfaces that a lidar and another one see, and that were left out since they disagree with the
+    rest, are too large a share of what there is in one direction: then nothing says which of them stand where they seem
+    to."""
+    shares, count = block.dissent(lidar)
     if count < MIN_DISSENT or shares.max() < MAX_DISSENT:
         return []
     gaps = np.abs(block.gaps.values[block.weights == 0])
@@ -292,12 +298,12 @@ def dissenting(block: RoomBlock) -> list[Finding]:
     ]
 
 
-def another_opinion(twist: np.ndarray, squared: float) -> list[Finding]:
-    """Return whether another method, by all cells, comes to another transform, a `twist` (6,) in m and rad away, than
-    its chi-square allows."""
-    if squared <= BEYOND_CHANCE:
+def another_opinion(opinion: SecondOpinion, covariance: np.ndarray) -> list[Finding]:
+    """Return whether another method, by all cells, comes to another transform than the estimate, further away than its
+    own uncertainty and the estimate's `covariance` (6, 6) allow."""
+    if opinion.chi_square(covariance) <= BEYOND_CHANCE:
         return []
-    distance, angle = np.linalg.norm(twist[:3]), np.linalg.norm(twist[3:])
+    distance, angle = np.linalg.norm(opinion.twist[:3]), np.linalg.norm(opinion.twist[3:])
     return [
         Finding(
             "second_opinion",

@@ -21,7 +21,7 @@ from scipy.spatial import cKDTree
 from stretch_sim_cal.calibration.alignment.planes import estimate_jointly
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment
-from stretch_sim_cal.calibration.consistency import Views, seen_by_both
+from stretch_sim_cal.calibration.consistency import Views, seen_by_another
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, remeasured
@@ -177,7 +177,7 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
             )
         lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
         initial = coarse_alignment(*(lidar.surface for lidar in lidars), initial, standing.settings)
-        rooms.append(seen_by_both(lidars, initial, standing.settings)[1])
+        rooms.append(seen_by_another(lidars, (np.eye(4), initial), ((0, 1),), standing.settings)[1])
     unknowns = Unknowns(tuple(lidar.model for lidar in rooms[0]))
     first = State((np.eye(4), initial), first_units(unknowns.models, None))
     found = estimate_jointly(rooms, first, Solver(unknowns, Priors(first, left=FIXED)))

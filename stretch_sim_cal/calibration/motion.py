@@ -4,6 +4,7 @@ A push moves all surfaces together, along their normals by amounts that one twis
 few cells and is outvoted.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,21 +39,19 @@ class Motion:
 
 
 def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise) -> Motion:
-    """Return how far the two lidars moved while the frames were taken, by the heights of cells above their patches
-    `flat`: each lidar by itself, since one that moves alone would be an outlier among the cells of both, and above
+    """Return how far the lidars moved while the frames were taken, by the heights of cells above their patches
+    `flat`: each lidar by itself, since one that moves alone would be an outlier among the cells of all, and above
     planes of its own, since lidars that see nothing in common have no planes in common."""
-    parts = [_Part.of(surface, flat, noise, lidar) for lidar in (0, 1)]
+    parts = [_Part.of(surface, flat, noise, lidar) for lidar in range(len(noise.sigma))]
     largest, worst = np.zeros(4), np.zeros(6)
     for block in range(1, surface.block_counts.shape[1]):
         found = [twist for part in parts if (twist := part.twist(block, noise.roughness)) is not None]
-        moved = [_beyond_doubt(*one) for one in found]
-        if len(found) == 2:
-            (left, by_left), (right, by_right) = found
+        moved = [(_beyond_doubt(*one), slice(0, 2)) for one in found]
+        for (left, by_left), (right, by_right) in itertools.combinations(found, 2):
             apart = np.linalg.inv(np.linalg.inv(by_left) + np.linalg.inv(by_right))
-            moved.append(_beyond_doubt(right - left, apart))
-        for number, twist in enumerate(moved):
+            moved.append((_beyond_doubt(right - left, apart), slice(2, 4)))
+        for twist, place in moved:
             sizes = np.linalg.norm(twist.reshape(2, 3), axis=1)
-            place = slice(2, 4) if number == 2 else slice(0, 2)
             largest[place] = np.maximum(largest[place], sizes)
             worst = max(worst, twist, key=np.linalg.norm)
     return Motion(*largest.tolist(), worst)

@@ -1,13 +1,13 @@
 """The observations of a stage of the calibration, reduced, so that later stages can solve with all of them.
 
-The normal equations of a stage's residual blocks, without priors, over the lidars' relative pose and the parameters of
+The normal equations of a stage's residual blocks, without priors, over the lidars' relative poses and the parameters of
 their error models. Kept in a file beside the calibration file, bound to the result that was made of it.
 """
 
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -43,8 +43,8 @@ TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "
 
 @dataclass(frozen=True)
 class FloorByUnits:
-    """How a floor that was found depends on the scalars of both lidars' errors, (28,), which were `scalars` then: the
-    floor (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 28) with them, and has
+    """How a floor that was found depends on the scalars of the lidars' errors, (14 n,), which were `scalars` then: the
+    floor (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 14 n) with them, and has
     the covariance `conditional` (3, 3) if they are known."""
 
     gain: np.ndarray
@@ -62,30 +62,30 @@ class FloorByUnits:
         return cls(gain, scalars_of(state.units), floor - gain @ between.T)
 
 
-def scalars_of(units: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return the scalars (28,) of both lidars' parameters, the left one's first."""
+def scalars_of(units: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the scalars (14 n,) of the lidars' parameters, the first one's first."""
     return np.concatenate([values[: len(SCALARS)] for values in units])
 
 
 @dataclass(frozen=True)
 class Observations:
-    """Normal equations `information` (m, m) and `gradient` (m,) over the twist of the transform left_from_right, in the
-    left lidar's frame, then over the left and the right lidar's parameters; at the transform `at` (4, 4) and the
-    parameters `at_units`, of lidars with these `models`. The place of both lidars together is not observed, and a
-    motion of both as one body changes nothing.
+    """Normal equations `information` (m, m) and `gradient` (m,) over the twists of all lidars but the first in the
+    first one's frame, then over the lidars' parameters; at the poses `poses_at` (4, 4) of these lidars in the first
+    one's frame and the parameters `at_units`, of lidars with these `models`. The place of all lidars together is not
+    observed, and a motion of all as one body changes nothing.
 
-    What was made of them: `result`, the transform (4, 4), its `covariance` (6, 6), and `units`, the parameters; and how
-    the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing place
-    counted, in the left lidar's frame. A transform that is known by its covariance alone says nothing of the lidars: it
-    has no models.
+    What was made of them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the parameters; and
+    how the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing
+    place counted, in the first lidar's frame. A transform that is known by its covariance alone says nothing of the
+    lidars: it has no models. Of two lidars `at` and `result` are the second one's poses.
     """
 
-    at: np.ndarray
+    poses_at: tuple[np.ndarray, ...]
     at_units: tuple[np.ndarray, ...]
     information: np.ndarray
     gradient: np.ndarray
     models: tuple[ErrorModel, ...]
-    result: np.ndarray
+    poses: tuple[np.ndarray, ...]
     covariance: np.ndarray
     units: tuple[np.ndarray, ...]
     floor: FloorByUnits | None = None
@@ -95,33 +95,50 @@ class Observations:
     def of(
         cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray
     ) -> "Observations":
-        """Return the observations of equations at a state, its frame being the left lidar's, and the `result` made of
-        them, with the `covariance` (6, 6) of its transform."""
-        columns = np.r_[RIGHT, unknowns.units[0], unknowns.units[1]]
+        """Return the observations of equations at a state, its frame being the first lidar's, and the `result` made of
+        them, with the `covariance` of its poses."""
+        columns = np.concatenate([unknowns.free_poses, *map(columns_of, unknowns.units)])
         return cls(
-            state.left_from_right, state.units, equations.information[np.ix_(columns, columns)],
-            equations.gradient[columns], unknowns.models, result.left_from_right, covariance, result.units,
+            state.base_from_lidar[1:], state.units, equations.information[np.ix_(columns, columns)],
+            equations.gradient[columns], unknowns.models, result.base_from_lidar[1:], covariance, result.units,
         )  # fmt: skip
 
     @classmethod
     def of_transform(cls, left_from_right: np.ndarray, covariance: np.ndarray) -> "Observations":
         """Return the observations of a transform (4, 4) by its covariance (6, 6). Raises `InputError` if it is none."""
-        covariance = np.asarray(covariance, dtype=float)
-        if covariance.shape != (6, 6) or not np.isfinite(covariance).all():
-            raise InputError("the alignment's covariance: must be a 6x6 matrix of finite numbers")
-        information = np.linalg.inv(covariance + EXACT**2 * np.eye(6))
-        return cls(left_from_right, (), information, np.zeros(6), (), left_from_right, covariance, ())
+        return cls.of_known_poses((left_from_right,), covariance)
 
-    def same_parameters(self, units: tuple[np.ndarray, np.ndarray]) -> bool:
+    @classmethod
+    def of_known_poses(cls, poses: tuple[np.ndarray, ...], covariance: np.ndarray) -> "Observations":
+        """Return the observations of poses (4, 4) in the first lidar's frame by their covariance (6 m, 6 m). Raises
+        `InputError` if it is none."""
+        covariance, size = np.asarray(covariance, dtype=float), 6 * len(poses)
+        if covariance.shape != (size, size) or not np.isfinite(covariance).all():
+            raise InputError(f"the alignment's covariance: must be a {size}x{size} matrix of finite numbers")
+        information = np.linalg.inv(covariance + EXACT**2 * np.eye(size))
+        return cls(poses, (), information, np.zeros(size), (), poses, covariance, ())
+
+    @property
+    def at(self) -> np.ndarray:
+        """Of two lidars the transform (4, 4) of the second one's points into the first one's frame, of the
+        equations."""
+        return self.poses_at[0]
+
+    @property
+    def result(self) -> np.ndarray:
+        """Of two lidars the transform (4, 4) of the second one's points into the first one's frame, as found."""
+        return self.poses[0]
+
+    def same_parameters(self, units: Sequence[np.ndarray]) -> bool:
         """Return whether these are parameters of lidars with as many channels."""
         return all(len(own) == len(other) for own, other in zip(self.units, units, strict=True))
 
-    def better(self, units: tuple[np.ndarray, np.ndarray]) -> "Observations | None":
+    def better(self, units: tuple[np.ndarray, ...]) -> "Observations | None":
         """Return the same with parameters of the lidars by a later stage; None if these are of lidars with other
         channels."""
         return self.knowing(units) if self.same_parameters(units) else None
 
-    def knowing(self, units: tuple[np.ndarray, np.ndarray]) -> "Observations":
+    def knowing(self, units: tuple[np.ndarray, ...]) -> "Observations":
         """Return the same with better parameters of the lidars, and the floor that follows."""
         floor = None if self.floor is None else replace(self.floor, scalars=scalars_of(units))
         return replace(self, units=units, floor=floor)
@@ -141,8 +158,8 @@ class Observations:
         return any(np.any(model.azimuth_offsets) for model in self.models)
 
     def of_the_transform(self) -> "Observations":
-        """Return the observations of the transform alone, by its covariance."""
-        return Observations.of_transform(self.result, self.covariance)
+        """Return the observations of the poses alone, by their covariance."""
+        return Observations.of_known_poses(self.poses, self.covariance)
 
     def loosened(self, position: float, angle: float) -> "Observations":
         """Return those of the transform alone, less certain by standard deviations in m and rad."""
@@ -153,40 +170,46 @@ class Observations:
         """Whether the lidars' own errors are among the observed unknowns."""
         return bool(self.models)
 
-    def fits(self, models: tuple[ErrorModel, ErrorModel]) -> bool:
+    def fits(self, models: Sequence[ErrorModel]) -> bool:
         """Return whether these are observations of lidars with the same channels, or of none in particular."""
         return all(
             np.array_equal(own.elevations, other.elevations) for own, other in zip(self.models, models, strict=False)
         )
 
-    def equations_at(self, state: State, unknowns: Unknowns, lidars: tuple[int, int] = (0, 1)) -> NormalEquations:
-        """Return the normal equations over all unknowns at another state, the poses in any frame; `lidars` are the
-        numbers of those that are the left and the right one here."""
-        left, right = (state.base_from_lidar[lidar] for lidar in lidars)
-        gone = [log(inverse(left) @ right @ inverse(self.at))]
-        gone += [state.units[lidar] - then for lidar, then in zip(lidars, self.at_units, strict=False)]
+    def equations_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
+        """Return the normal equations over all unknowns at another state, the poses in any frame."""
+        poses, size = state.base_from_lidar[: len(self.poses_at) + 1], 6 * len(self.poses_at)
+        gone = [self._gone(poses)] + [now - then for now, then in zip(state.units, self.at_units, strict=False)]
         gradient = self.gradient - self.information @ np.concatenate(gone)
-        equations, by_pose = NormalEquations.empty(unknowns.size), by_poses(left)
-        both = np.concatenate([columns_of(unknowns.poses[lidar]) for lidar in lidars])
-        units = np.concatenate([columns_of(unknowns.units[lidar]) for lidar in lidars])[: len(gradient) - 6]
-        equations.information[np.ix_(both, both)] = by_pose.T @ self.information[:6, :6] @ by_pose
-        equations.information[np.ix_(both, units)] = by_pose.T @ self.information[:6, 6:]
-        equations.information[np.ix_(units, both)] = (by_pose.T @ self.information[:6, 6:]).T
-        equations.information[np.ix_(units, units)] = self.information[6:, 6:]
-        equations.gradient[both], equations.gradient[units] = by_pose.T @ gradient[:6], gradient[6:]
+        equations, by_pose = NormalEquations.empty(unknowns.size), by_poses(poses[0], len(self.poses_at))
+        own = np.concatenate([columns_of(unknowns.poses[lidar]) for lidar in range(len(poses))])
+        units = np.concatenate([columns_of(unknowns.units[lidar]) for lidar in range(len(poses))])
+        units = units[: len(gradient) - size]
+        equations.information[np.ix_(own, own)] = by_pose.T @ self.information[:size, :size] @ by_pose
+        equations.information[np.ix_(own, units)] = by_pose.T @ self.information[:size, size:]
+        equations.information[np.ix_(units, own)] = (by_pose.T @ self.information[:size, size:]).T
+        equations.information[np.ix_(units, units)] = self.information[size:, size:]
+        equations.gradient[own], equations.gradient[units] = by_pose.T @ gradient[:size], gradient[size:]
         return equations
 
+    def _gone(self, poses: Sequence[np.ndarray]) -> np.ndarray:
+        """Return how far (6 (n - 1),) the poses (4, 4) of all lidars, in any frame, are from those of the equations."""
+        to_first = inverse(poses[0])
+        return np.concatenate(
+            [log(to_first @ pose @ inverse(at)) for pose, at in zip(poses[1:], self.poses_at, strict=True)]
+        )
+
     def less_by_chance(self, by_chance: np.ndarray) -> "Observations":
-        """Return the same, about the result, without the information (6, 6) on the transform that noise alone brings.
+        """Return the same, about the result, without the information on the poses that noise alone brings.
 
         The result stays what it is: it is not moved along the directions in which little is left.
         """
-        gone = [log(self.result @ inverse(self.at))]
+        gone = [self._gone((np.eye(4), *self.poses))]
         gone += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
-        shortened = np.eye(len(self.gradient))
-        shortened[:6, :6] = shortened_by_chance(self.information[:6, :6], by_chance)
+        shortened, size = np.eye(len(self.gradient)), len(by_chance)
+        shortened[:size, :size] = shortened_by_chance(self.information[:size, :size], by_chance)
         return replace(
-            self, at=self.result, at_units=self.units,
+            self, poses_at=self.poses, at_units=self.units,
             information=shortened.T @ self.information @ shortened,
             gradient=shortened.T @ (self.gradient - self.information @ np.concatenate(gone)),
         )  # fmt: skip
@@ -194,7 +217,7 @@ class Observations:
     def of_poses(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return information (12, 12) and gradient (12,) about twists of the left and the right lidar's poses (4, 4),
         if nothing but the transform is observed."""
-        gone, by_pose = log(inverse(left) @ right @ inverse(self.at)), by_poses(left)
+        gone, by_pose = self._gone((left, right)), by_poses(left)
         return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ gone)
 
     def save(self, path: Path) -> None:
@@ -209,12 +232,13 @@ class Observations:
         """Write the content of the file."""
         rows, columns = np.tril_indices(len(self.gradient))
         np.savez_compressed(
-            stream, at=self.at, left_unit=self.at_units[0], right_unit=self.at_units[1],
-            information=self.information[rows, columns], gradient=self.gradient, result=self.result,
-            covariance=self.covariance,
-            left_result=self.units[0], right_result=self.units[1],
-            **{f"{side}_{name}": value for side, model in zip(SIDES, self.models, strict=True)
-               for name, value in _table(model).items()},
+            stream, at=np.squeeze(self.poses_at, 0) if len(self.poses_at) == 1 else self.poses_at,
+            information=self.information[rows, columns], gradient=self.gradient,
+            result=np.squeeze(self.poses, 0) if len(self.poses) == 1 else self.poses, covariance=self.covariance,
+            **{f"{lidar}_{name}": value
+               for lidar, model, at, unit in zip(_names(len(self.models)), self.models, self.at_units, self.units,
+                                                 strict=True)
+               for name, value in (_table(model) | {"unit": at, "result": unit}).items()},
             **({f"floor_{name}": value for name, value in vars(self.floor).items()} if self.floor else {}),
             **({f"patch_{name}": value for name, value in vars(self.patches).items()} if self.patches else {}),
         )  # fmt: skip
@@ -233,16 +257,16 @@ class Observations:
                     at, change = inverse(left_pose) @ data["right"], np.eye(len(gradient))[:, BEFORE:]
                     change = np.hstack([np.eye(len(gradient))[:, RIGHT] @ adjoint(left_pose), change])
                     information, gradient = change.T @ information @ change, change.T @ gradient
-                models = tuple(_model({name: data[f"{side}_{name}"] for name in TABLE}) for side in SIDES)
-                units = (data["left_result"], data["right_result"])
+                poses_at, poses = (tuple(np.reshape(each, (-1, 4, 4))) for each in (at, data["result"]))
+                lidars = _names(len(poses) + 1)
+                models = tuple(_model({name: data[f"{lidar}_{name}"] for name in TABLE}) for lidar in lidars)
+                at_units, units = (tuple(data[f"{lidar}_{which}"] for lidar in lidars) for which in ("unit", "result"))
                 names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
                 names = [name for name in SeenPatches.__dataclass_fields__ if f"patch_{name}" in data]
                 patches = SeenPatches(**{name: data[f"patch_{name}"] for name in names}) if names else None
-                return cls(
-                    at, (data["left_unit"], data["right_unit"]), information, gradient, models, data["result"],
-                    data.get("covariance", np.eye(6)), units, floor, patches,
-                )  # fmt: skip
+                covariance = data.get("covariance", np.eye(6))
+                return cls(poses_at, at_units, information, gradient, models, poses, covariance, units, floor, patches)
         except TORN as problem:
             raise InputError(
                 f"{path}: is torn or no file of observations ({problem}); align the lidars again"
@@ -254,11 +278,16 @@ def columns_of(own: slice) -> np.ndarray:
     return np.arange(own.start, own.stop)
 
 
-def by_poses(left: np.ndarray) -> np.ndarray:
-    """Return how the twist of left_from_right changes (6, 12) with twists of the left lidar, at a pose (4, 4), and of
-    the right."""
-    to_left = adjoint(inverse(left))
-    return np.hstack([-to_left, to_left])
+def by_poses(first: np.ndarray, others: int = 1) -> np.ndarray:
+    """Return how the twists of the other lidars' poses in the first one's frame change (6 m, 6 (m + 1)) with twists of
+    the first lidar, at a pose (4, 4), and of the m others."""
+    to_first = adjoint(inverse(first))
+    return np.hstack([np.kron(np.ones((others, 1)), -to_first), np.kron(np.eye(others), to_first)])
+
+
+def _names(count: int) -> tuple[str, ...]:
+    """Return what lidars are called in the file."""
+    return (*SIDES, *(f"lidar_{number}" for number in range(len(SIDES), count)))[:count]
 
 
 def _table(model: ErrorModel) -> dict[str, np.ndarray]:

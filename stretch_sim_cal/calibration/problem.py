@@ -626,7 +626,7 @@ def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> n
     result, number = np.zeros((len(rows), num_lidars, 6)), np.arange(len(rows))
     result[number, pairs[:, 1]] += rows
     result[number, pairs[:, 0]] -= rows
-    return result[:, 1:].reshape(len(rows), -1)
+    return result[:, 1:].reshape(len(rows), 6 * (num_lidars - 1))
 
 
 def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:

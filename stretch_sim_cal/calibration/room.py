@@ -148,6 +148,11 @@ class RoomBlock:
         kept = self.weights > 0
         return float(np.sqrt(np.mean(self.gaps.values[kept] ** 2))) if kept.any() else float("inf")
 
+    def used_between(self, pair: tuple[int, int]) -> float:
+        """Return how many patches a grid has on average by which two lidars are aligned."""
+        own = np.all(self.gaps.pairs == pair, axis=1)
+        return np.count_nonzero(self.weights[own]) / self.grids
+
     def seen(self) -> SeenPatches:
         """Return which patches count, and why the others do not."""
         patches, number = self.flat[0], len(self.flat[0].centres)

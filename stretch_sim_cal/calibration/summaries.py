@@ -122,9 +122,9 @@ def array_numbers(result: "ArrayResult", nominal: Mapping[str, np.ndarray]) -> d
     for pair in result.pairs:
         deviations = np.sqrt(np.diag(result.covariance(*pair.names)))
         pairs.append({
-            "lidars": list(pair.names), "used": pair.used, "overlap": pair.alignment.overlap,
+            "lidars": list(pair.names), "used": pair.used, "overlap": pair.overlap,
             "standard_deviation_mm": 1e3 * deviations[:3], "standard_deviation_deg": np.degrees(deviations[3:]),
-            "refusals": list(pair.alignment.refusals),
+            "refusals": list(pair.refusals),
         })  # fmt: skip
     return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.numbers}
 

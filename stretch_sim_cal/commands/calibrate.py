@@ -52,7 +52,7 @@ from stretch_sim_cal.robot.description import load_model, load_urdf_text
 from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
-from stretch_sim_cal.sensor.sensor import Sensors, by_side, for_each, of_two, sensor_called, sensors_called
+from stretch_sim_cal.sensor.sensor import Sensors, by_lidar, for_each, of_two, sensor_called, sensors_called
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
 from stretch_sim_cal.view import opened
 
@@ -602,7 +602,7 @@ def _from_recording(
     with Recording(path) as recording:
         source = _described(recording, path, model)
         robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
-        period = max((each.period for each in by_side(settings.sensor) if each is not None), default=SCAN_PERIOD)
+        period = max((each.period for each in by_lidar(settings.sensor) if each is not None), default=SCAN_PERIOD)
         poses = still_poses(recording, robot.model, profile)
         pairs = recorded_pairs(recording, args, sys.maxsize)
         seen = seen_poses(pairs, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)

@@ -228,9 +228,9 @@ def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
     return tuple(given[number] if number < len(given) else given[0] for number in range(count))
 
 
-def by_side(sensors: Sensors) -> tuple[Sensor | None, Sensor | None]:
-    """Return the sensors of the left and of the right lidar."""
-    return sensors[:2] if isinstance(sensors, tuple) else (sensors, sensors)
+def by_lidar(sensors: Sensors, count: int = 2) -> tuple[Sensor | None, ...]:
+    """Return the sensors of the first so many lidars."""
+    return sensors[:count] if isinstance(sensors, tuple) else (sensors,) * count
 
 
 def load_sensor(name: str | Path) -> Sensor:

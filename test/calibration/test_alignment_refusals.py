@@ -7,7 +7,7 @@ import pytest
 import trimesh
 from alignment_scenes import SimulatedScene, align, errors, frames_of, off_by
 
-from stretch_sim_cal.calibration.alignment import planes
+from stretch_sim_cal.calibration.alignment import ties
 from stretch_sim_cal.robot.surfaces import Surface
 
 
@@ -100,7 +100,7 @@ def test_a_robot_that_was_pushed_half_way_is_noticed(x, yaw):
 @pytest.mark.parametrize("off", [(20.0, 0.2), (90.0, 0.0), (180.0, 0.0)])
 def test_a_wrong_minimum_is_called_that_and_nothing_else(monkeypatch, off):
     scene, frames = frames_of("furnished_room", 20)
-    monkeypatch.setattr(planes, "coarse_alignment", lambda *_: scene.truth @ off_by(*off, seed=3))
+    monkeypatch.setattr(ties, "coarse_alignment", lambda *_: scene.truth @ off_by(*off, seed=3))
     refusals = align(frames[:6], scene.initial, scene.settings).refusals
     assert len(refusals) == 1 and "do not fit together" in refusals[0]
 

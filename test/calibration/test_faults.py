@@ -11,7 +11,7 @@ from estimate_scene import FOUR_SIGMA, FRAMES, SENSOR, drawn_scene
 
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.consistency import seen_by_both
+from stretch_sim_cal.calibration.consistency import seen_by_another
 from stretch_sim_cal.calibration.findings import another_opinion
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -146,7 +146,7 @@ def test_a_second_opinion_finds_the_transform_and_by_what_share_ranges_differ(sc
     for values in units:
         values[[CENTRE_SHARE, FIRING_SHARE]] = SENSOR.uncorrected_shares
     guess = scene.truth @ exp(np.array([0.02, -0.01, 0.015, 0.003, -0.002, 0.004]))
-    _, places = seen_by_both(tuple(places), guess, settings)
+    _, places = seen_by_another(places, (np.eye(4), guess), ((0, 1),), settings)
     opinion = second_opinion(in_base(places, State((np.eye(4), guess), units)))
     off = log(scene.truth @ inverse(exp(opinion.twist) @ guess))
     assert np.linalg.norm(off[:3]) < 0.006 < np.linalg.norm(log(scene.truth @ inverse(guess))[:3])
@@ -158,7 +158,7 @@ def test_another_opinion_than_both_allow_is_a_refusal():
     twist, covariance = np.array([0.01, 0.0, 0.0, 0.0, 0.0, 0.0]), np.diag([1e-6] * 6)
     for deviation, told in ((0.001, True), (0.003, False)):
         opinion = SecondOpinion(twist, np.eye(6) * deviation**2, 0.0, 0.0)
-        found = another_opinion(opinion.twist, opinion.chi_square(covariance))
+        found = another_opinion(opinion, covariance)
         assert [each.code for each in found] == ["second_opinion"] * told
 
 

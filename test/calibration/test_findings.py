@@ -318,9 +318,12 @@ def test_a_direction_that_few_patches_determine_is_told(patches, base_from_left,
     points[normals[:, 0] > 0, 1:] = 0.0
     jacobian, weights = np.hstack([normals, np.cross(points, normals)]), np.ones(len(normals))
     weights[-9:] = 0.0
-    gaps = SimpleNamespace(jacobian=np.tile(jacobian, (grids, 1)), variances=np.full(grids * len(normals), 1e-6))
+    number = grids * len(normals)
+    gaps = SimpleNamespace(
+        jacobian=np.tile(jacobian, (grids, 1)), variances=np.full(number, 1e-6), shares=np.ones(number)
+    )
     block = SimpleNamespace(
-        gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(grids * len(normals)),
+        gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(number),
         elements=None,
     )  # fmt: skip
     settings = AlignmentSettings(base_from_left=base_from_left)

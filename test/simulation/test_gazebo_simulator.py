@@ -290,8 +290,10 @@ def test_a_step_that_was_lost_and_messages_that_do_not_come_any_more_are_asked_f
 
 
 def steps_until_a_scan(simulator, tick: int) -> None:
-    """Let time pass until a scan of this tick or a later one is there: a busy machine may lose some."""
-    for _ in range(100):
+    """Let time pass until a scan of this tick or a later one is there: a busy machine may lose some, and simulated time
+    passes there many times faster than the process starts that asks for them anew."""
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
         # The latest one that is over: to ask for one that was lost takes long.
         latest = math.floor((simulator.time - simulator.start_time("left", 0)) / simulator.period) - 1
         if latest >= tick and simulator.scan("left", latest) is not None:

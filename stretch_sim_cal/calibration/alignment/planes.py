@@ -1,24 +1,30 @@
-"""Alignment of the two lidars: the transform that maps the right lidar's points into the left lidar's frame.
+"""Alignment of lidars: the transforms between them, from what they see in common.
 
-`PlaneAlignment` is the method "planes", the default. It assumes that robot and scene stand still while the frames are
-taken, and that the scene has flat surfaces, facing three ways, that both lidars see. Each assumption is checked on the
-data: a result that they do not support comes with refusals and their reasons. Its
-accuracy: docs/accuracy.md.
+`RoomAlignment` takes any number of lidars; `PlaneAlignment`, the method "planes", the default, two. It assumes that
+robot and scene stand still while the frames are taken, and that the scene has flat surfaces, facing three ways, that
+two lidars see. Each assumption is checked on the data: a result that they do not support comes with refusals and their
+reasons. Its accuracy: docs/accuracy.md.
+
+All poses are in the first lidar's frame, which stays where it is; so the scenes of several standing places have nothing
+in common. Every two lidars are brought near each other by their views (`coarse.py`); those that agree tie the lidars
+together. The estimate is one problem over all of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
-from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
+from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
+from stretch_sim_cal.calibration.alignment.ties import Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.coarse import Gaps, coarse_alignment, credible
-from stretch_sim_cal.calibration.consistency import Consistency, Views, seen_by_both
+from stretch_sim_cal.calibration.coarse import Gaps, credible
+from stretch_sim_cal.calibration.consistency import Consistency, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     COARSE_ONLY,
@@ -37,11 +43,10 @@ from stretch_sim_cal.calibration.findings import (
 )
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.observability import directions, unobserved
+from stretch_sim_cal.calibration.observability import Direction, directions, unobserved
 from stretch_sim_cal.calibration.observations import TORN, Observations
 from stretch_sim_cal.calibration.problem import (
     FIXED,
-    RIGHT,
     NormalEquations,
     Priors,
     Solution,
@@ -57,55 +62,98 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, exp
-from stretch_sim_cal.sensor.sensor import Sensors, by_side
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
+from stretch_sim_cal.sensor.sensor import by_lidar
 
-# How far (m) the two lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and
-# into how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
+# How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
+# how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
-FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
 # What a driver or a converter may do to a cloud that no mount does: y turned round, x and y exchanged.
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
+# Codes under which the views may fit once one of them is mirrored.
+MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "little_overlap"}
 
 
-class PlaneAlignment:
-    """Closes the gaps between the planes that both lidars see."""
+@dataclass(frozen=True)
+class SeenPair:
+    """What two lidars see in common: their `names`, how well their `views` agree, and, of two that do not tie each
+    other, `refusals` that say why."""
 
-    name = "planes"
-    takes_fields = True
+    names: tuple[str, str]
+    views: Consistency
+    refusals: list[Finding] = field(default_factory=list)
 
-    def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
-        """Start from the description's transform (4, 4), or from None if nothing is known."""
-        self._settings = settings or AlignmentSettings()
-        self._initial = (
-            None if initial_right_to_left is None else check_rigid(initial_right_to_left, "initial right_to_left")
-        )
-        self._intake = FrameIntake(self._settings)
-        self._places: list[tuple[DirectionCells, DirectionCells]] = []
-        self._solved: tuple[tuple[Lidar, Lidar], JointEstimate, Solver] | None = None
+    @property
+    def overlap(self) -> float:
+        """The share (0 to 1) of both views that the other lidar confirms."""
+        return self.views.overlap
+
+    @property
+    def used(self) -> bool:
+        """Whether the two tie each other."""
+        return not self.refusals
+
+
+@dataclass(frozen=True)
+class AlignedLidars:
+    """The lidars' `poses` (4, 4) in the first one's frame, the `covariance` (6 (n - 1), 6 (n - 1)) of the others'
+    twists in it, true = exp(twist) @ pose, and what every two of them have in common, `pairs`. The further fields are
+    those of an `AlignmentResult`."""
+
+    names: Sequence[str]
+    poses: tuple[np.ndarray, ...]
+    covariance: np.ndarray
+    pairs: list[SeenPair]
+    rmse: float
+    num_frames: int
+    directions: list[Direction]
+    warnings: list[Finding]
+    refusals: list[Finding]
+    diagnostics: dict[str, float]
+    observations: Observations | None = field(default=None, repr=False)
+
+
+class RoomAlignment:
+    """Closes the gaps between the surfaces that lidars see in common."""
+
+    def __init__(
+        self, initial: Sequence[np.ndarray | None], settings: AlignmentSettings | None = None,
+        names: Sequence[str] = SIDES,
+    ):  # fmt: skip
+        """Start from the description's poses (4, 4) of the lidars in the first one's frame, or from None if nothing is
+        known; `settings.base_from_left` is the first one's pose in base_link."""
+        self._settings, self._names = settings or AlignmentSettings(), names
+        self._initial = [
+            None if pose is None else check_rigid(pose, f"initial {name}_to_{names[0]}")
+            for name, pose in zip(names, initial, strict=True)
+        ]
+        self._intake = FrameIntake(self._settings, names)
+        self._sensors = by_lidar(self._settings.sensor, len(names))
+        self._places: list[tuple[DirectionCells, ...]] = []
+        self._solved: tuple[tuple[Lidar, ...], JointEstimate, Solver] | None = None
         self._scale = 1.0
         self.new_place()
 
     def new_place(self) -> None:
-        """Begin with the frames of another standing place: the robot stands elsewhere or was turned. What both lidars
+        """Begin with the frames of another standing place: the robot stands elsewhere or was turned. What the lidars
         see there is another scene; their poses to each other and their own errors are the same."""
-        self._places.append(tuple(map(DirectionCells, by_side(self._settings.sensor))))
+        self._places.append(tuple(map(DirectionCells, self._sensors)))
 
-    def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Take one pair of clouds, each in its own lidar frame: points (N, 3), or structured arrays (N,) with x, y, z
+    def add(self, *clouds: np.ndarray) -> None:
+        """Take one cloud of each lidar, each in its own frame: points (N, 3), or structured arrays (N,) with x, y, z
         and perhaps ring and intensity. Raises `InputError` for anything else."""
-        for cells, cloud in zip(self._places[-1], self._intake.admit(left, right), strict=True):
+        for cells, cloud in zip(self._places[-1], self._intake.admit(*clouds), strict=True):
             if len(cloud):
                 cells.add(cloud)
 
     def save_places(self, path: Path) -> None:
         """Keep what was seen of all standing places in a file, so that further ones can be added later."""
         arrays = {
-            f"{number}_{side}_{name}": value
+            f"{number}_{lidar}_{name}": value
             for number, place in enumerate(self._places)
-            for side, cells in zip(SIDES, place, strict=True)
+            for lidar, cells in zip(self._names, place, strict=True)
             for name, value in cells.arrays().items()
         }
         write_atomic(path, lambda stream: np.savez_compressed(stream, places=len(self._places), **arrays))
@@ -115,13 +163,12 @@ class PlaneAlignment:
 
         Raises `InputError` if it is torn, or of other lidars.
         """
-        sensors = by_side(self._settings.sensor)
         try:
             with np.load(path, allow_pickle=False) as data:
                 self._places = [
                     tuple(
-                        DirectionCells.of_arrays(_only(data, f"{number}_{side}_"), sensor)
-                        for side, sensor in zip(SIDES, sensors, strict=True)
+                        DirectionCells.of_arrays(_only(data, f"{number}_{lidar}_"), sensor)
+                        for lidar, sensor in zip(self._names, self._sensors, strict=True)
                     )
                     for number in range(int(data["places"]))
                 ]
@@ -130,58 +177,119 @@ class PlaneAlignment:
         self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
         self.new_place()
 
-    def solve(self) -> AlignmentResult:
-        """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
-        for number, place in enumerate(self._places, start=1):
-            where = "" if len(self._places) == 1 else f" of standing place {number}"
-            for cells, side in zip(place, SIDES, strict=True):
-                if not cells.num_frames:
-                    raise InputError(
-                        f"no usable return of the {side} lidar in any frame{where}; is it "
-                        "running, and in view of anything?"
-                    )
-        by_side = (Lidar.of_places(seen, side) for side, seen in enumerate(zip(*self._places, strict=True)))
-        places = list(zip(*by_side, strict=True))
-        guess = coarse_alignment(*(lidar.surface for lidar in places[0]), self._initial, self._settings)
-        # Only what both lidars see determines their poses to each other.
-        views, places = zip(*(seen_by_both(lidars, guess, self._settings) for lidars in places), strict=True)
-        # All poses are in the left lidar's frame, which stays where it is; so the places' scenes have nothing in
-        # common.
-        unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), self._settings.units
-        coarse = State((np.eye(4), guess), first_units(unknowns.models, known))
+    def aligned(self) -> AlignedLidars:
+        """Return where the lidars are. Raises `InputError` if one gave no return at all."""
+        places = self._lidars_by_place()
+        ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings)
+        while True:
+            evidence, found = self._estimated(places, ties)
+            # Two that do not fit are left to what the others say of them, if there are others.
+            unfit = evidence.unfit_pairs(self._settings) if len(self._names) > len(SIDES) else {}
+            if not unfit:
+                break
+            ties = ties.without(unfit)
+        result = judged(evidence, self._intake, self._settings)
+        if evidence.coarse_covariance is not None:
+            return result
+        observations = Observations.of(
+            found.equations.weighing(evidence.scale**-2), evidence.unknowns, found.blocks[0].state,
+            evidence.blocks[0].state, evidence.covariance,
+        )  # fmt: skip
+        return replace(result, observations=replace(observations, patches=evidence.blocks[0].seen()))
+
+    def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", "JointEstimate"]:
+        """Return the estimate by what the lidars see that tie each other, and the evidence for it."""
+        settings = self._settings
+        # Only what two lidars see determines their poses to each other.
+        views, places = zip(
+            *(seen_by_another(lidars, ties.poses, ties.pairs, settings) for lidars in places), strict=True
+        )
+        unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), settings.units
+        coarse = State(ties.poses, first_units(unknowns.models, known))
         solver = Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None))
-        first = second_opinion(in_base(places[0], coarse))
-        found = estimate_jointly(places, coarse if known is not None else first.start(coarse), solver)
-        state, fallback, whole = found.state, None, Views(*views[0])
-        gaps = Gaps(*views[0])
-        worse = gaps.under(state.left_from_right) > gaps.under(guess)
-        if worse and whole.under(state.left_from_right).score < whole.under(guess).score - MUCH_WORSE:
-            # Too few small surfaces fit: they must not lead away from the views as a whole.
-            other = exp(first.twist) @ guess
-            state, fallback = coarse, first.covariance + np.outer(first.twist, first.twist)
-            if gaps.under(other) < gaps.under(guess):
-                state, fallback = replace(coarse, base_from_lidar=(np.eye(4), other)), first.covariance
+        surface = in_base(places[0], coarse)
+        opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
+        found = estimate_jointly(places, coarse if known is not None else started(coarse, opinions, ties), solver)
+        state, fallback, worse = self._against_views(views[0], found.state, coarse, opinions, ties)
         seen = [
             PlaceEvidence.of(view, remeasured_block(lidars, state, block, None))
             for view, lidars, block in zip(views, places, found.blocks, strict=True)
         ]
-        evidence = Evidence(seen, self._initial, found.solution, unknowns, self._settings.sensor, fallback)
-        result = judged(self.name, evidence, self._intake, self._settings)
-        if fallback is not None:
-            return result
-        self._solved, self._scale = (places[0], found, solver), evidence.scale
-        observations = Observations.of(
-            found.equations.weighing(evidence.scale**-2), unknowns, found.blocks[0].state, state, evidence.covariance
+        evidence = Evidence(
+            seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, fallback, worse
         )
-        return replace(result, observations=replace(observations, patches=seen[0].last.seen()))
+        self._solved, self._scale = None if worse else (places[0], found, solver), evidence.scale
+        return evidence, found
+
+    def _lidars_by_place(self) -> list[tuple[Lidar, ...]]:
+        for number, place in enumerate(self._places, start=1):
+            where = "" if len(self._places) == 1 else f" of standing place {number}"
+            for cells, name in zip(place, self._names, strict=True):
+                if not cells.num_frames:
+                    raise InputError(
+                        f"no usable return of the {name} lidar in any frame{where}; is it "
+                        "running, and in view of anything?"
+                    )
+        lidars = (Lidar.of_places(seen, number) for number, seen in enumerate(zip(*self._places, strict=True)))
+        return list(zip(*lidars, strict=True))
+
+    @staticmethod
+    def _against_views(
+        view: tuple[Surface, ...], state: State, coarse: State, opinions: Mapping[tuple[int, int], SecondOpinion],
+        ties: Ties,
+    ) -> tuple[State, np.ndarray | None, list[tuple[int, int]]]:  # fmt: skip
+        """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
+        as a whole, the coarse one with its covariance, and which pairs."""
+        gaps, views = ({pair: kind(view[pair[0]], view[pair[1]]) for pair in ties.pairs} for kind in (Gaps, Views))
+
+        def apart(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
+            return gaps[pair].under(between(poses, pair))
+
+        def agreement(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
+            return views[pair].under(between(poses, pair)).score
+
+        found, guessed = state.base_from_lidar, coarse.base_from_lidar
+        worse = [
+            pair for pair in ties.pairs
+            if apart(found, pair) > apart(guessed, pair)
+            and agreement(found, pair) < agreement(guessed, pair) - MUCH_WORSE
+        ]  # fmt: skip
+        if not worse:
+            return state, None, []
+        other = ties.moved({pair: opinion.twist for pair, opinion in opinions.items()})
+        if sum(apart(other, pair) for pair in ties.pairs) < sum(apart(guessed, pair) for pair in ties.pairs):
+            covariances = {pair: opinion.covariance for pair, opinion in opinions.items()}
+            return replace(coarse, base_from_lidar=other), ties.covariance(covariances), worse
+        covariances = {pair: each.covariance + np.outer(each.twist, each.twist) for pair, each in opinions.items()}
+        return coarse, ties.covariance(covariances), worse
 
     def information_by_chance(self) -> np.ndarray | None:
-        """Return how much of the information (6, 6) that the observations of what was solved have about the transform
-        is noise; None if there are none."""
+        """Return how much of the information (6 (n - 1), 6 (n - 1)) about the poses of what was solved is noise; None
+        if nothing was."""
         if self._solved is None:
             return None
         blocks = self._solved[1].blocks
         return sum(block.information_by_chance() for block in blocks) * self._scale**-2
+
+
+class PlaneAlignment(RoomAlignment):
+    """The alignment of two lidars."""
+
+    name = "planes"
+    takes_fields = True
+
+    def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
+        """Start from the description's transform (4, 4), or from None if nothing is known."""
+        super().__init__((np.eye(4), initial_right_to_left), settings)
+
+    def solve(self) -> AlignmentResult:
+        """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
+        found = self.aligned()
+        return AlignmentResult(
+            found.poses[1], found.covariance, found.rmse, found.num_frames, self.name,
+            min(float(pair.overlap) for pair in found.pairs), found.directions, found.warnings, found.refusals,
+            found.diagnostics, found.observations,
+        )  # fmt: skip
 
     def another_place(self) -> AnotherPlace | None:
         """Return what a further standing place, the robot turned on the spot, would gain on what was solved;
@@ -211,10 +319,10 @@ class JointEstimate:
     blocks: list[RoomBlock]
 
 
-def estimate_jointly(places: Sequence[tuple[Lidar, Lidar]], state: State, solver: Solver) -> JointEstimate:
-    """Return the estimate, from a first state, by the patches of the rooms that both lidars see from all standing
+def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver) -> JointEstimate:
+    """Return the estimate, from a first state, by the patches of the rooms that the lidars see from all standing
     places."""
-    unknowns, noises = solver.unknowns, [FIRST_NOISE] * len(places)
+    unknowns, noises = solver.unknowns, [Noise.first(len(places[0]))] * len(places)
     for slack, grids in PASSES:
         blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
         equations = NormalEquations.empty(unknowns.size)
@@ -228,61 +336,55 @@ def estimate_jointly(places: Sequence[tuple[Lidar, Lidar]], state: State, solver
 
 @dataclass(frozen=True)
 class PlaceEvidence:
-    """The evidence of one standing place: both views, the patches at the estimate, and the motion."""
+    """The evidence of one standing place: the lidars' views, the patches at the estimate, and the motion."""
 
-    left: Surface
-    right: Surface
+    views: tuple[Surface, ...]
     last: RoomBlock
     motion: Motion
 
     @classmethod
-    def of(cls, view: tuple[Surface, Surface], last: RoomBlock) -> "PlaceEvidence":
-        """Return the evidence of both views and of the patches at the estimate."""
-        return cls(*view, last, motion_of(last.surface, last.flat, last.noise))
+    def of(cls, views: tuple[Surface, ...], last: RoomBlock) -> "PlaceEvidence":
+        """Return the evidence of the views and of the patches at the estimate."""
+        return cls(views, last, motion_of(last.surface, last.flat, last.noise))
 
-    @cached_property
-    def consistency(self) -> Consistency:
-        """How well both views agree under the estimate."""
-        return Views(self.left, self.right).under(self.last.state.left_from_right)
+    def of_pair(self, pair: tuple[int, int]) -> Views:
+        """Return the views of two lidars."""
+        return Views(*(self.views[lidar] for lidar in pair))
 
-    def another_opinion(self, covariance: np.ndarray) -> list[Finding]:
-        """Return what another method says of the estimate with a covariance (6, 6)."""
-        opinion = second_opinion(self.last.surface)
-        return another_opinion(opinion.twist, opinion.chi_square(covariance))
-
-    def mirrored(self, initial: np.ndarray | None) -> tuple[str, ...]:
-        """Return which lidars' clouds agree with the other's under the description's transform (4, 4) once they are
-        mirrored, ("left",), ("right",) or both; none if they do as they are, or without a description."""
-        if initial is None or credible(Views(self.left, self.right).under(initial)):
+    def mirrored(self, pair: tuple[int, int], initial: np.ndarray | None, names: Sequence[str]) -> tuple[str, ...]:
+        """Return which clouds of a pair, one lidar's or those of both, agree with the other's under the description's
+        transform (4, 4) once they are mirrored, by their `names`; none if they do as they are, or without a
+        description."""
+        if initial is None or credible(self.of_pair(pair).under(initial)):
             return ()
-        for sides in (("left",), ("right",), SIDES):
+        for turned in (pair[:1], pair[1:], pair):
             for mirror in MIRRORS:
-                views = (
-                    mirrored_surface(own, mirror) if side in sides else own
-                    for side, own in zip(SIDES, (self.left, self.right), strict=True)
-                )
+                views = (mirrored_surface(self.views[n], mirror) if n in turned else self.views[n] for n in pair)
                 if credible(Views(*views).under(initial)):
-                    return sides
+                    return tuple(names[lidar] for lidar in turned)
         return ()
 
     @property
     def disturbed(self) -> float:
-        """The share of the view that saw something else for a while."""
-        return float(np.mean(np.concatenate([self.left.disturbed, self.right.disturbed]) > 0))
+        """The share of the views that saw something else for a while."""
+        return float(np.mean(np.concatenate([view.disturbed for view in self.views]) > 0))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is checked: the evidence of every standing place, the description's transform, the solution that led to
-    the estimate, and the `coarse_covariance` (6, 6) if the estimate is the coarse one, since the patches contradict the
-    views."""
+    """All that is checked: the evidence of every standing place, which lidars tie each other, the description's poses,
+    the solution that led to the estimate, and the `coarse_covariance` if the estimate is the coarse one, since the
+    patches contradict the views of `worse` pairs."""
 
     places: list[PlaceEvidence]
-    initial: np.ndarray | None
+    ties: Ties
+    initial: list[np.ndarray | None]
+    names: Sequence[str]
+    sensors: tuple
     solution: Solution
     unknowns: Unknowns
-    sensor: Sensors
     coarse_covariance: np.ndarray | None = None
+    worse: Sequence[tuple[int, int]] = ()
 
     @property
     def blocks(self) -> list[RoomBlock]:
@@ -290,9 +392,9 @@ class Evidence:
         return [place.last for place in self.places]
 
     @property
-    def estimate(self) -> np.ndarray:
-        """The transform (4, 4) that maps the right lidar's points into the left lidar's frame."""
-        return self.blocks[0].state.left_from_right
+    def poses(self) -> tuple[np.ndarray, ...]:
+        """The lidars' poses (4, 4) in the first one's frame."""
+        return self.blocks[0].state.base_from_lidar
 
     @property
     def scale(self) -> float:
@@ -301,81 +403,175 @@ class Evidence:
 
     @property
     def rmse(self) -> float:
-        """The root mean square gap (m) between the two lidars' surfaces."""
+        """The root mean square gap (m) between the lidars' surfaces."""
         squares = np.concatenate([block.gaps.values[block.weights > 0] ** 2 for block in self.blocks])
         return float(np.sqrt(squares.mean())) if len(squares) else float("inf")
 
-    @property
+    @cached_property
     def covariance(self) -> np.ndarray:
-        """The covariance (6, 6) of the estimate; larger than the solution's by as much as the gaps are, and by what a
-        lidar moved, and by where the frames of clouds of unknown lidars are."""
+        """The covariance of the poses; larger than the solution's by as much as the gaps are, and by what a lidar
+        moved, and by where the frames of clouds of unknown lidars are."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
-        moved = sum(place.motion.covariance for place in self.places) / len(self.places)
-        frames = covariance_of_frames((np.eye(4), self.estimate), self.numbers, by_side(self.sensor), SIDES)
-        between = np.hstack([-np.eye(6), np.eye(6)])
-        return self.solution.covariance[RIGHT, RIGHT] * self.scale**2 + moved + between @ frames @ between.T
+        free, others = self.unknowns.free_poses, len(self.names) - 1
+        moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
+        frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
+        against = np.hstack([np.kron(np.ones((others, 1)), -np.eye(6)), np.eye(6 * others)])
+        return self.solution.covariance[np.ix_(free, free)] * self.scale**2 + moved + against @ frames @ against.T
+
+    def covariance_between(self, pair: tuple[int, int]) -> np.ndarray:
+        """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""
+        change = np.zeros((6, 6 * len(self.names)))
+        change[:, 6 * pair[0] : 6 * pair[0] + 6] = -np.eye(6)
+        change[:, 6 * pair[1] : 6 * pair[1] + 6] = np.eye(6)
+        return change[:, 6:] @ self.covariance @ change[:, 6:].T
 
     @cached_property
     def numbers(self) -> dict[str, float]:
         """What was found of the lidars' own errors; nothing by the coarse estimate."""
         if self.coarse_covariance is not None:
             return {}
-        return sensor_numbers(self.unknowns, self.blocks[0].state, self.solution)
+        return sensor_numbers(self.unknowns, self.blocks[0].state, self.solution, self.names)
 
-    def in_each(self, check: Callable[[PlaceEvidence], list[Finding]]) -> list[Finding]:
-        """Return the findings of a check of every place; with several places each names its place."""
+    @cached_property
+    def agreement(self) -> list[dict[tuple[int, int], Consistency]]:
+        """How well the views of those that tie each other agree under the estimate, by place."""
+        return [
+            {pair: place.of_pair(pair).under(between(self.poses, pair)) for pair in self.ties.pairs}
+            for place in self.places
+        ]
+
+    def near(self, pair: tuple[int, int], settings: AlignmentSettings) -> bool:
+        """Return whether the estimate of two lidars is near the description."""
+        given = self.described(pair)
+        return given is not None and not any(model_findings(given, between(self.poses, pair), settings))
+
+    def described(self, pair: tuple[int, int]) -> np.ndarray | None:
+        """Return the description's transform (4, 4) between two lidars; None if it has none."""
+        given = [self.initial[lidar] for lidar in pair]
+        return None if any(pose is None for pose in given) else between(given, (0, 1))
+
+    def unfit_pairs(
+        self, settings: AlignmentSettings
+    ) -> dict[tuple[int, int], tuple[Consistency, list[Finding]]]:  # fmt: skip
+        """Return which pairs do not fit what all say of them, how well their views agree, and why."""
+        unfit = {}
+        for pair in self.ties.pairs:
+            why = [COARSE_ONLY] if pair in self.worse else []
+            for place, views in zip(self.places, self.agreement, strict=True):
+                why += wrong_minimum(views[pair], self.near(pair, settings))
+                why += overlap_refusals(views[pair], place.last.used_between(pair))
+                why = why or another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
+            if why:
+                unfit[pair] = self.agreement[0][pair], why
+        return unfit
+
+    def in_each_place(self, check: Callable[[int], list[Finding]]) -> list[Finding]:
+        """Return the findings of a check of every place by its number; with several places each names its place."""
         if len(self.places) == 1:
-            return check(self.places[0])
-        return [said.at(f"standing place {n}") for n, place in enumerate(self.places, start=1) for said in check(place)]
+            return check(0)
+        return [said.at(f"standing place {n + 1}") for n in range(len(self.places)) for said in check(n)]
+
+    def of_pair(self, pair: tuple[int, int], found: list[Finding]) -> Iterator[Finding]:
+        """Yield findings, with the lidars' names if there are more than two."""
+        where = " and ".join(self.names[lidar] for lidar in pair)
+        yield from (said.at(f"lidars {where}") if len(self.names) > 2 else said for said in found)
+
+    def in_each_pair(self, check: Callable[[tuple[int, int]], list[Finding]]) -> list[Finding]:
+        """Return the findings of a check of every two lidars that tie each other."""
+        return [said for pair in self.ties.pairs for said in self.of_pair(pair, check(pair))]
 
 
-def judged(method: str, evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignmentResult:
+def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
+    """Return what every two lidars see in common."""
+    found, ties = [], evidence.ties
+    for pair in itertools.combinations(range(len(evidence.names)), 2):
+        if pair in ties.pairs:
+            seen = evidence.agreement[0][pair], []
+        else:
+            nothing = Consistency(0.0, 0.0, 0.0)
+            seen = ties.left_out.get(pair, (nothing, overlap_refusals(nothing, 0.0)))
+        found.append(SeenPair((evidence.names[pair[0]], evidence.names[pair[1]]), *seen))
+    return found
+
+
+def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignedLidars:
     """Return the result with its covariance, and with the reasons there are to refuse it.
 
-    If robot or scene moved, or the transform is wrong, all other checks are misled: they are left out.
+    If robot or scene moved, or a transform is wrong, all other checks are misled: they are left out.
     """
-    views = [place.consistency for place in evidence.places]
-    first, blocks, scale, covariance = evidence.blocks[0], evidence.blocks, evidence.scale, evidence.covariance
-    numbers = evidence.numbers
-    found = directions(covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation)
-    disturbed = max(place.disturbed for place in evidence.places)
-    coarse = evidence.coarse_covariance is not None
-    refusals = evidence.in_each(lambda place: movement(place.motion, place.disturbed, place.last.num_used))
-    near = evidence.initial is not None and not any(model_findings(evidence.initial, evidence.estimate, settings))
-    refusals += evidence.in_each(lambda place: wrong_minimum(place.consistency, near))
-    refusals = refusals or evidence.in_each(lambda place: overlap_refusals(place.consistency, place.last.num_used))
-    if not refusals and coarse:
-        refusals = [COARSE_ONLY, *unobserved(found)]
-    elif not refusals:
-        refusals = (unobserved(found) or little_support(blocks, covariance, settings)) + large_residuals(
-            scale, evidence.rmse
+    blocks, scale, covariance, numbers = evidence.blocks, evidence.scale, evidence.covariance, evidence.numbers
+    places, names, poses, agreement = evidence.places, evidence.names, evidence.poses, evidence.agreement
+    against_first = [(0, lidar) for lidar in range(1, len(names)) if lidar in evidence.ties.tied]
+    found = {
+        pair: directions(
+            evidence.covariance_between(pair), settings.base_from_left, settings.max_std_translation,
+            settings.max_std_rotation,
+        ) for pair in against_first
+    }  # fmt: skip
+    disturbed = max(place.disturbed for place in places)
+
+    def in_each(check: Callable[[PlaceEvidence, tuple[int, int], Consistency], list[Finding]]) -> list[Finding]:
+        return evidence.in_each_place(
+            lambda n: evidence.in_each_pair(lambda pair: check(places[n], pair, agreement[n][pair]))
         )
-        refusals += evidence.in_each(lambda place: dissenting(place.last))
+
+    refusals = evidence.in_each_place(lambda n: movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
+    refusals += in_each(lambda _, pair, views: wrong_minimum(views, evidence.near(pair, settings)))
+    if len(names) == len(SIDES):  # of more lidars others tie the two
+        refusals = refusals or in_each(
+            lambda place, pair, views: overlap_refusals(views, place.last.used_between(pair))
+        )
+    undetermined = [said for pair in against_first for said in evidence.of_pair(pair, unobserved(found[pair]))]
+    if not refusals and evidence.coarse_covariance is not None:
+        refusals = [COARSE_ONLY, *undetermined]
+    elif not refusals:
+        weak = [
+            said for pair in against_first
+            for said in evidence.of_pair(pair, little_support(blocks, covariance, settings, pair[1]))
+        ]  # fmt: skip
+        refusals = (undetermined or weak) + large_residuals(scale, evidence.rmse)
+        refusals += evidence.in_each_place(
+            lambda n: [said for lidar in range(1, len(names))
+                       for said in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
+        )  # fmt: skip
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or distorted(wrong_rotor_angles((np.eye(4), evidence.estimate), numbers, SIDES))
-    other_robot, against_model = model_findings(evidence.initial, evidence.estimate, settings)
-    against_model = [] if refusals else against_model
-    refusals = refusals or other_robot or evidence.in_each(lambda place: place.another_opinion(covariance))
-    if {"contradicting_views", "far_from_description", "swapped", "little_overlap"} & {
-        found.code for found in refusals
-    }:
-        refusals = evidence.in_each(lambda place: mirrored(place.mirrored(evidence.initial))) or refusals
-    return AlignmentResult(
-        right_to_left=evidence.estimate, covariance=covariance, rmse=evidence.rmse, num_frames=intake.num_frames,
-        method=method,
-        overlap=min(float(view.overlap) for view in views), directions=found,
-        warnings=intake.warnings() + against_model + disturbance(disturbed) + unit_warnings(numbers, settings.sensor),
+    refusals = refusals or distorted(wrong_rotor_angles(poses, numbers, names))
+    far, near = [], []
+    for pair in against_first:
+        other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]], settings)
+        far += evidence.of_pair(pair, other_robot)
+        near += evidence.of_pair(pair, against_model)
+    against_model = [] if refusals else near
+    refusals = (
+        refusals
+        or far
+        or in_each(
+            lambda place, pair, _: another_opinion(
+                second_opinion(place.last.surface, pair), evidence.covariance_between(pair)
+            )
+        )
+    )
+    if MAYBE_MIRRORED & {said.code for said in refusals} or evidence.ties.left_out:
+        suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
+        whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
+        refusals = list(dict.fromkeys(said for own in whose for said in mirrored(own))) or refusals
+    first = blocks[0]
+    return AlignedLidars(
+        names, poses, covariance,
+        _seen_pairs(evidence), evidence.rmse, intake.num_frames, found.get((0, 1), []),
+        warnings=intake.warnings() + against_model + disturbance(disturbed)
+        + unit_warnings(numbers, evidence.sensors, names),
         refusals=refusals,
         diagnostics={
             "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),
             "patches_used": sum(block.num_used for block in blocks), "places": len(blocks),
-            "range_noise_left": float(first.noise.sigma[0]), "range_noise_right": float(first.noise.sigma[1]),
+            **{f"range_noise_{name}": float(sigma) for name, sigma in zip(names, first.noise.sigma, strict=True)},
             "roughness": float(first.noise.roughness),
             "gap_scale": scale,
-            "agree": min(float(view.agree) for view in views),
-            "contradict": max(float(view.contradict) for view in views),
-            "motion": max(place.motion.translation for place in evidence.places),
-            "motion_rotation": max(place.motion.rotation for place in evidence.places), "disturbed": disturbed,
+            "agree": min((float(view.agree) for views in agreement for view in views.values()), default=0.0),
+            "contradict": max((float(view.contradict) for views in agreement for view in views.values()), default=0.0),
+            "motion": max(place.motion.translation for place in places),
+            "motion_rotation": max(place.motion.rotation for place in places), "disturbed": disturbed,
         } | numbers,
     )  # fmt: skip

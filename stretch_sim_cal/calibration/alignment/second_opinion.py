@@ -7,16 +7,14 @@ It knows neither patches nor sensor files, so it is fooled by other things than 
 further apart than both say of themselves, one of them is wrong.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import apply, exp, log
-from stretch_sim_cal.sensor.unit import RANGE_OFFSET, RANGE_SCALE
 
 STEPS = 10
 # How far (m) from the other lidar's planes returns may lie, in the first steps and in the later ones; cells that curve
@@ -36,37 +34,26 @@ MUCH_LONGER = 0.003
 
 @dataclass(frozen=True)
 class SecondOpinion:
-    """The `twist` (6,) in m and rad that the right lidar's cells still have to be moved by in the left frame, with its
-    `covariance` (6, 6), and by what `offset` in m and `scale` (a ratio) the left lidar's ranges are longer."""
+    """The `twist` (6,) in m and rad that the second lidar's cells still have to be moved by, with its `covariance` (6,
+    6), and by what `offset` in m and `scale` (a ratio) the first lidar's ranges are longer."""
 
     twist: np.ndarray
     covariance: np.ndarray
     offset: float
     scale: float
 
-    def start(self, coarse: State) -> State:
-        """Return where the estimate begins: at the `coarse` state unless the lidars' ranges differ by a larger share
-        than those of two sound ones; patches that match would be those that do by chance."""
-        if abs(self.scale) < MUCH_LONGER:
-            return coarse
-        left, right = coarse.base_from_lidar
-        units = [values.copy() for values in coarse.units]
-        for values, sign in zip(units, (0.5, -0.5), strict=True):
-            values[RANGE_OFFSET], values[RANGE_SCALE] = sign * self.offset, sign * self.scale
-        return replace(coarse, base_from_lidar=(left, exp(self.twist) @ right), units=tuple(units))
-
     def chi_square(self, covariance: np.ndarray) -> float:
         """Return the chi-square of the twist if the cells are where an estimate with a covariance (6, 6) has them."""
         return float(self.twist @ np.linalg.solve(covariance + self.covariance, self.twist))
 
 
-def second_opinion(surface: Surface) -> SecondOpinion:
-    """Return the opinion from the cells of both lidars in the left one's frame, good to centimetres.
+def second_opinion(surface: Surface, pair: tuple[int, int] = (0, 1)) -> SecondOpinion:
+    """Return the opinion from the cells of a pair of lidars in one frame, good to centimetres.
 
     Its covariance is the delete-a-group jackknife's over sectors of azimuth, enlarged since that of so few sectors
     scatters by itself (Hotelling), and what the cells' noise brings.
     """
-    matching, prior, found = _Matching(surface), PRIOR**-2.0, np.zeros(8)
+    matching, prior, found = _Matching(surface, pair), PRIOR**-2.0, np.zeros(8)
     for step in range(STEPS + 1):
         information, gradient = matching.by_sector(found, WIDE if step < STEPS // 2 else NARROW)
         whole = information.sum(axis=0) + np.diag(prior), gradient.sum(axis=0) - prior * found
@@ -83,9 +70,9 @@ def second_opinion(surface: Surface) -> SecondOpinion:
 class _Matching:
     """The cells of both lidars that lie on something flat that stood still, prepared for several steps."""
 
-    def __init__(self, surface: Surface):
+    def __init__(self, surface: Surface, pair: tuple[int, int]):
         flat = (surface.planarity < MAX_PLANARITY) & surface.usable & (surface.disturbed == 0)
-        (left,), (right,) = (np.nonzero(flat & (surface.side == side)) for side in (0, 1))
+        (left,), (right,) = (np.nonzero(flat & (surface.side == side)) for side in pair)
         self._targets, self._target_normals = surface.points[left], surface.normals[left]
         self._points, self._normals = surface.points[right], surface.normals[right]
         self._rays, self._ranges = surface.rays[right], surface.ranges[right]

@@ -53,7 +53,7 @@ from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
-from stretch_sim_cal.sensor.sensor import by_side
+from stretch_sim_cal.sensor.sensor import by_lidar
 
 FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 # The room alone, then twice the floor as it looks by then: how far the surfaces may still be apart (m), shifted grids.
@@ -99,7 +99,7 @@ class SupportFloor:
         # A robot with one lidar has the right one where the left one is, and no clouds of it.
         self._sides = SIDES[:1] if np.array_equal(right_to_left, np.eye(4)) else SIDES
         self._intake = FrameIntake(self.settings)
-        self._seen = tuple(map(DirectionCells, by_side(self.settings.sensor)))
+        self._seen = tuple(map(DirectionCells, by_lidar(self.settings.sensor)))
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of clouds, each in its own lidar's frame: points (N, 3), or structured arrays (N,) with x, y, z

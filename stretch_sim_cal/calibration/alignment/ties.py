@@ -1,0 +1,153 @@
+"""Which lidars of a robot tie each other together: those whose views agree under one transform.
+
+Every two lidars that see something in common by the description are brought near each other by their views alone
+(`coarse.py`). Of those that agree, the ones with the most in common are a tree, from the first lidar outwards, along
+which the first poses are found; the estimate then uses what all see.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.second_opinion import MUCH_LONGER, SecondOpinion
+from stretch_sim_cal.calibration.coarse import coarse_alignment
+from stretch_sim_cal.calibration.consistency import Consistency, Views, between
+from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.findings import MIN_OVERLAP, model_findings, wrong_minimum
+from stretch_sim_cal.calibration.problem import UNKNOWN, State
+from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.surfaces import Surface
+from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.geometry.transforms import exp, inverse
+from stretch_sim_cal.sensor.unit import RANGE_OFFSET, RANGE_SCALE
+
+# Views of three lidars or more that have less in common where the description has them are not brought together: they
+# may fit in a wrong place as well.
+WORTH_TRYING = 0.5 * MIN_OVERLAP
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Ties:
+    """First `poses` (4, 4) of the lidars in the first one's frame, where they are `given` but for what pairs say; the
+    `transforms` (4, 4) and overlaps of the pairs that tie each other, the lower number first; the `tree` of (parent,
+    child), from the first lidar outwards; and of pairs that have much in common and are `left_out` how well they agree,
+    and why."""
+
+    poses: tuple[np.ndarray, ...]
+    given: list[np.ndarray]
+    transforms: dict[Pair, tuple[np.ndarray, float]]
+    tree: list[Pair]
+    left_out: dict[Pair, tuple[Consistency, list[Finding]]] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The pairs of lidars that tie each other, in their order."""
+        return sorted(self.transforms)
+
+    @property
+    def tied(self) -> set[int]:
+        """The lidars that are tied to the first one, itself included."""
+        found = {0}
+        for parent, child in self.tree:
+            if parent in found:
+                found.add(child)
+        return found
+
+    def without(self, unfit: Mapping[Pair, tuple[Consistency, list[Finding]]]) -> "Ties":
+        """Return the ties without some pairs, which are left out for these reasons."""
+        transforms = {pair: found for pair, found in self.transforms.items() if pair not in unfit}
+        return _grown(transforms, self.given, self.left_out | dict(unfit))
+
+    def moved(self, twists: Mapping[Pair, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return the poses after twists (6,), by pair, of its second lidar against the first in the common frame."""
+        changes = [np.eye(4)] * len(self.poses)
+        for parent, child in self.tree:
+            own = exp(twists[parent, child]) if parent < child else inverse(exp(twists[child, parent]))
+            changes[child] = changes[parent] @ own
+        return tuple(change @ pose for change, pose in zip(changes, self.poses, strict=True))
+
+    def covariance(self, of_pairs: Mapping[Pair, np.ndarray]) -> np.ndarray:
+        """Return the covariance (6 (n - 1), 6 (n - 1)) of poses found along the tree by pairs with these covariances
+        (6, 6)."""
+        count = len(self.poses)
+        result = np.zeros((6 * count, 6 * count))
+        for lidar in set(range(1, count)) - self.tied:
+            result[6 * lidar : 6 * lidar + 6, 6 * lidar : 6 * lidar + 6] = UNKNOWN**2 * np.eye(6)
+        below = {lidar: {lidar} for lidar in range(count)}
+        for parent, child in reversed(self.tree):
+            below[parent] |= below[child]
+        for parent, child in self.tree:
+            moves = np.zeros(count)
+            moves[list(below[child])] = 1.0
+            result += np.kron(np.outer(moves, moves), of_pairs[min(parent, child), max(parent, child)])
+        return result[6:, 6:]
+
+
+def coarse_ties(surfaces: Sequence[Surface], initial: Sequence[np.ndarray | None], settings: AlignmentSettings) -> Ties:
+    """Return which lidars tie each other, by their surfaces, each in its own frame, and the description's poses (4, 4)
+    in the first one's frame, or None. Two lidars do, however little they have in common: their result says so."""
+    if len(surfaces) == 2:
+        found = coarse_alignment(*surfaces, initial[1], settings)
+        return _grown({(0, 1): (found, 1.0)}, [np.eye(4), found], {})
+    transforms, left_out = {}, {}
+    for first in range(len(surfaces)):
+        for second in range(first + 1, len(surfaces)):
+            pair, views = (first, second), Views(surfaces[first], surfaces[second])
+            given = None
+            if initial[first] is not None and initial[second] is not None:
+                given = between(initial, pair)
+                if views.under(given).overlap < WORTH_TRYING:
+                    continue
+            try:
+                found = coarse_alignment(surfaces[first], surfaces[second], given, settings)
+            except Refused:
+                continue
+            agreement = views.under(found)
+            if agreement.overlap < MIN_OVERLAP:
+                continue
+            why = wrong_minimum(agreement, near=given is not None) or model_findings(given, found, settings)[0]
+            if why:
+                left_out[pair] = agreement, why
+            else:
+                transforms[pair] = found, agreement.overlap
+    return _grown(transforms, [np.eye(4) if pose is None else pose for pose in initial], left_out)
+
+
+def _grown(transforms: dict[Pair, tuple[np.ndarray, float]], given: list[np.ndarray], left_out: dict) -> Ties:
+    """Return the ties with the tree that the largest overlaps make, and the poses along it."""
+    poses, tree, reached = list(given), [], set()
+    for root in range(len(poses)):
+        if root in reached:
+            continue
+        reached.add(root)
+        while True:
+            edges = [pair for pair in transforms if len(reached & set(pair)) == 1]
+            if not edges:
+                break
+            pair = max(edges, key=lambda edge: transforms[edge][1])
+            parent, child = pair if pair[0] in reached else pair[::-1]
+            step = transforms[pair][0] if parent < child else inverse(transforms[pair][0])
+            poses[child] = poses[parent] @ step
+            tree.append((parent, child))
+            reached.add(child)
+    return Ties(tuple(poses), given, transforms, tree, left_out)
+
+
+def started(coarse: State, opinions: Mapping[Pair, SecondOpinion], ties: Ties) -> State:
+    """Return where the estimate begins: at the `coarse` state unless the ranges of two lidars differ by a larger share
+    than those of two sound ones; patches that match would be those that do by chance."""
+    if all(abs(opinion.scale) < MUCH_LONGER for opinion in opinions.values()):
+        return coarse
+    longer = np.zeros((len(opinions), len(coarse.units)))
+    for row, pair in zip(longer, opinions, strict=True):
+        row[list(pair)] = 1.0, -1.0
+    # What is common to all is left alone.
+    own = np.linalg.pinv(longer) @ [(opinion.offset, opinion.scale) for opinion in opinions.values()]
+    units = [values.copy() for values in coarse.units]
+    for values, change in zip(units, own, strict=True):
+        values[[RANGE_OFFSET, RANGE_SCALE]] = change
+    poses = ties.moved({pair: opinion.twist for pair, opinion in opinions.items()})
+    return replace(coarse, base_from_lidar=poses, units=tuple(units))
