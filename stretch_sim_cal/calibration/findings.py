@@ -453,13 +453,18 @@ def check_step(findings: Findings, step: Step) -> None:
         findings.warn("floor_step", f"{sentence}; the plane is the one that the robot stands on")
 
 
-def check_disagreement(findings: Findings, both: Disagreement | None, settings: FloorSettings) -> None:
-    """Do the two lidars see one floor, within the uncertainty of the alignment?"""
+def check_disagreement(
+    findings: Findings, both: Disagreement | None, settings: FloorSettings, name: str = "right", first: str = "left"
+) -> None:
+    """Do two lidars see one floor, within the uncertainty of the alignment?"""
     if both is None:
-        findings.warn("floor_of_one_lidar", "only one lidar sees enough floor for a comparison of the two")
+        findings.warn(
+            "floor_of_one_lidar",
+            f"the {name} and the {first} lidar see too little of the same floor to be compared by it",
+        )
         return
     height, tilt = float(abs(both.increment[0])), float(np.linalg.norm(both.increment[1:]))
-    off = f"the right lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the left one's"
+    off = f"the {name} lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the {first} one's"
     if height > settings.max_disagreement_height or tilt > settings.max_disagreement_tilt:
         findings.refuse("lidars_disagree", off, "align the lidars first")
     elif both.increment @ np.linalg.solve(both.covariance, both.increment) > UNLIKELY:

@@ -180,7 +180,7 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
         rooms.append(seen_by_another(lidars, (np.eye(4), initial), ((0, 1),), standing.settings)[1])
     unknowns = Unknowns(tuple(lidar.model for lidar in rooms[0]))
     first = State((np.eye(4), initial), first_units(unknowns.models, None))
-    found = estimate_jointly(rooms, first, Solver(unknowns, Priors(first, left=FIXED)))
+    found = estimate_jointly(rooms, first, Solver(unknowns, Priors(first, [FIXED])))
     state, solution = found.state, found.solution
     blocks = [remeasured_block(lidars, state, block, None) for lidars, block in zip(rooms, found.blocks, strict=True)]
     for number, (standing, block) in enumerate(zip(standings, blocks, strict=True), start=1):

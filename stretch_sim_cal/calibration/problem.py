@@ -118,9 +118,11 @@ class Unknowns:
         ends = FIRST_UNIT + np.cumsum([0, *(model.size for model in models)])
         self.units = tuple(slice(int(first), int(end)) for first, end in itertools.pairwise(ends))
         further = [slice(first, first + 6) for first in range(int(ends[-1]), int(ends[-1]) + 6 * (len(models) - 2), 6)]
-        self.poses = (*POSES, *further)
+        self.poses = (*POSES, *further)[: len(models)]
         # The first lidar stays where it is, or its place is that of all.
-        self.free_poses = np.concatenate([np.arange(own.start, own.stop) for own in self.poses[1:]])
+        self.free_poses = np.concatenate(
+            [np.zeros(0, int), *(np.arange(own.start, own.stop) for own in self.poses[1:])]
+        )
         self.others = slice(int(ends[-1]) + 6 * len(further), int(ends[-1]) + 6 * len(further) + others)
         self.size = self.others.stop
 
@@ -256,18 +258,16 @@ def sensor_numbers(
 class Priors:
     """What is known beforehand: standard deviations of the changes from the `nominal` state.
 
-    `left`, `right` and `further` are covariances (6, 6) of the lidars' poses about the nominal ones (None: not known at
-    all; zero `left` keeps the left lidar where it is); `floor_height` in m, `curvature` in 1/m. If `units_known` the
+    `poses` are covariances (6, 6) of the lidars' poses about the nominal ones (None, and of lidars without one: not
+    known at all; `FIXED` keeps a lidar where it is); `floor_height` in m, `curvature` in 1/m. If `units_known` the
     lidars' own errors stay what they are in the state.
     """
 
     nominal: State
-    left: np.ndarray | None = None
-    right: np.ndarray | None = None
+    poses: Sequence[np.ndarray | None] = ()
     floor_height: float = UNKNOWN
     curvature: float = 0.0
     units_known: bool = False
-    further: tuple[np.ndarray | None, ...] = ()
 
 
 Parts = list[tuple[slice | np.ndarray, slice | np.ndarray]]
@@ -427,7 +427,8 @@ class Solver:
         information, gradient = information.copy(), gradient.copy()
         priors, gone = self.priors, self.unknowns.difference(state, self.priors.nominal)
         fixed = np.zeros(self.unknowns.size, bool)
-        for own, covariance in itertools.zip_longest(self.unknowns.poses, (priors.left, priors.right, *priors.further)):
+        fixed[RIGHT] = len(self.unknowns.poses) < 2  # its columns are there, whether there is a second lidar or not
+        for own, covariance in itertools.zip_longest(self.unknowns.poses, priors.poses):
             if covariance is not None and not np.any(covariance):
                 fixed[own] = True
                 continue

@@ -46,6 +46,8 @@ def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -
     """
     deviations = np.sqrt(variances)
     twist = np.zeros(jacobian.shape[1])
+    if not len(twist):
+        return TukeyFit(twist, np.ones(len(values)), 1.0)
     for _ in range(30):
         normalised = (values + jacobian @ twist) / deviations
         width = TUKEY * max(1.0, robust_deviation(normalised)) if len(values) else TUKEY

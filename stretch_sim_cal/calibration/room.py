@@ -504,10 +504,12 @@ class Gaps:
 
 def measure_gaps(patches: Patches, by_lidar: Sequence[Fits]) -> Gaps:
     """Return the gaps of the patches that two lidars see as flat, one for every two of them."""
-    pairs = list(itertools.combinations(range(len(by_lidar)), 2))
+    pairs = list(itertools.combinations(range(len(by_lidar)), 2)) or [(0, 0)]
     found = [_gaps_between(patches, *(by_lidar[lidar] for lidar in pair)) for pair in pairs]
+    if len(by_lidar) < 2:
+        found = [tuple(values[:0] for values in found[0])]
     columns = [np.concatenate(values) for values in zip(*found, strict=True)]
-    patch, numbers = columns[0], np.repeat(np.array(pairs).reshape(-1, 2), [len(each[0]) for each in found], axis=0)
+    patch, numbers = columns[0], np.repeat(np.array(pairs), [len(each[0]) for each in found], axis=0)
     number = len(patches.centres)
     counting = np.zeros((number, len(by_lidar)), bool)
     counting[patch[:, None], numbers] = True

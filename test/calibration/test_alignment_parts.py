@@ -250,7 +250,7 @@ def test_noise_in_the_normals_weakens_a_direction_by_its_share_of_the_informatio
     rows[2:7, RIGHT.start + 1 : RIGHT.stop] = 1e4 * np.eye(5)
     data = NormalEquations(rows.T @ rows, np.zeros(unknowns.size))
     state = State((np.eye(4), np.eye(4)), tuple(np.zeros(model.size) for model in unknowns.models))
-    priors = Priors(state, left=np.zeros((6, 6)))
+    priors = Priors(state, [np.zeros((6, 6))])
     by_chance = share * data.information[RIGHT, RIGHT]
     plain, weakened = (
         np.sqrt(np.diag(Solver(unknowns, priors).solve(data, state, chance).covariance))[RIGHT]

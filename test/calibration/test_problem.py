@@ -46,7 +46,7 @@ NOTHING = State((np.eye(4), np.eye(4)), (np.zeros(MODEL.size), np.zeros(MODEL.si
 @pytest.fixture
 def solver():
     loose = np.diag([0.03**2] * 3 + [0.05**2] * 3)
-    return Solver(Unknowns((MODEL, MODEL)), Priors(NOTHING, left=loose, right=loose))
+    return Solver(Unknowns((MODEL, MODEL)), Priors(NOTHING, [loose, loose]))
 
 
 def equations(unknowns, error=None, rows=400):
@@ -197,7 +197,7 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
     away[LEFT], away[18:], away[CURVATURE] = 0.0, 0.0, away[CURVATURE] * (curvature > 0)
     state = unknowns.moved(nominal, away)
     right = np.diag([0.01**2] * 3 + [0.02**2] * 3)
-    priors = Priors(nominal, np.zeros((6, 6)), right, floor_height=0.003, curvature=curvature)
+    priors = Priors(nominal, [np.zeros((6, 6)), right], floor_height=0.003, curvature=curvature)
     seen = equations(unknowns, {OFFSET: 0.004}, rows=60)
     found = Solver(unknowns, priors).solve(seen, state)
     precision, deviations = np.zeros(unknowns.size), {OFFSET: 0.01, INCIDENCE: 0.003}
@@ -220,7 +220,7 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
 
 def test_known_errors_of_the_lidars_stay_as_they_are():
     unknowns = Unknowns((MODEL, MODEL))
-    priors = Priors(NOTHING, left=np.zeros((6, 6)), units_known=True)
+    priors = Priors(NOTHING, [np.zeros((6, 6))], units_known=True)
     found = Solver(unknowns, priors).solve(equations(unknowns, {OFFSET: 0.004}), NOTHING)
     assert not found.change[18:].any() and not found.covariance[18:, 18:].any() and found.change[RIGHT].all()
 
@@ -230,7 +230,7 @@ def test_a_prior_that_the_data_exceeds_neither_pulls_nor_makes_sure():
     offset = unknowns.units[0].start + OFFSET
 
     def found(true):
-        solver = Solver(unknowns, Priors(NOTHING, left=np.zeros((6, 6))))
+        solver = Solver(unknowns, Priors(NOTHING, [np.zeros((6, 6))]))
         seen = NormalEquations.empty(unknowns.size)
         seen.information[offset, offset], seen.gradient[offset] = 0.01**-2.0, true * 0.01**-2.0  # as sure as the prior
         solution = solver.solve(seen, NOTHING)
@@ -243,7 +243,7 @@ def test_a_prior_that_the_data_exceeds_neither_pulls_nor_makes_sure():
 
 def test_what_noise_alone_seems_to_tell_holds_the_guess_and_is_not_believed():
     unknowns = Unknowns((MODEL, MODEL))
-    solver = Solver(unknowns, Priors(NOTHING, left=np.zeros((6, 6))))
+    solver = Solver(unknowns, Priors(NOTHING, [np.zeros((6, 6))]))
     seen = NormalEquations.empty(unknowns.size)
     seen.information[RIGHT, RIGHT], seen.gradient[RIGHT] = 1e8 * np.eye(6), 1e5
     plain = solver.solve(seen, NOTHING)
@@ -259,7 +259,7 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
     model = ErrorModel(UnitSpread(channel_range=0.01), np.linspace(-0.4, 0.4, 40), np.zeros(40))
     unknowns = Unknowns((model, model))
     nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size), np.zeros(model.size)))
-    solver = Solver(unknowns, Priors(nothing, left=np.zeros((6, 6))))
+    solver = Solver(unknowns, Priors(nothing, [np.zeros((6, 6))]))
     seen = NormalEquations.empty(unknowns.size)
     for unit, scale in zip(unknowns.units, (0.001, 0.02), strict=True):
         columns = unit.start + np.arange(model.size)[model.of_kind("channel_range")]
@@ -293,7 +293,7 @@ def test_scalars_that_two_lidars_have_in_common_are_told_from_those_that_set_the
     # The right lidar's offset is not seen: what is known of it comes from the left one's.
     column = unknowns.units[1].start
     seen.information[column, column] = seen.gradient[column] = 0.0
-    solution = Solver(unknowns, Priors(nothing, left=np.zeros((6, 6)))).solve(seen, nothing)
+    solution = Solver(unknowns, Priors(nothing, [np.zeros((6, 6))])).solve(seen, nothing)
     deviation = np.sqrt(solution.covariance[column, column]) / 0.01
     assert apart[0] < deviation < apart[1]
     assert abs(solution.change[column] - 0.01) < 0.003 or right < 0
@@ -307,7 +307,9 @@ def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_pri
     units[0][own] = 2e-3 * random.normal(size=6)
     nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
     loose, seen = np.diag([0.03**2] * 6), equations(unknowns, rows=60)
-    reduced = Solver(unknowns, Priors(nothing, loose, loose)).without_units(seen, replace(nothing, units=units), False)
+    reduced = Solver(unknowns, Priors(nothing, [loose, loose])).without_units(
+        seen, replace(nothing, units=units), False
+    )
     change = reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
     precision = np.zeros((unknowns.size, unknowns.size))
     precision[:12, :12] = np.linalg.inv(np.kron(np.eye(2), loose))

@@ -206,7 +206,7 @@ class RoomAlignment:
         )
         unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), settings.units
         coarse = State(ties.poses, first_units(unknowns.models, known))
-        solver = Solver(unknowns, Priors(coarse, FIXED, units_known=known is not None))
+        solver = Solver(unknowns, Priors(coarse, [FIXED], units_known=known is not None))
         surface = in_base(places[0], coarse)
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         found = estimate_jointly(places, coarse if known is not None else started(coarse, opinions, ties), solver)

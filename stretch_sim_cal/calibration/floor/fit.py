@@ -79,19 +79,19 @@ class FloorFit:
     increment: np.ndarray
     systematic: np.ndarray
     curvature: np.ndarray
-    used: tuple[np.ndarray, np.ndarray]
+    used: tuple[np.ndarray, ...]
     patch_weights: np.ndarray
     unevenness: float
     inflation: float
     step: Step | None = None
 
 
-def fit_floor(left: CellSums, right: CellSums, refine: bool = True) -> FloorFit | None:
-    """Fit the floor to the cells of both lidars; without `refine` a plane only, steps and curvature not looked for.
+def fit_floor(lidars: Sequence[CellSums], refine: bool = True) -> FloorFit | None:
+    """Fit the floor to the cells of all lidars; without `refine` a plane only, steps and curvature not looked for.
 
     None if too little floor is left to fit.
     """
-    fit = _RobustFit(left, right)
+    fit = _RobustFit(lidars)
     if not fit.initialise() or not fit.settle():
         return None
     if refine and fit.stay_on_this_side_of_a_step() and not (fit.initialise() and fit.settle()):
@@ -106,13 +106,13 @@ def fit_floor(left: CellSums, right: CellSums, refine: bool = True) -> FloorFit 
 class _RobustFit:
     """Iteratively reweighted least squares over patches on (increment, curvature)."""
 
-    def __init__(self, left: CellSums, right: CellSums):
-        self.clean = left.unobstructed(), right.unobstructed()
-        self.patch_of_cells = left.grid.patch_of_cells()
-        self.patches = PatchSums(left, self.clean[0]), PatchSums(right, self.clean[1])
+    def __init__(self, lidars: Sequence[CellSums]):
+        self.clean = [sums.unobstructed() for sums in lidars]
+        self.patch_of_cells = lidars[0].grid.patch_of_cells()
+        self.patches = [PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
         self.heights, self.noise, self.slopes = mean_heights(self.patches)
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
-        self.centres = left.grid.patch_centres()
+        self.centres = lidars[0].grid.patch_centres()
         # The mean points at which the patches' rays meet the floor: the levers of their slopes.
         levers = np.column_stack([self.slopes[:, 2], -self.slopes[:, 1]])
         x, y = np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0).T
@@ -294,14 +294,13 @@ class _RobustFit:
 
 @dataclass(frozen=True)
 class FoundFloor:
-    """The `floor` that both lidars' rays show (in the description's base_footprint) before the last fit, the level
-    `tiles` of the search, the `noise` of heights, the `sums` of the left and the right lidar's rays over that floor,
-    and their `fit`."""
+    """The `floor` that the lidars' rays show (in the description's base_footprint) before the last fit, the level
+    `tiles` of the search, the `noise` of heights, the `sums` of each lidar's rays over that floor, and their `fit`."""
 
     floor: Plane
     tiles: Tiles
     noise: HeightNoise
-    sums: tuple[CellSums, CellSums]
+    sums: tuple[CellSums, ...]
     fit: FloorFit
 
 
@@ -318,7 +317,7 @@ def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) 
     for across_surface in (FIRST_ERROR, settings.surface_noise):
         # The first sums are about a plane that is millimetres off: only the second ones show the noise.
         sums = _cell_sums(rays, views, floor, grid, HeightNoise(along_ray, across_surface))
-        fit = fit_floor(*sums, refine=False)
+        fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
@@ -326,7 +325,7 @@ def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) 
     means = sum(float(own.means[used].sum()) for own, used in zip(sums, fit.used, strict=True))
     noise = HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), settings.surface_noise)
     sums = _cell_sums(rays, views, floor, grid, noise)
-    fit = fit_floor(*sums)
+    fit = fit_floor(sums)
     return None if fit is None else FoundFloor(floor, tiles, noise, sums, fit)
 
 

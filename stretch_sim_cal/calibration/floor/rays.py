@@ -33,7 +33,7 @@ class FloorRays:
         return len(self.excess)
 
 
-Rays = tuple[FloorRays, FloorRays]  # left, right
+Rays = tuple[FloorRays, ...]  # by lidar
 
 
 @dataclass(frozen=True)

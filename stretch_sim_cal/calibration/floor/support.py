@@ -1,6 +1,8 @@
 """The floor that supports a fit: its area and sides, the share of the floor around the robot that lies on the plane,
 and a map."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stretch_sim_cal.calibration.floor.cells import CellSums
@@ -20,12 +22,13 @@ PIECE = 0.5  # m; the worst place is named by pieces of this size
 
 def support_of(found: FoundFloor, level_share: float) -> Support:
     """Return how much floor supports the fit, in sectors around the robot; `level_share` is that of `flatness`."""
-    (left, right), fit = found.sums, found.fit
-    grid = left.grid
+    lidars, fit = found.sums, found.fit
+    grid = lidars[0].grid
     patch, count = grid.patch_of_cells(), grid.num_patches
-    used = fit.used[0] | fit.used[1]
-    seen = left.hits + right.hits + left.blocked + right.blocked > 0
-    rays = np.bincount(patch, left.hits * fit.used[0] + right.hits * fit.used[1], minlength=count)
+    used = np.any(fit.used, axis=0)
+    seen = sum(sums.hits + sums.blocked for sums in lidars) > 0
+    hits = sum(sums.hits * own for sums, own in zip(lidars, fit.used, strict=True))
+    rays = np.bincount(patch, hits, minlength=count)
     share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
     supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
     areas = np.where(supporting, share, 0.0) * (grid.cell_size * grid.cells_per_patch) ** 2
@@ -92,21 +95,21 @@ def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
     return place
 
 
-def residual_map(fit: FloorFit, left: CellSums, right: CellSums, cells: int = 2) -> ResidualMap:
-    """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, both lidars together."""
-    grid = left.grid
+def residual_map(fit: FloorFit, lidars: Sequence[CellSums], cells: int = 2) -> ResidualMap:
+    """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, all lidars together."""
+    grid = lidars[0].grid
     side = grid.cells_per_side // cells
 
     def squares(values: np.ndarray) -> np.ndarray:
         shaped = values.reshape(grid.cells_per_side, grid.cells_per_side)[: side * cells, : side * cells]
         return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
 
-    weight = squares(left.information[:, 0, 0] + right.information[:, 0, 0])
-    heights = sum(sums.information[:, 0] @ fit.increment - sums.gradient[:, 0] for sums in (left, right))
+    weight = squares(sum(sums.information[:, 0, 0] for sums in lidars))
+    heights = sum(sums.information[:, 0] @ fit.increment - sums.gradient[:, 0] for sums in lidars)
     trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
     return ResidualMap(
         edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,
         heights=np.where(weight > 0, squares(heights) / np.where(weight > 0, weight, 1.0), np.nan),
-        counts=squares(left.hits + right.hits),
-        used=squares((fit.used[0] | fit.used[1]) & trusted) > 0,
+        counts=squares(sum(sums.hits for sums in lidars)),
+        used=squares(np.any(fit.used, axis=0) & trusted) > 0,
     )

@@ -1,16 +1,19 @@
-"""The floor that the robot stands on, from both lidars: `SupportFloor` is the method "support", the default.
+"""The floor that the robot stands on, from any number of lidars: `JointFloor`, and for two `SupportFloor`, the method
+"support", the default.
 
-It assumes that the scene stands still, that the left lidar is where the description says, and that the floor near the
+It assumes that the scene stands still, that the first lidar is where the description says, and that the floor near the
 robot is a plane within the search limits of the description's base_footprint. It checks the last of these and refuses
 if it does not hold.
 """
 
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.consistency import Views
+from stretch_sim_cal.calibration.consistency import Views, between
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     Disagreement,
@@ -36,7 +39,6 @@ from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.problem import (
     FIXED,
     FLOOR,
-    RIGHT,
     NormalEquations,
     Priors,
     Solution,
@@ -55,7 +57,6 @@ from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-FIRST_NOISE = Noise(np.array([0.01, 0.01]), 0.001)
 # The room alone, then twice the floor as it looks by then: how far the surfaces may still be apart (m), shifted grids.
 ROOM_PASSES = ((0.002, 1), (0.0, 1))
 FLOOR_PASSES = ((0.001, 1), (0.0, 2))
@@ -65,49 +66,56 @@ FLOOR_GATE = 0.01
 NEAR_FLOOR = 0.1
 
 
-class SupportFloor:
-    """Find the floor under the robot from pairs of scans.
+class JointFloor:
+    """Find the floor under the robot from what any number of lidars see.
 
-    `base_from_left` (4, 4) is the left lidar's pose in base_link (the description's), `right_to_left` (4, 4) the
-    alignment, `nominal_footprint_from_base` (4, 4) where the description has base_footprint.
-    Raises `InputError` if one of them is not a rigid transform.
+    `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is where the
+    description has base_footprint, `priors` are what is known of the poses, as of `Priors`. `settings.observations` is
+    what is known of the poses to each other. After `solve` the poses are those of `state`, with the covariance of
+    `solution`, both in the description's base_footprint. Raises `InputError` for a pose that is no rigid transform.
     """
 
     name = "support"
     takes_fields = True
 
     def __init__(
-        self,
-        base_from_left: np.ndarray,
-        right_to_left: np.ndarray,
-        nominal_footprint_from_base: np.ndarray,
-        settings: FloorSettings | None = None,
-    ):
-        self.settings = settings or FloorSettings()
+        self, base_from_lidar: Sequence[np.ndarray], nominal_footprint_from_base: np.ndarray,
+        settings: FloorSettings | None = None, names: Sequence[str] = SIDES,
+        priors: Sequence[np.ndarray | None] = (FIXED,),
+    ):  # fmt: skip
+        self.settings, self._names, self._priors = settings or FloorSettings(), names, priors
         self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
-        base_from_left = check_rigid(base_from_left, "base_from_left")
         # All is estimated in the description's base_footprint.
         self._masks = self.settings
         if self.settings.body is not None:
             self._masks = replace(self.settings, body=apply(self._footprint_from_base, self.settings.body))
-        left = self._footprint_from_base @ base_from_left
-        self._poses = (left, left @ check_rigid(right_to_left, "right_to_left"))
-        self._alignment = self.settings.observations or Observations.of_transform(
-            right_to_left,
-            np.diag(np.repeat([self.settings.typical_std_translation, self.settings.typical_std_rotation], 3) ** 2),
+        self._poses = tuple(
+            self._footprint_from_base @ check_rigid(pose, f"base_from_{name}")
+            for name, pose in zip(names, base_from_lidar, strict=True)
         )
-        # A robot with one lidar has the right one where the left one is, and no clouds of it.
-        self._sides = SIDES[:1] if np.array_equal(right_to_left, np.eye(4)) else SIDES
-        self._intake = FrameIntake(self.settings)
-        self._seen = tuple(map(DirectionCells, by_lidar(self.settings.sensor)))
+        self._alignment = self._known_poses()
+        self._intake = FrameIntake(self.settings, names)
+        self._seen = tuple(map(DirectionCells, by_lidar(self.settings.sensor, len(names))))
+        self.state: State | None = None
+        self.solution: Solution | None = None
 
-    def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Add one pair of clouds, each in its own lidar's frame: points (N, 3), or structured arrays (N,) with x, y, z
-        and perhaps ring and intensity; returns that are not finite are ignored.
+    def _known_poses(self) -> Observations | None:
+        """Return what is known of the lidars to each other: what was observed, or as well as it usually is."""
+        if len(self._poses) == 1 or self.settings.observations is not None:
+            return self.settings.observations
+        first, *others = self._poses
+        typical = np.repeat([self.settings.typical_std_translation, self.settings.typical_std_rotation], 3) ** 2
+        return Observations.of_known_poses(
+            tuple(inverse(first) @ pose for pose in others), np.diag(np.tile(typical, len(others)))
+        )
+
+    def add(self, *clouds: np.ndarray) -> None:
+        """Add one cloud of each lidar, in its own frame: points (N, 3), or structured arrays (N,) with x, y, z and
+        perhaps ring and intensity; returns that are not finite are ignored.
 
         A cloud that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no clouds.
         """
-        for cells, cloud in zip(self._seen, self._intake.admit(left, right), strict=True):
+        for cells, cloud in zip(self._seen, self._intake.admit(*clouds), strict=True):
             if len(cloud):
                 cells.add(cloud)
 
@@ -122,14 +130,13 @@ class SupportFloor:
         unknowns, known = Unknowns(tuple(lidar.model for lidar in lidars)), self.settings.units
         state = State(self._poses, first_units(unknowns.models, known), Plane(np.array([0.0, 0.0, 1.0]), 0.0))
         lidars = self._worth_keeping(lidars, state)
-        if not self._alignment.fits(unknowns.models):
-            self._alignment = (
-                self._alignment.of_the_transform()
-            )  # the errors of lidars with other channels are not theirs
-        solver = Solver(unknowns, Priors(state, left=FIXED, units_known=known is not None))
-        noise = FIRST_NOISE
+        if self._alignment is not None and not self._alignment.fits(unknowns.models):
+            # The errors of lidars with other channels are not theirs.
+            self._alignment = self._alignment.of_the_transform()
+        solver = Solver(unknowns, Priors(state, self._priors, units_known=known is not None))
+        noise = Noise.first(len(lidars))
         room = replace(state, floor=None)
-        aligned = solver.solve(self._alignment.equations_at(room, unknowns), room).covariance[RIGHT, RIGHT]
+        aligned = solver.solve(self._aligned_at(room, unknowns), room).covariance
         for slack, grids in ROOM_PASSES:
             block = room_block(lidars, room, noise, slack, grids)
             solution = solver.solve(self._equations(block, room, unknowns, lidars), room)
@@ -148,25 +155,41 @@ class SupportFloor:
         found = self._found(lidars, state)
         if found is None:
             return self._refused(lidars, state)
-        both = self._disagreement(remeasured_block(lidars, state, block, self._trust(found)), state, aligned)
-        return self._result(lidars, unknowns, state, solution, found, both)
+        self.state, self.solution = state, solution
+        seen = remeasured_block(lidars, state, block, self._trust(found))
+        of_each = {
+            name: self._disagreement(seen, state, aligned, unknowns, lidar)
+            for lidar, name in enumerate(self._names) if lidar
+        }  # fmt: skip
+        return self._result(lidars, unknowns, state, solution, found, of_each)
+
+    def _aligned_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
+        """Return the equations of the alignment; none for one lidar."""
+        if self._alignment is None:
+            return NormalEquations.empty(unknowns.size)
+        return self._alignment.equations_at(state, unknowns)
 
     def _equations(
-        self, block: RoomBlock, state: State, unknowns: Unknowns, lidars: tuple[Lidar, Lidar]
+        self, block: RoomBlock, state: State, unknowns: Unknowns, lidars: Sequence[Lidar]
     ) -> NormalEquations:
         """Return the equations of the alignment and of the patches: those of the floor alone if the alignment saw a
         room."""
-        equations = self._alignment.equations_at(state, unknowns)
-        (block.only_floor() if self._alignment.knows_units else block).add_to(equations, unknowns, lidars)
+        equations = self._aligned_at(state, unknowns)
+        knows_units = self._alignment is not None and self._alignment.knows_units
+        (block.only_floor() if knows_units else block).add_to(equations, unknowns, lidars)
         return equations
 
-    def _worth_keeping(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[Lidar, Lidar]:
-        """Return the lidars with the cells of the room that both see, without the robot's, and those near the floor."""
+    def _worth_keeping(self, lidars: Sequence[Lidar], state: State) -> tuple[Lidar, ...]:
+        """Return the lidars with the cells of the room that two see, without the robot's, and those near the floor."""
         surfaces = [
             without_body(lidar.surface, pose, self._masks)
             for lidar, pose in zip(lidars, state.base_from_lidar, strict=True)
         ]
-        shared = Views(*surfaces).shared(state.left_from_right)
+        shared = [np.zeros(len(surface.points), bool) for surface in surfaces]
+        for pair in itertools.combinations(range(len(lidars)), 2):
+            views = Views(*(surfaces[lidar] for lidar in pair))
+            for lidar, confirmed in zip(pair, views.shared(between(state.base_from_lidar, pair)), strict=True):
+                shared[lidar] |= confirmed
         kept = []
         for lidar, surface, pose, confirmed in zip(lidars, surfaces, state.base_from_lidar, shared, strict=True):
             heights = apply(pose, surface.points)[:, 2]
@@ -174,8 +197,8 @@ class SupportFloor:
             kept.append(Lidar(surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
         return tuple(kept)
 
-    def _views(self, lidars: tuple[Lidar, Lidar], state: State) -> tuple[list[LidarView], Rays]:
-        """Return both lidars over the nominal floor, and their corrected rays that aim at it."""
+    def _views(self, lidars: Sequence[Lidar], state: State) -> tuple[list[LidarView], Rays]:
+        """Return the lidars over the nominal floor, and their corrected rays that aim at it."""
         views = [LidarView(pose, self.settings.radius) for pose in state.base_from_lidar]
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         return views, tuple(
@@ -189,8 +212,8 @@ class SupportFloor:
             return np.zeros(len(points), dtype=bool)
         return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
-    def _found(self, lidars: tuple[Lidar, Lidar], state: State) -> FoundFloor | None:
-        """Return the floor that both lidars' corrected rays show; None if there is none."""
+    def _found(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
+        """Return the floor that the lidars' corrected rays show; None if there is none."""
         views, rays = self._views(lidars, state)
         return find_floor(rays, views, self.settings)
 
@@ -206,7 +229,7 @@ class SupportFloor:
 
         return FloorTrust(trust, fit.unevenness, FLOOR_GATE)
 
-    def _motion(self, lidars: tuple[Lidar, Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
+    def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
         """Return whether the floor is another one in some of the blocks of time."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
@@ -221,16 +244,16 @@ class SupportFloor:
         return floor_motion(information, gradient)
 
     def _result(
-        self, lidars: tuple[Lidar, Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        found: FoundFloor, both: Disagreement | None,
+        self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
+        found: FoundFloor, of_each: Mapping[str, Disagreement | None],
     ) -> FloorResult:  # fmt: skip
-        fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution)
+        fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
         to_base = _change_to_base(floor, self._footprint_from_base)
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
         level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
         support = support_of(found, level_share)
-        findings = Findings(self._intake.warnings(self._sides))
+        findings = Findings(self._intake.warnings())
         check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
             findings.refuse(
@@ -239,8 +262,8 @@ class SupportFloor:
                 "check the description's base_footprint",
             )  # fmt: skip
         check_shape(findings, fit, self.settings)
-        if self._sides == SIDES:
-            check_disagreement(findings, both, self.settings)
+        for name, disagreement in of_each.items():
+            check_disagreement(findings, disagreement, self.settings, name, self._names[0])
         check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames, self.settings)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
@@ -252,9 +275,9 @@ class SupportFloor:
             num_frames=self._intake.num_frames,
             num_inliers=int(hits),
             method=self.name,
-            residual_map=residual_map(fit, *found.sums),
+            residual_map=residual_map(fit, found.sums),
             support=support,
-            warnings=findings.warnings + unit_warnings(numbers, self.settings.sensor),
+            warnings=findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names),
             refusals=findings.refusals,
             diagnostics={
                 "range_noise": found.noise.along_ray,
@@ -268,22 +291,28 @@ class SupportFloor:
             systematic=to_base @ fit.systematic @ to_base.T,
         )
 
-    def _disagreement(self, block: RoomBlock, state: State, aligned: np.ndarray) -> Disagreement | None:
-        """Return by how much the right lidar's floor is off the left one's under the given alignment, which has the
-        covariance (6, 6) `aligned`; None if they do not see enough of the same floor."""
-        seen = block.floor_gap()
+    def _disagreement(
+        self, block: RoomBlock, state: State, aligned: np.ndarray, unknowns: Unknowns, lidar: int
+    ) -> Disagreement | None:
+        """Return by how much a lidar's floor is off the first one's under the given alignment, in which all have the
+        covariance `aligned`; None if they do not see enough of the same floor."""
+        seen = block.floor_gap(lidar)
         if seen is None:
             return None
-        # The estimate has moved the right lidar by its error.
-        moved = state.floor.moved(self._poses[1] @ inverse(state.base_from_lidar[1]))
+        # The estimate has moved both lidars by their errors.
+        own, first = (
+            state.floor.moved(self._poses[number] @ inverse(state.base_from_lidar[number])) for number in (lidar, 0)
+        )
         increment, covariance = seen
         # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
-        by_pose = np.zeros((3, 6))
-        by_pose[0, 2], by_pose[1, 3], by_pose[2, 4] = 1.0, -1.0, -1.0
-        increment = increment + floor_between(state.floor, moved)
-        return Disagreement(increment, covariance + by_pose @ aligned @ by_pose.T)
+        by_poses = np.zeros((3, len(aligned)))
+        for number, sign in ((lidar, 1.0), (0, -1.0)):
+            begin = unknowns.poses[number].start
+            by_poses[[0, 1, 2], [begin + 2, begin + 3, begin + 4]] = sign, -sign, -sign
+        increment = increment + floor_between(first, own)
+        return Disagreement(increment, covariance + by_poses @ aligned @ by_poses.T)
 
-    def _refused(self, lidars: tuple[Lidar, Lidar], state: State) -> FloorResult:
+    def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
         views, rays = self._views(lidars, state)
         reason = Finding(
             "no_floor",
@@ -301,9 +330,37 @@ class SupportFloor:
             num_frames=self._intake.num_frames,
             num_inliers=0,
             method=self.name,
-            warnings=self._intake.warnings(self._sides),
+            warnings=self._intake.warnings(),
             refusals=[reason],
         )
+
+
+class SupportFloor(JointFloor):
+    """The floor by the left and the right lidar, the method "support".
+
+    `base_from_left` (4, 4) is the left lidar's pose in base_link (the description's), `right_to_left` (4, 4) the
+    alignment; the identity stands for a robot with one lidar, whose right clouds are empty. The further arguments are
+    those of `JointFloor`.
+    """
+
+    def __init__(
+        self,
+        base_from_left: np.ndarray,
+        right_to_left: np.ndarray,
+        nominal_footprint_from_base: np.ndarray,
+        settings: FloorSettings | None = None,
+    ):
+        poses = [check_rigid(base_from_left, "base_from_left")]
+        right_to_left = check_rigid(right_to_left, "right_to_left")
+        if not np.array_equal(right_to_left, np.eye(4)):
+            poses.append(poses[0] @ right_to_left)
+        elif settings is not None:  # the alignment of one lidar says nothing
+            settings = replace(settings, observations=None)
+        super().__init__(poses, nominal_footprint_from_base, settings, SIDES[: len(poses)])
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Add one pair of clouds, as of `JointFloor.add`."""
+        super().add(*(left, right)[: len(self._poses)])
 
 
 def _in_words(surface: Plane | None) -> str:

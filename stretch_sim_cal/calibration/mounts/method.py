@@ -333,7 +333,7 @@ class _Mounts:
             alignment = alignment.of_the_transform()
         self.alignment = alignment
         unbiased = State(tuple(nominal[side] for side in SIDES), tuple(np.zeros(model.size) for model in models))
-        self.solver = Solver(self.unknowns, Priors(unbiased, *mount_covariances(nominal, settings)))
+        self.solver = Solver(self.unknowns, Priors(unbiased, mount_covariances(nominal, settings)))
         known = alignment is not None and alignment.knows_units
         self.state = replace(unbiased, units=alignment.units) if known else unbiased
         self.links, self.joints = np.zeros(self.robot.size), np.zeros(self.robot.size)
