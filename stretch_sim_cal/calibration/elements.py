@@ -117,6 +117,8 @@ def elements(surface: Surface, state: State, left_out: np.ndarray) -> Elements |
     """Return the factors of all lidars' cells at a state, without the cells `left_out` (M,); None for too few."""
     usable = surface.usable & ~left_out & (surface.planarity < MAX_PLANARITY)
     number = len(state.base_from_lidar)
+    if number < 2:
+        return None
     of_lidar = [np.flatnonzero(usable & (surface.side == lidar)) for lidar in range(number)]
     pairs = [ways for first, second in itertools.combinations(range(number), 2)
              for ways in ((second, first), (first, second))]  # fmt: skip

@@ -136,7 +136,7 @@ def test_one_lidar_alone_is_enough_where_it_sees_the_floor():
         method.add(left, np.full_like(right, np.nan))
     result = method.solve()
     scene.assert_found(result, millimetres=0.4, degrees=0.02)
-    assert any("only one lidar" in warning for warning in result.warnings)
+    assert "floor_of_one_lidar" in {said.code for said in result.warnings}
 
 
 def test_no_returns_at_all_are_refused():

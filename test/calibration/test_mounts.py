@@ -110,7 +110,7 @@ def test_the_lidars_agree_with_an_alignment_that_is_known(robot, sweep):
     information[:6, :6] = np.linalg.inv(covariance)
     information[[6, 6 + model.size], [6, 6 + model.size]] = 1e-3**-2
     alignment = Observations(
-        truth, unbiased, information, np.zeros(len(information)), (model, model), truth, covariance, unbiased
+        (truth,), unbiased, information, np.zeros(len(information)), (model, model), (truth,), covariance, unbiased
     )
     tied = calibrate_mounts(robot.surfaces, sweep[1], robot.nominal, alignment, mount_settings())
     distance, angle = error(truth, as_right_to_left(tied.base_from_lidar))

@@ -227,7 +227,7 @@ def test_a_lidar_far_from_where_the_file_has_it_is_said_to_be_left_out(recorded,
     write_yaml(tmp_path / "moved.yaml", data)
     found = verified(recorded, tmp_path / "moved.yaml")
     assert found["verdict"] == "cannot tell"
-    assert any("mast" in question and "from where the description has them" in question for question in found["open"])
+    assert any("mast" in question and "far from the description's transform" in question for question in found["open"])
 
 
 def test_a_file_without_the_third_lidar_is_not_verified(recorded, calibrated, tmp_path):

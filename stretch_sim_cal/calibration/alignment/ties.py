@@ -108,7 +108,9 @@ def coarse_ties(surfaces: Sequence[Surface], initial: Sequence[np.ndarray | None
             agreement = views.under(found)
             if agreement.overlap < MIN_OVERLAP:
                 continue
-            why = wrong_minimum(agreement, near=given is not None) or model_findings(given, found, settings)[0]
+            # Views with little in common may fit in a wrong place as well: what is far from the description is not
+            # used.
+            why = wrong_minimum(agreement, near=given is not None) or sum(model_findings(given, found, settings), [])
             if why:
                 left_out[pair] = agreement, why
             else:

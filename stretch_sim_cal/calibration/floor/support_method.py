@@ -109,6 +109,14 @@ class JointFloor:
             tuple(inverse(first) @ pose for pose in others), np.diag(np.tile(typical, len(others)))
         )
 
+    def begin_from(
+        self, footprint_from_lidar: Sequence[np.ndarray], observations: Observations | None,
+        priors: Sequence[np.ndarray | None],
+    ) -> None:  # fmt: skip
+        """Begin with other poses (4, 4) in the description's base_footprint, what was observed of them to each other,
+        and what is known of each, (6, 6) in base_footprint."""
+        self._poses, self._alignment, self._priors = tuple(footprint_from_lidar), observations, priors
+
     def add(self, *clouds: np.ndarray) -> None:
         """Add one cloud of each lidar, in its own frame: points (N, 3), or structured arrays (N,) with x, y, z and
         perhaps ring and intensity; returns that are not finite are ignored.
