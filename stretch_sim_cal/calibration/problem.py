@@ -62,6 +62,8 @@ HARMONICS_SHARES = np.array([2.0, 1.0, 0.5])
 # One lidar's range scale may be none that the sensor file describes: so many times further off, each with such odds.
 FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
+# Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
+AS_WELL = 3.0
 SCALAR_KINDS = ("scalars", "harmonics", "shares")
 # An error of more standard deviations of its prior is none of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
@@ -578,8 +580,11 @@ class Solver:
                 trials.append(np.ones(len(own)))
                 trials[-1][scale] = times
         odds = np.log(ODDS_OF_FAR)
-        found = [evidence(widths[own] * trial) + odds * (number > 0) for number, trial in enumerate(trials)]
-        widths[own] *= trials[int(np.argmax(found))]
+        found = np.array([evidence(widths[own] * trial) + odds * (number > 0) for number, trial in enumerate(trials)])
+        # What may as well be, must be in the covariance: whose scale it is, often nothing tells.
+        widths[own] *= np.max(
+            [trial for trial, each in zip(trials, found, strict=True) if each > found.max() - AS_WELL], 0
+        )
 
 
 def _scalars(kinds: dict) -> np.ndarray:
