@@ -63,7 +63,7 @@ HARMONICS_SHARES = np.array([2.0, 1.0, 0.5])
 FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
-AS_WELL = 3.0
+AS_WELL = 4.0
 SCALAR_KINDS = ("scalars", "harmonics", "shares")
 # An error of more standard deviations of its prior is none of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
