@@ -259,11 +259,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
-    if len(args.recording) > 1 or args.method or args.floor_method:
-        option = next(name for name, given in {
-            "--method": args.method, "--floor-method": args.floor_method, "several recordings": True,
-        }.items() if given)  # fmt: skip
-        profile_called(args.robot).need_two(option)
+    if args.method or args.floor_method:
+        profile_called(args.robot).need_two("--method" if args.method else "--floor-method")
     if args.mounts:
         only_with(args, {"view": False, "view_file": None, "view_port": None, "view_host": None}, "alignment and floor")
         return calibrate_mounts(args)
@@ -288,7 +285,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"lidar poses from {source.frames.source} of {recordings[0].path}", file=sys.stderr)
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if source.profile.further:
-            return _calibrate_array(source, args, file, robot_id, view)
+            return _calibrate_array(source, args, file, robot_id, view, recordings[1:])
         accepted, changes, observations = True, [], None
         if args.only != "floor":
             result, another_place = _align(source, file, recordings[1:])
@@ -346,10 +343,11 @@ def _align(source: _Source, file: CalibrationFile, further: list):
 
 
 def _calibrate_array(
-    source: _Source, args: argparse.Namespace, file: CalibrationFile, robot_id: str, view
+    source: _Source, args: argparse.Namespace, file: CalibrationFile, robot_id: str, view, further: list
 ) -> int:  # fmt: skip
-    """Calibrate more than two lidars in one estimate, write what is accepted, and return the exit code. With
-    `--only floor` the lidars begin where the file has them, and nothing but the floor is written."""
+    """Calibrate more than two lidars in one estimate, by a recording and by `further` ones, each of another standing
+    place, write what is accepted, and return the exit code. With `--only floor` the lidars begin where the file has
+    them, and nothing but the floor is written."""
     from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
     from stretch_sim_cal.ros.watchdog import Progress
 
@@ -369,11 +367,19 @@ def _calibrate_array(
         source.footprint_from_base, with_floor_too, source.body, source.accept,
     )  # fmt: skip
     floor_samples = args.num_samples or DEFAULT_SAMPLES["floor"]
-    count = len(clouds["left"])
-    with Progress(f"looking with {len(lidars)} lidars", count) as progress:
-        for number in range(count):
-            array.add({name: own[number] for name, own in clouds.items()}, floor=number < floor_samples)
-            progress.advance()
+    if further and with_floor_too:
+        print(f"the floor is found from the first recording, {source.recording.path}, alone", file=sys.stderr)
+    for place, recording in enumerate([source.recording, *further]):
+        seen = clouds
+        if place:
+            array.new_place()
+            seen = replace(source, recording=recording).every_cloud(args.num_samples or DEFAULT_SAMPLES["alignment"])
+        count = len(seen["left"])
+        with Progress(f"looking with {len(lidars)} lidars ({recording.path.name})", count) as progress:
+            for number in range(count):
+                together = {name: own[number] for name, own in seen.items()}
+                array.add(together, floor=not place and number < floor_samples)
+                progress.advance()
     result, outcome, accepted = array.solve(), {}, True
     floor, stages = result.floor, []
     if only_floor:

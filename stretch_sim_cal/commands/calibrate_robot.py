@@ -120,8 +120,6 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.view import opened
 
     profile = profile_called(args.robot)
-    if args.places > 1:
-        profile.need_two("--places")
     sensor = args.sensor or profile.sensor
     view = opened(args.view, args.view_file, args.view_port, args.view_host)
     wanted = args.only or STAGES

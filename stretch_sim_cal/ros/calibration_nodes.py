@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration import backups, values_file
-from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.clouds import given_clouds
@@ -185,8 +185,6 @@ def align(context: NodeContext) -> int:
     method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
     if options.rollback:
         return files.roll_back()
-    if options.another_place:
-        profile_called(options.robot).need_two("another_place")
     if options.another_place and not hasattr(method_class, "load_places"):
         raise InputError(f"another_place: method {method_class.name} takes one standing place")
     if options.another_place and not num_places(files.path):
@@ -254,12 +252,16 @@ def _align_all(context: NodeContext, files: _Files) -> int:
         _array_lidars(context, nominal), np.eye(4), floor=False, body=_body_settings(context, frames),
         accept=profile_called(context.options.robot).accept,
     )  # fmt: skip
+    if context.options.another_place:
+        array.load_places(places_beside(files.path))
     result = _filled(context, array, watchdog).solve()
     numbers = array_numbers(result, nominal)
-    return files.finish(
+    code = files.finish(
         result, "lidars", array_lines(result, numbers), numbers,
         lambda file: with_lidars(file, result, default_robot_id()),
     )  # fmt: skip
+    _keep_places(context, array, result, places_beside(files.path))
+    return code
 
 
 def _floor_by_all(context: NodeContext, files: _Files) -> int:
@@ -328,7 +330,7 @@ def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarra
     return base_from_left
 
 
-def _keep_places(context: NodeContext, method: Any, result: AlignmentResult, path: Path) -> None:
+def _keep_places(context: NodeContext, method: Any, result: AlignmentResult | ArrayResult, path: Path) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
     if all(getattr(refusal, "code", "") in OF_ALL_PLACES for refusal in result.refusals):
         method.save_places(path)

@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import floor_between
-from stretch_sim_cal.geometry.transforms import error, exp, log
+from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, log
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,30 @@ def test_two_lidars_come_out_as_they_do_by_themselves(scene):
     deviations = np.sqrt(np.diag(alone.covariance))
     assert np.all(np.abs(twist) < 0.05 * deviations)
     assert np.sqrt(np.diag(found.covariance("left", "right"))) == pytest.approx(deviations, rel=0.05)
+
+
+def test_another_standing_place_makes_the_lidars_surer_now_or_later(tmp_path):
+    scene = ArrayScene(5, frames=3)
+    lidars = {name: ArrayLidar(pose, scene.sensor) for name, pose in scene.rig.base_from_lidar.items()}
+
+    def seen(array, clouds):
+        for together in zip(*clouds.values(), strict=True):
+            array.add(dict(zip(clouds, together, strict=True)))
+        return array
+
+    one = seen(LidarArray(lidars, np.eye(4), floor=False), scene.clouds)
+    one.save_places(tmp_path / "places.npz")
+    scene.simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, 1.2]))
+    turned = {name: [scene.simulator.scan(name, tick) for tick in range(3, 6)] for name in NAMES}
+    later = LidarArray(lidars, np.eye(4), floor=False)
+    later.load_places(tmp_path / "places.npz")
+    before, later = one.solve(), seen(later, turned).solve()
+    one.new_place()
+    both = seen(one, turned).solve()
+    for pair in itertools.combinations(NAMES, 2):
+        assert np.trace(both.covariance(*pair)[3:, 3:]) < 0.8 * np.trace(before.covariance(*pair)[3:, 3:])
+        assert normalised(scene.truth(*pair), both.transform(*pair), both.covariance(*pair)) < 3.7
+        np.testing.assert_allclose(later.transform(*pair), both.transform(*pair), atol=1e-9)
 
 
 def test_a_lidar_that_nothing_ties_is_named_and_nothing_is_written(scene, tmp_path):

@@ -203,6 +203,21 @@ def verified(recorded, file) -> dict:
     return found | {"verdicts": {drift["name"]: drift["verdict"] for drift in found["drifts"]}}
 
 
+def test_recordings_of_two_standing_places_give_one_calibration_of_all_lidars(recorded, calibrated, tmp_path):
+    first, out = recorded[1], tmp_path / "both.yaml"
+    simulator = EmbeddedSimulator(load_scenario(ROBOT).simulation)
+    simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, 1.2]))
+    with RecordingWriter(tmp_path / "turned") as writer:
+        write_description(writer, simulator.nominal_description)
+        for tick in range(SCANS):
+            for name, lidar in load_profile(ROBOT).every_lidar.items():
+                writer.write_cloud(lidar.topic, lidar.frame, 100_000_000 * (tick + 1), simulator.scan(name, tick + 9))
+    code, said = told(["calibrate", str(first), str(tmp_path / "turned"), "--out", str(out), *OPTIONS])
+    assert code == 0, said
+    one, both = (CalibrationFile.load(path).entries["mast_to_left_transform"].covariance for path in (calibrated, out))
+    assert np.trace(both[3:, 3:]) < 0.8 * np.trace(one[3:, 3:])
+
+
 def test_verify_looks_at_every_lidar(recorded, calibrated):
     found = verified(recorded, calibrated)
     assert found["verdict"] == "holds" and not found["open"]
