@@ -144,11 +144,15 @@ class JointFloor:
         solver = Solver(unknowns, Priors(state, self._priors, units_known=known is not None))
         noise = Noise.first(len(lidars))
         room = replace(state, floor=None)
-        aligned = solver.solve(self._aligned_at(room, unknowns), room).covariance
+        given = solver.solve(self._aligned_at(room, unknowns), room)
         for slack, grids in ROOM_PASSES:
-            block = room_block(lidars, room, noise, slack, grids)
-            solution = solver.solve(self._equations(block, room, unknowns, lidars), room)
-            room, noise = solver.decided(unknowns.moved(room, solution.change), solution), block.noise
+            equations = self._aligned_at(room, unknowns)
+            if not self._knows_room:
+                block = room_block(lidars, room, noise, slack, grids)
+                block.add_to(equations, unknowns, lidars)
+                noise = block.noise
+            solution = solver.solve(equations, room)
+            room = solver.decided(unknowns.moved(room, solution.change), solution)
         state = replace(room, floor=state.floor)
         for slack, grids in FLOOR_PASSES:
             found = self._found(lidars, state)
@@ -166,10 +170,15 @@ class JointFloor:
         self.state, self.solution = state, solution
         seen = remeasured_block(lidars, state, block, self._trust(found))
         of_each = {
-            name: self._disagreement(seen, state, aligned, unknowns, lidar)
+            name: self._disagreement(seen, state, given.covariance, unknowns, lidar)
             for lidar, name in enumerate(self._names) if lidar
         }  # fmt: skip
         return self._result(lidars, unknowns, state, solution, found, of_each)
+
+    @property
+    def _knows_room(self) -> bool:
+        """Whether what the lidars see of the room is among what is known of the alignment."""
+        return self._alignment is not None and self._alignment.knows_units
 
     def _aligned_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the equations of the alignment; none for one lidar."""
@@ -183,8 +192,7 @@ class JointFloor:
         """Return the equations of the alignment and of the patches: those of the floor alone if the alignment saw a
         room."""
         equations = self._aligned_at(state, unknowns)
-        knows_units = self._alignment is not None and self._alignment.knows_units
-        (block.only_floor() if knows_units else block).add_to(equations, unknowns, lidars)
+        (block.only_floor() if self._knows_room else block).add_to(equations, unknowns, lidars)
         return equations
 
     def _worth_keeping(self, lidars: Sequence[Lidar], state: State) -> tuple[Lidar, ...]:
