@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -201,7 +202,8 @@ class SensorError(NamedTuple):
 
 
 class RecordedClouds(NamedTuple):
-    """Pairs of clouds from a recording, each in its own lidar's frame, and the robot's URDF if it was recorded.
+    """Pairs of clouds from a recording, each in its own lidar's frame, and the robot's URDF if it was recorded; of a
+    robot with another number of lidars than two as many `clouds` of each, by its name.
 
     The clouds are structured arrays (N,) with x, y, z and, if the recording has them, intensity and ring.
     """
@@ -209,6 +211,7 @@ class RecordedClouds(NamedTuple):
     left_clouds: list[np.ndarray]
     right_clouds: list[np.ndarray]
     description: str | None
+    clouds: Mapping[str, list[np.ndarray]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -396,6 +399,8 @@ def calibrate(
             raise InputError("right_clouds: a recording has the clouds of both lidars; give it alone")
         recorded = left_clouds
         left_clouds, right_clouds = recorded.left_clouds, recorded.right_clouds
+        if recorded.clouds:
+            left_clouds, right_clouds = recorded.clouds, None
     if isinstance(left_clouds, Mapping):
         if right_clouds is not None:
             raise InputError("right_clouds: the clouds by name are those of all lidars; give them alone")
@@ -469,21 +474,26 @@ def open_recording(
     path: str | Path, left_topic: str | None = None, right_topic: str | None = None,
     max_time_difference: float = 0.05, max_pairs: int = 50, robot: str | Path | None = None,
 ) -> RecordedClouds:  # fmt: skip
-    """Return the first `max_pairs` pairs of clouds of a rosbag2 recording (a folder, or an .mcap or .db3 file).
+    """Return the first `max_pairs` pairs of clouds of a rosbag2 recording (a folder, or an .mcap or .db3 file), or as
+    many clouds of each lidar of a robot with another number of lidars than two.
 
     Topics that are not given are those of the profile `robot` (a name in `config/robots/` or a path), of the Stretch if
     none is named. `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the
-    recording is torn, lacks a topic, or has no pair, and for a robot with other than two lidars.
+    recording is torn, lacks a topic, or has no pair.
     """
-    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_description
+    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_clouds, recorded_description
 
     profile: RobotProfile = profile_called(robot)
-    profile.need_two("open_recording")
-    if profile.one_lidar:
-        raise InputError(f"open_recording: gives pairs of two lidars, {profile.name} has one")
     lidars = profile.every_lidar
-    frames = {side: lidars[side].frame for side in SIDES}
+    frames = {name: lidar.frame for name, lidar in lidars.items()}
     with Recording(path) as recording:
+        if len(lidars) != len(SIDES):
+            named = {name: lidar.topic for name, lidar in lidars.items()}
+            named |= {side: given for side, given in (("left", left_topic), ("right", right_topic)) if given}
+            found = recorded_clouds(recording, named, frames, max_pairs, warn=lambda _: None)
+            clouds = {name: list(map(_structured, own)) for name, own in found.items()}
+            description = recorded_description(recording)
+            return RecordedClouds(clouds["left"], clouds.get("right", []), description, clouds)
         topics = {
             side: given or lidars[side].topic
             for side, given in (("left", left_topic), ("right", right_topic))

@@ -11,6 +11,7 @@ from recorded_robot import write_description
 from scipy.stats import chi2
 from three_lidar_manipulator import three_lidar_manipulator
 
+import stretch_sim_cal as cal
 from stretch_sim_cal import cli, files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
@@ -201,6 +202,16 @@ def verified(recorded, file) -> dict:
     found = json.loads(said.getvalue())
     assert (code == 0) == (found["verdict"] == "holds")
     return found | {"verdicts": {drift["name"]: drift["verdict"] for drift in found["drifts"]}}
+
+
+def test_a_recording_of_three_lidars_is_opened_and_calibrated_in_python(recorded, calibrated):
+    simulator, folder = recorded
+    opened = cal.open_recording(folder, robot=ROBOT)
+    assert {name: len(own) for name, own in opened.clouds.items()} == dict.fromkeys(("left", "right", "mast"), SCANS)
+    rig = cal.Rig.from_urdf(opened.description, sensor="os0_32_sparse", robot=ROBOT)
+    found, file = cal.calibrate(rig, opened), CalibrationFile.load(calibrated)
+    np.testing.assert_allclose(found.transform("left", "mast"), file.further_to_left["mast"], atol=1e-9)
+    np.testing.assert_allclose(found.left_from_right, file.right_to_left, atol=1e-9)
 
 
 def test_recordings_of_two_standing_places_give_one_calibration_of_all_lidars(recorded, calibrated, tmp_path):
