@@ -572,11 +572,11 @@ class Solver:
                 found.append(evidence(widths[own]))
             likely = np.exp(np.array(found) - max(found))
             self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
-        # No room tells the scale that all have.
+        # No room tells the scale that all have, nor that of one.
         trials = [np.ones(len(own))]
         for (lidar, kind), each in within.items():
             scale = each.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
-            for times in FAR if len(scale) else ():
+            for times in FAR if len(scale) and len(self.unknowns.models) > 1 else ():
                 trials.append(np.ones(len(own)))
                 trials[-1][scale] = times
         odds = np.log(ODDS_OF_FAR)

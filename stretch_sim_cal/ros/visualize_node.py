@@ -1,7 +1,8 @@
-"""Both clouds as one by the calibration, for RViz: `ros_visualize_calibration` shows what of them is floor,
+"""All clouds as one by the calibration, for RViz: `ros_visualize_calibration` shows what of them is floor,
 `ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
 from stretch_sim_cal.ros.node_main import NodeContext, Option, declare, follow_changes
-from stretch_sim_cal.ros.subscription import JointListener
+from stretch_sim_cal.ros.subscription import JointListener, MatchedSubscription
 from stretch_sim_cal.view import opened
 
 DRAW_EVERY = 0.1
@@ -43,6 +44,7 @@ class Visualizer:
         self._calibration = CalibrationWatch(context, self._place)
         self._watchdog = context.watchdog(math.inf)
         self._frames = FrameListener(context)
+        self._latest: dict[str, Any] = {}
         base_and_left = (context.options.base_link_frame, context.options.left_lidar_frame)
         self._frames.wait_for(base_and_left, watchdog=self._watchdog)
         self._place()
@@ -51,7 +53,13 @@ class Visualizer:
         self._placement = placement(self._options, self._calibration, self._frames)
 
     def _sort_pairs(self, sort: Callable[[CloudPair], None]) -> None:
-        """Call `sort` with every pair of clouds from now on."""
+        """Call `sort` with every pair of clouds from now on; of lidars beyond two the `_latest` clouds are kept."""
+        from sensor_msgs.msg import PointCloud2
+
+        for name, lidar in profile_called(self._options.robot).further.items():
+            MatchedSubscription(
+                self._context, PointCloud2, lidar.topic, functools.partial(self._latest.__setitem__, name), depth=2
+            )
         CloudPairs(self._context, self._options, self._watchdog, depth=2, on_pair=sort)
         self._context.every(0.5, self._watchdog.tick)
         warn_without_broadcast(self._context, self._frames, self._placement.frame)
@@ -89,7 +97,7 @@ class FloorVisualizer(Visualizer):
         wanted = any(topic.get_subscription_count() for topic in (self._combined, self._floor, self._off_floor))
         if not wanted and self._view is None:
             return
-        records = self._placement.combined(pair)
+        records = self._placement.combined(pair, self._latest)
         self._show(pair, records)
         is_floor = np.abs(records["z"]) <= self._options.floor_vertical_distance_threshold
         parts = {self._combined: records, self._floor: records[is_floor], self._off_floor: records[~is_floor]}
@@ -241,7 +249,7 @@ class BodyShapeVisualizer(Visualizer):
         wanted = any(publisher.get_subscription_count() for publisher in publishers)
         if zones is None or not (wanted or self._view is not None):
             return
-        records = self._placement.combined(pair)
+        records = self._placement.combined(pair, self._latest)
         points = xyz(records)
         classes = zones.classes(points)
         self._show(pair, records, classes["obstacle"] | classes["drop"])

@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 from fake_drivers import Drivers, write_calibration
+from made_results import alignment_result
 from node_process import PATIENCE, stop, unseen_in_rviz
+from robot_client import robot_client
+from scipy.spatial import cKDTree
 
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
 
 pytestmark = pytest.mark.graph
@@ -52,3 +58,30 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
         assert ros.context.spin_until(higher, timeout=PATIENCE)
         assert stop(process) == 0
         assert "run ros_broadcast_calibration" in process.stderr.read()
+
+
+def test_shows_a_third_lidar_where_the_file_has_it(graph):
+    robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
+    with (
+        graph.simulator(*robot, "--real-time-factor", "1") as truth,
+        robot_client(int(graph.environment["ROS_DOMAIN_ID"])) as client,
+    ):
+        true = load_truth(truth)
+        mast = inverse(true.base_link_from_lidar_left) @ true.base_link_from_further["mast"]
+        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
+        file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
+        heard = listen(client, "/lidar_combined")
+        options = ("--robot", "three_lidar_amr", "--ros-args", "-p", "use_sim_time:=true")
+        with graph.running("ros_visualize_calibration", *options, ready="visualizing"):
+
+            def of_each():
+                message = heard.get("/lidar_combined")
+                return set() if message is None else set(fields_from_message(message, ["lidar"])["lidar"])
+
+            client.spin_until(lambda: of_each() == {0.0, 1.0, 2.0})
+        message = heard["/lidar_combined"]
+        lidar, points = fields_from_message(message, ["lidar"])["lidar"], points_from_message(message)
+    # The walls that the mast's lidar sees are those of the left one.
+    high = points[:, 2] > 0.5
+    distances = cKDTree(points[(lidar == 0) & high]).query(points[(lidar == 2) & high])[0]
+    assert np.median(distances) < 0.1
