@@ -104,6 +104,8 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
         beyond, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
         for scalar, known in zip(SCALARS, deviations, strict=False):
             value = numbers.get(f"{scalar}_{side}", 0.0)
+            if abs(value) < 2.0 * numbers.get(f"{scalar}_{side}_std", 0.0):  # may as well be the other lidar's
+                continue
             if scalar not in UNCORRECTED and known > 0 and abs(value) > BEYOND_PRIOR * known:
                 said = error_in_units(scalar, value, numbers[f"{scalar}_{side}_std"])
                 beyond.append(f"{scalar} of {said} is {abs(value) / known:.1f}")
@@ -142,6 +144,21 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
         Finding("driver_uncorrected", f"{driver} not correct {corrections} of the sensor's table", remedy)
         for driver, corrections in drivers.items()
         if corrections
+    ]
+
+
+def differing_ranges(difference: float, deviation: float, allowed: float) -> list[Finding]:
+    """Return whether the ranges of two lidars differ by a share, with its standard deviation, beyond what is `allowed`
+    (one standard deviation of two units that their sensor files describe)."""
+    if not allowed or abs(difference) - 3.0 * deviation < BEYOND_PRIOR * allowed:
+        return []
+    return [
+        Finding(
+            "differing_ranges",
+            f"the ranges of the two lidars differ by {100.0 * abs(difference):.2f} +- {100.0 * deviation:.2f} %, more "
+            "than their sensor files allow, and what both see hardly tells whose are wrong",
+            "see what is wrong with one lidar's ranges, all of them or those of a sector (glass, a cover)",
+        )
     ]
 
 

@@ -29,6 +29,7 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     COARSE_ONLY,
     another_opinion,
+    differing_ranges,
     dissenting,
     distorted,
     disturbance,
@@ -64,6 +65,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import by_lidar
+from stretch_sim_cal.sensor.unit import RANGE_SCALE
 
 # How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
 # how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
@@ -441,6 +443,17 @@ class Evidence:
             for place in self.places
         ]
 
+    def differing_ranges(self, pair: tuple[int, int]) -> list[Finding]:
+        """Return whether the ranges of two lidars differ by a larger share than their sensor files allow."""
+        if self.coarse_covariance is not None:
+            return []
+        own = [self.unknowns.units[lidar].start + RANGE_SCALE for lidar in pair]
+        first, second = (self.blocks[0].state.units[lidar][RANGE_SCALE] for lidar in pair)
+        known = self.solution.covariance[np.ix_(own, own)]
+        variance = known[0, 0] + known[1, 1] - 2.0 * known[0, 1]
+        allowed = np.hypot(*(self.unknowns.models[lidar].spread.range_scale for lidar in pair))
+        return differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
+
     def near(self, pair: tuple[int, int], settings: AlignmentSettings) -> bool:
         """Return whether the estimate of two lidars is near the description."""
         given = self.described(pair)
@@ -522,6 +535,7 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
         refusals = refusals or in_each(
             lambda place, pair, views: overlap_refusals(views, place.last.used_between(pair))
         )
+    ranges = evidence.in_each_pair(evidence.differing_ranges)
     undetermined = [said for pair in against_first for said in evidence.of_pair(pair, unobserved(found[pair]))]
     if not refusals and evidence.coarse_covariance is not None:
         refusals = [COARSE_ONLY, *undetermined]
@@ -530,7 +544,8 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
             said for pair in against_first
             for said in evidence.of_pair(pair, little_support(blocks, covariance, settings, pair[1]))
         ]  # fmt: skip
-        refusals = (undetermined or weak) + large_residuals(scale, evidence.rmse)
+        # Ranges that may be anybody's leave the lidars' poses open.
+        refusals = (ranges + undetermined if undetermined else weak) + large_residuals(scale, evidence.rmse)
         refusals += evidence.in_each_place(
             lambda n: [said for lidar in range(1, len(names))
                        for said in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
@@ -542,7 +557,7 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
         other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]], settings)
         far += evidence.of_pair(pair, other_robot)
         near += evidence.of_pair(pair, against_model)
-    against_model = [] if refusals else near
+    against_model = ([] if refusals else near) + ranges
     refusals = (
         refusals
         or far
