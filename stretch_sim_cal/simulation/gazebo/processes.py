@@ -200,8 +200,11 @@ class Subscriptions:
         self._order({"unsubscribe": topic})
 
     def renew(self) -> None:
-        """Subscribe to everything again, in a new process. It is not waited for: who calls may hold what callbacks
-        need."""
+        """Subscribe to everything again, in a new process, unless the last one is still starting, which takes a while
+        on a busy machine. It is not waited for: who calls may hold what callbacks need."""
+        starting = self._process.poll() is None and not self._carried_out and bool(self._wanted)
+        if starting and time.monotonic() - self._begun < ACKNOWLEDGED_WITHIN:
+            return
         self._end()
         self._begin()
         for order in self._wanted.values():
@@ -213,7 +216,7 @@ class Subscriptions:
         self._end()
 
     def _begin(self) -> None:
-        self._heard = time.monotonic()
+        self._heard = self._begun = time.monotonic()
         self._process = self._start()
         self._carried_out, self._acknowledged = 0, threading.Condition()
         threading.Thread(target=self._deliver, args=(self._process,), daemon=True).start()
