@@ -174,7 +174,7 @@ def test_a_user_is_told_both_mounts_and_how_sure_they_are(mounted, tmp_path, cap
 OPTIONS = SimpleNamespace(
     base_link_frame="base_link", left_lidar_frame="lidar_left_link", right_lidar_frame="lidar_right_link",
     floor_frame="floor_plane", footprint_frame="base_footprint", right_calibrated_frame="lidar_right_calibrated",
-    left_calibrated_frame="lidar_left_calibrated",
+    left_calibrated_frame="lidar_left_calibrated", robot="",
 )  # fmt: skip
 
 
