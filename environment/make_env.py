@@ -31,7 +31,10 @@ INTERFACES = ROOT / "interfaces"
 MADE = VENV / "made"  # a file per finished step, written last; it holds the key of what the step was made from
 UNFINISHED = MADE / "unfinished"  # there while pip works: packages that a killed pip left cannot be trusted
 
-CHECK = "import rclpy, diagnostic_msgs.msg, sensor_msgs.msg, tf2_msgs.msg, control_msgs.action, stretch_sim_cal"
+CHECK = (
+    "import rclpy, diagnostic_msgs.msg, nav_msgs.msg, sensor_msgs.msg, tf2_msgs.msg, control_msgs.action, "
+    "stretch_sim_cal"
+)
 
 
 def make(wanted):

@@ -7,7 +7,7 @@ result = cal.calibrate(sim.rig, sim.clouds)
 print(result.errors(sim.truth))
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,18 +21,22 @@ from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.sensor.points import returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.validate import numbers
 
 FRAMES = 20
+ODOMETRY_PERIOD = 0.05  # s
 MOUNT_ERRORS = (0.005, float(np.radians(0.5)))  # m, rad
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
     """Where the lidars of a simulated robot really are: `base_from_lidar`, their poses (4, 4) in base_link by name, and
-    the `floor` in base_link, as it is if the first lidar is where the description has it."""
+    the `floor` in base_link, as it is if the first lidar is where the description has it; `footprint_from_lidar`, (4,
+    4) by name, over the floor, about the centre about which the base turns."""
 
     base_from_lidar: Mapping[str, np.ndarray]
     floor: Plane
+    footprint_from_lidar: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def transform(self, target: str, source: str) -> np.ndarray:
         """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`, by name."""
@@ -41,14 +45,26 @@ class Truth:
 
 
 @dataclass(frozen=True, eq=False)
+class Station:
+    """A standing of a robot that drives: `clouds` as of `Simulated`, the `odometry` (K, 3) that was said on the way
+    there and last at its end, x, y (m) and yaw (rad) since the start, and the truth, `world_from_footprint` (4, 4)."""
+
+    clouds: dict[str, list[np.ndarray]]
+    odometry: np.ndarray
+    world_from_footprint: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Simulated:
     """What a robot's lidars saw: `clouds` by lidar, one structured array (N,) with x, y, z, intensity and ring per
-    scan, the `rig` as the description has it, and the `truth`. `simulator` has all else; its joints move the robot."""
+    scan, the `rig` as the description has it, and the `truth`. `simulator` has all else; its joints move the robot.
+    If it drove, `stations` are where it stood, and `clouds` those of the first."""
 
     rig: Rig
     clouds: dict[str, list[np.ndarray]]
     truth: Truth
     simulator: EmbeddedSimulator
+    stations: list[Station] = field(default_factory=list)
 
 
 class PairError(NamedTuple):
@@ -68,12 +84,23 @@ class FloorError(NamedTuple):
     nees: float
 
 
+class WheelsError(NamedTuple):
+    """How far a lidar's place against the wheels is from the truth: mm over x and y, yaw in deg, and NEES over its
+    three degrees of freedom."""
+
+    mm: float
+    yaw_deg: float
+    nees: float
+
+
 @dataclass(frozen=True)
 class Errors:
-    """How far a calibration is from the truth: by pair of lidars, (target, source), and the floor, None without one."""
+    """How far a calibration is from the truth: by pair of lidars, (target, source), the floor, None without one, and,
+    of a robot that drove, each lidar against the `wheels`, by name."""
 
     pairs: dict[tuple[str, str], PairError] = field(default_factory=dict)
     floor: FloorError | None = None
+    wheels: dict[str, WheelsError] = field(default_factory=dict)
 
     @property
     def mm(self) -> float:
@@ -87,8 +114,9 @@ class Errors:
 
     @property
     def nees(self) -> float:
-        """The largest NEES of all pairs and the floor."""
-        return max((each.nees for each in (*self.pairs.values(), *filter(None, [self.floor]))), default=0.0)
+        """The largest NEES of all pairs, the floor and the wheels."""
+        every = (*self.pairs.values(), *filter(None, [self.floor]), *self.wheels.values())
+        return max((each.nees for each in every), default=0.0)
 
     def __str__(self) -> str:
         lines = [
@@ -97,13 +125,15 @@ class Errors:
         ]
         if self.floor is not None:
             lines.append("floor: {:.3f} mm {:.4f} deg, NEES {:.2f}".format(*self.floor))
+        for name, off in self.wheels.items():
+            lines.append(f"{name} against the wheels: {off.mm:.3f} mm {off.yaw_deg:.4f} deg, NEES {off.nees:.2f}")
         return "\n".join(lines)
 
 
 def simulate(
     robot: str | Path | None = None, world: str | Path = "furnished_room", sensor: str | Path | None = None,
     seed: int = 1, *, frames: int = FRAMES, mount_errors: tuple[float, float] | None = MOUNT_ERRORS,
-    simulation: Mapping[str, Any] | None = None,
+    simulation: Mapping[str, Any] | None = None, drive: Sequence[Sequence[float]] = (),
 ) -> Simulated:  # fmt: skip
     """Return what the lidars of a simulated robot see.
 
@@ -111,6 +141,9 @@ def simulate(
     `worlds/` and `config/`, or paths ("LEFT,RIGHT" for lidars of different kinds). All that is random, noise, the
     lidars' own errors and the directions of `mount_errors` (m, rad; None for none), is that of the `seed`. `simulation`
     are further keys of a scenario's `simulation:` (docs/simulator.md); errors of lidars that it names are as it says.
+    With `drive` the robot stands, drives, stands and so on, and takes `frames` scans wherever it stands: an element of
+    three numbers is where it drives to, x, y (m) and yaw (rad) by its odometry, one of four a leg, velocities along x
+    and y (m/s) and about z (rad/s) and for how many s.
     Raises `InputError` for anything that cannot be simulated.
     """
     if frames < 1:
@@ -132,11 +165,43 @@ def simulate(
         sensor=kinds[: len(names)] if len(set(map(id, kinds))) > 1 and len(names) > 1 else kinds[0],
         robot=data.get("robot"),
     )
-    clouds = {name: [returns_of(simulator.scan(name, tick)) for tick in range(frames)] for name in names}
+    stations = _stations(simulator, names, frames, drive) if len(drive) else []
+    clouds = stations[0].clouds if stations else _clouds(simulator, names, range(frames))
     true = {name: simulator.base_from_lidar(name) for name in names}
     first = names[0]
     floor = simulator.floor_in_base.moved(simulator.base_from_lidar(first, nominal=True) @ inverse(true[first]))
-    return Simulated(rig, clouds, Truth(true, floor.facing(np.array([0.0, 0.0, 1.0]))), simulator)
+    over_floor = {name: simulator.floor_from_lidar(name) for name in names}
+    truth = Truth(true, floor.facing(np.array([0.0, 0.0, 1.0])), over_floor)
+    return Simulated(rig, clouds, truth, simulator, stations)
+
+
+def _clouds(simulator: EmbeddedSimulator, names: Sequence[str], ticks: range) -> dict[str, list[np.ndarray]]:
+    return {name: [returns_of(simulator.scan(name, tick)) for tick in ticks] for name in names}
+
+
+def _stations(
+    simulator: EmbeddedSimulator, names: Sequence[str], frames: int, drive: Sequence[Sequence[float]]
+) -> list[Station]:
+    """Return where a robot stands before, between and after what it drives."""
+    driving = simulator.driving
+    if driving is None:
+        raise InputError(f"simulate: drive: {simulator.profile.source} has no 'base:' that says how the robot drives")
+    given = [list(each) if np.iterable(each) else [each] for each in drive]
+    wanted = [numbers(each, 4 if len(each) == 4 else 3, f"simulate: drive[{n}]") for n, each in enumerate(given)]
+    stations, left = [], driving.now
+    for leg in (None, *wanted):
+        if leg is not None:
+            driving.follow([leg] if len(leg) == 4 else driving.legs_to(*leg))
+        first = 0
+        while any(simulator.start_time(name, first) < driving.now for name in names):
+            first += 1
+        end = max(simulator.start_time(name, first + frames) for name in names)
+        driving.step(end - driving.now)
+        clouds = _clouds(simulator, names, range(first, first + frames))
+        said = [driving.odometry(time)[0] for time in np.linspace(left, end, 2 + int((end - left) / ODOMETRY_PERIOD))]
+        stations.append(Station(clouds, np.array(said), driving.poses(np.array([end]))[0]))
+        left = end
+    return stations
 
 
 def _with_mount_errors(setup: SimulationSetup, given: Mapping, size: tuple[float, float]) -> SimulationSetup:
@@ -166,9 +231,17 @@ def errors(result: Result, truth: Truth) -> Errors:
             twist = log(true @ inverse(found))
             nees = twist @ np.linalg.solve(result.covariance_of(target, source), twist) / len(twist)
             pairs[target, source] = PairError(1e3 * distance, float(np.degrees(angle)), float(nees))
+    wheels = {}
+    for name in names if result.wheels is not None and truth.footprint_from_lidar else ():
+        (x, y, yaw), covariance = result.wheels.planar(name)
+        pose = truth.footprint_from_lidar[name]
+        turned = np.remainder(np.arctan2(pose[1, 0], pose[0, 0]) - yaw + np.pi, 2.0 * np.pi) - np.pi
+        off = np.array([pose[0, 3] - x, pose[1, 3] - y, turned])
+        nees = off @ np.linalg.solve(covariance, off) / len(off)
+        wheels[name] = WheelsError(1e3 * float(np.hypot(*off[:2])), float(np.degrees(abs(turned))), float(nees))
     if result.floor is None:
-        return Errors(pairs)
+        return Errors(pairs, wheels=wheels)
     off = floor_between(result.floor.plane, truth.floor)
     nees = off @ np.linalg.solve(result.floor.covariance, off) / len(off)
     tilt = float(np.degrees(np.linalg.norm(off[1:])))
-    return Errors(pairs, FloorError(1e3 * abs(float(off[0])), tilt, float(nees)))
+    return Errors(pairs, FloorError(1e3 * abs(float(off[0])), tilt, float(nees)), wheels)

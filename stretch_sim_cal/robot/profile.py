@@ -21,6 +21,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import package_folder
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
+from stretch_sim_cal.robot.wheeled_base import WheeledBase, wheeled_base
 from stretch_sim_cal.validate import Section
 
 FOLDER = "config/robots"
@@ -37,7 +38,7 @@ MOST_SHAPE_JOINTS = 2
 KEYS = {
     "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars",
     "joints", "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints",
-    "topics", "values_file", "lidar_geometry", "body", "accept",
+    "topics", "values_file", "lidar_geometry", "body", "accept", "base",
 }  # fmt: skip
 GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
@@ -145,7 +146,8 @@ class RobotProfile:
     simulators and in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the
     links' names, they see. `accept` are the standard deviations (m, rad) of lidar to lidar up to which a result is
     accepted. `body` is the radius and height (m) of a cylinder about the base's z axis that the robot is taken for
-    where room and floor are looked at; if it is None, its shapes in the stowed pose count.
+    where room and floor are looked at; if it is None, its shapes in the stowed pose count. `base` is how it drives,
+    None if that is not said.
     """
 
     name: str
@@ -174,19 +176,19 @@ class RobotProfile:
     further: Mapping[str, ProfiledLidar] = field(default_factory=dict)
     body: tuple[float, float] | None = None
     accept: tuple[float, float] | None = None
+    base: WheeledBase | None = None
 
     @property
     def every_lidar(self) -> dict[str, ProfiledLidar]:
         """All lidars by name: "left", "right" if there is one, and those beyond."""
         return {side: self.lidars[side] for side in self.sides} | dict(self.further)
 
-    def need_two(self, what: str) -> None:
-        """Raise `InputError` if there are more than two lidars, saying that it is `what` that takes no more."""
-        if self.further:
-            raise InputError(
-                f"{what}: takes two lidars at most, {self.source} has {len(self.every_lidar)}; calibrate all of them "
-                "with stretch-sim-cal calibrate, or name two of them in a profile"
-            )
+    @property
+    def driven_base(self) -> WheeledBase:
+        """How the base drives. Raises `InputError` if the profile does not say it."""
+        if self.base is None:
+            raise InputError(f"{self.source}: has no 'base:' that says how the robot drives; add it to calibrate so")
+        return self.base
 
     @property
     def one_lidar(self) -> bool:
@@ -471,6 +473,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         further={name: lidar for name, lidar in lidars.items() if name not in SIDES},
         body=_body(profile) if "body" in profile else None,
         accept=_accept(profile) if "accept" in profile else None,
+        base=wheeled_base(profile.get("base"), profile.at("base")) if "base" in profile else None,
     )
 
 

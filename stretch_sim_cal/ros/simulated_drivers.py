@@ -3,11 +3,12 @@ a recording. A cloud is stamped with the simulated time at which its scan begins
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from geometry_msgs.msg import TransformStamped
 from rclpy.duration import Duration
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
@@ -134,8 +135,12 @@ class RobotState:
         self._description_publisher.publish(self._description, stamp)
         self._static.publish(transforms_message(transforms, stamp), stamp)
 
-    def publish(self, positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int) -> None:
-        """Publish joint positions and velocities (by the description's joint names) and the frames they move."""
+    def publish(
+        self, positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int,
+        further: Sequence[TransformStamped] = (),
+    ) -> None:  # fmt: skip
+        """Publish joint positions and velocities (by the description's joint names) and the frames they move, and
+        `further` frames with them."""
         if self._joint_states.is_due:
             self._joint_states.publish(joint_state_message(positions, velocities, stamp), stamp)
         if self._moving.is_due:
@@ -145,7 +150,9 @@ class RobotState:
                 (joint.parent, joint.child): joint_transform(joint, position_of(self._model, joint, values))
                 for joint in moving
             }
-            self._moving.publish(transforms_message(transforms, stamp), stamp)
+            message = transforms_message(transforms, stamp)
+            message.transforms += further
+            self._moving.publish(message, stamp)
 
 
 @dataclass

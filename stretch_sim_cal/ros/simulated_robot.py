@@ -23,6 +23,7 @@ from std_srvs.srv import SetBool, Trigger
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.messages import time_message
 from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.simulated_base import RUNSTOPPED, SimulatedBase
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
 from stretch_sim_cal.simulation.joints import (
     GOAL_TOLERANCE_VIOLATED,
@@ -184,9 +185,9 @@ class DriverState:
         self.homed = homed
 
     def refusal(self) -> str | None:
-        """Return why the robot may not move, None if it may."""
+        """Return why the arm may not move, None if it may."""
         if self.runstopped:
-            return "the runstop is on; switch it off with /runstop"
+            return RUNSTOPPED
         if not self.homed:
             return "the robot has not been homed; call /home_the_robot"
         if self.mode not in MOVING_MODES:
@@ -208,8 +209,10 @@ class DriverServices:
         publishers: Publishers,
         stow: Sequence[Mapping[str, float]],
         home: Sequence[Mapping[str, float]],
+        base: SimulatedBase | None = None,
     ):
         self._state = state
+        self._base = base
         self._trajectories = trajectories
         self._poses = {"stow": stow, "home": home}
         self._mode = publishers.create(String, "/mode", depth=1)
@@ -250,6 +253,8 @@ class DriverServices:
 
     def _stop(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         self._trajectories.abort("stopped by /stop_the_robot")
+        if self._base is not None:
+            self._base.stop()
         response.success, response.message = True, "stopped"
         return response
 
@@ -257,6 +262,8 @@ class DriverServices:
         self._state.runstopped = request.data
         if request.data:
             self._trajectories.abort("the runstop was switched on")
+            if self._base is not None:
+                self._base.stop(at_once=True)
         response.success, response.message = True, f"runstop {'on' if request.data else 'off'}"
         return response
 
@@ -272,6 +279,8 @@ class DriverServices:
             self._state.mode = parameter.value
             if parameter.value not in MOVING_MODES:
                 self._trajectories.abort(f"the driver's mode was set to '{parameter.value}'")
+            if self._base is not None and self._base.refusal() is not None:
+                self._base.stop()
         return SetParametersResult(successful=True)
 
 
@@ -296,7 +305,10 @@ class SimulatedRobot:
             name: [{joint: value for joint, value in pose.items() if joint in known} for pose in way]
             for name, way in (("stow", profile.stow), ("home", profile.home))
         }
-        self._services = DriverServices(node, self._state, self._trajectories, publishers, **poses)
+        self._base = None
+        if simulation.driving is not None:
+            self._base = SimulatedBase(node, publishers, simulation.driving, profile.footprint_frame, self._state)
+        self._services = DriverServices(node, self._state, self._trajectories, publishers, **poses, base=self._base)
         simulation.joints.stick(faults.stuck)
         self._pushed = False
         self._now = 0
@@ -324,6 +336,8 @@ class SimulatedRobot:
             self._push_when_due(self._faults.push)
         self.lidars.listen()
         self._simulation.joints.step(STEP * 1e-9)
+        if self._base is not None:
+            self._base.step(STEP * 1e-9)
         self._trajectories.step(self.now)
         self._publish()
         self.lidars.step(self.now)
@@ -340,6 +354,7 @@ class SimulatedRobot:
     def _publish(self) -> None:
         self._clock.publish(Clock(clock=time_message(self._now)), self._now)
         joints = self._simulation.joints
-        self._robot.publish(joints.joint_positions, joints.joint_velocities, self._now)
+        frames = self._base.publish(self._now) if self._base is not None else ()
+        self._robot.publish(joints.joint_positions, joints.joint_velocities, self._now, frames)
         if self._now % STATUS_EVERY == 0:
             self._services.publish(self._now)

@@ -33,8 +33,9 @@ MISSES = ("none", "zeros")
 KEYS = {
     "rate", "azimuth_steps", "clockwise", "elevations_deg", "azimuth_offsets_deg", "firing_times_us", "optical_centre",
     "range_min", "range_max", "range_noise", "range_noise_growth", "range_biases", "range_drift", "quantisation",
-    "drop_out_rate", "drop_out_echo", "beam_divergence_deg", "blooming_deg", "reflectivity", "returns", "misses",
-    "packets", "fleet_angle_tables", "spin_drift_deg_per_scan", "spin_jitter_deg", "clock_spread", "driver", "unit",
+    "drop_out_rate", "drop_out_echo", "beam_divergence_deg", "pulse_length", "edge_drop_out", "blooming_deg",
+    "reflectivity", "returns", "misses", "packets", "fleet_angle_tables", "spin_drift_deg_per_scan", "spin_jitter_deg",
+    "clock_spread", "driver", "unit",
 }  # fmt: skip
 SPREAD_KEYS = {
     "range_offset", "range_scale", "near_range", "incidence", "echo", "channel_range", "channel_elevation_deg",
@@ -69,7 +70,9 @@ class Sensor:
     `elevations`, `azimuth_offsets`, `firing_times` (after the rotor passed the azimuth of the block) and `range_biases`
     are (C,), one entry per channel; channel i reports ring i. `optical_centre` (3,) is in the frame that turns with the
     rotor. `range_drift` is one standard deviation of the growth of ranges while the unit warms up, over
-    `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). `packets` of a scan
+    `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). What
+    a beam meets within `pulse_length` returns as one; of two surfaces farther apart neither does in a share
+    `edge_drop_out` of the cases. `packets` of a scan
     have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table
     of each of its units, which then takes this one's place. `spread` says how far units differ from all that in
     simulation, and `expected` how far real ones are taken to: as the class does (`CLASS_SPREAD`, then `unsaid`) if the
@@ -96,6 +99,8 @@ class Sensor:
     drop_out_rate: float
     drop_out_echo: float
     beam_divergence: float
+    pulse_length: float
+    edge_drop_out: float
     blooming: float
     reflectivity: float
     dual_return: bool
@@ -340,6 +345,8 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         drop_out_rate=given.number("drop_out_rate", 0.0, 1.0, 0.0),
         drop_out_echo=given.number("drop_out_echo", 0.0, 10.0, 0.0),
         beam_divergence=np.radians(given.number("beam_divergence_deg", 0.0, 10.0, 0.0)),
+        pulse_length=given.number("pulse_length", 0.0, 10.0, 0.5),
+        edge_drop_out=given.number("edge_drop_out", 0.0, 1.0, 0.0),
         blooming=np.radians(given.number("blooming_deg", 0.0, 20.0, 0.0)),
         reflectivity=given.number("reflectivity", 0.0, 1.0, 0.5),
         dual_return=choice("returns", RETURNS) == 1,

@@ -4,11 +4,14 @@
     left, right = simulator.scan("left", 0), simulator.scan("right", 0)
     truth = simulator.ground_truth()
 
-A scan is taken with the joints where they are: motion during the tenth of a second that it takes is not simulated.
+A scan is taken with the joints where they are: their motion during the tenth of a second that it takes is not
+simulated. That of the base is (`simulator.driving`): each ray begins where the lidar is when it is fired.
 `RobotGeometry` is the true robot as triangles: by link, a lidar's mount apart from the head.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +26,16 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
 from stretch_sim_cal.sensor.points import are_returns, coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each
+from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
+from stretch_sim_cal.simulation.floor import Undulation
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
-from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
+from stretch_sim_cal.simulation.optics import Cast, Hits, Optics, Scene
 from stretch_sim_cal.simulation.setup import SimulationSetup
 from stretch_sim_cal.simulation.true_robot import true_lidar_links
 from stretch_sim_cal.simulation.worlds import World, load_world
+
+FLOOR = 2000  # of random numbers
 
 
 class RobotGeometry:
@@ -138,8 +145,8 @@ class EmbeddedSimulator:
     """A simulation of `setup`, its robot stowed at the world's origin.
 
     `world`, `sensor` (the left lidar's), `sensors` by lidar, `joints`, `nominal_description` and `true_description`
-    (URDF texts) are there to be read; `joints` is how the robot is moved. `sensor` may be given as an object if a
-    benchmark needs its own.
+    (URDF texts) are there to be read; `joints` is how the robot is moved, and `driving` how it drives (None if its
+    profile has no base). `sensor` may be given as an object if a benchmark needs its own.
     Raises `InputError` for worlds, sensors and payloads that cannot be used.
     """
 
@@ -169,6 +176,7 @@ class EmbeddedSimulator:
         links = [self.profile.base_frame, *self._true_links.values(), *self._nominal_links.values()]
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
+        self.driving = self._base_on_floor()
         self._added: dict[str, Surface] = {}
         self._optics = {
             device: Optics(self.world.materials, kind.reflectivity) for device, kind in self.sensors.items()
@@ -176,6 +184,7 @@ class EmbeddedSimulator:
         self._static: dict[str, Scene] | None = None
         self._people = [Scene({actor.name: actor.surface}) for actor in self.world.actors]
         self._moving: tuple[dict[str, float], Scene] | None = None
+        self._apart: tuple[Scene, dict[str, Scene]] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -200,11 +209,11 @@ class EmbeddedSimulator:
         """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame.
 
         They come in firing order, as from the vendor's driver: with misses and second returns if the sensor has them
-        (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions and
+        (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions, motion of the base and
         surroundings give equal scans, whatever was scanned before. What is random, and where people walk, is that of
         tick `drawn` (by default the same).
         """
-        scan = self._measured(lidar, tick if drawn is None else drawn)[0]
+        scan = self._measured(lidar, tick, tick if drawn is None else drawn)[0]
         if drawn not in (None, tick):
             scan["timestamp"] += self.start_time(lidar, tick) - self.start_time(lidar, drawn)
         return scan if lidar in self.profile.every_lidar else scan[:0]
@@ -215,7 +224,7 @@ class EmbeddedSimulator:
         Names are links of the robot (a lidar's link: the collar around it), shapes of the world ("model/link/shape")
         and what was added.
         """
-        points, surfaces, names = self._measured(lidar, tick)
+        points, surfaces, names = self._measured(lidar, tick, tick)
         returns = are_returns(coordinates(points))
         return points[returns], surfaces[returns], names
 
@@ -240,6 +249,7 @@ class EmbeddedSimulator:
         Exact, whatever the sensor; with the joints where they are, and nobody walks.
         """
         self.lidar(lidar)
+        self._stand(None)
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
         hits = Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, None))
@@ -250,6 +260,7 @@ class EmbeddedSimulator:
         """Return the share, 0 to 1, of a lidar's rays that end on each link of the robot, most first, with the joints
         where they are; "LIDAR lidar" is another lidar's housing."""
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
+        self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)
         hits = Hits(root_from_lidar[:3, 3], rays, self._scenes(lidar, None))
         reached, numbers = np.isfinite(hits.distances), hits.surfaces()
@@ -286,6 +297,7 @@ class EmbeddedSimulator:
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",
             "lidar_geometry": self.profile.lidar_geometry,
+            **({"odometry": asdict(self.driving.errors)} if self.driving is not None else {}),
             **({"robot": self.setup.robot_keys["robot"]} if "robot" in self.setup.robot_keys else {}),
         }
 
@@ -294,6 +306,11 @@ class EmbeddedSimulator:
         self.lidar(lidar)
         link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
         return inverse(self._root_from_link[self.profile.base_frame]) @ self._root_from_link[link]
+
+    def floor_from_lidar(self, lidar: str) -> np.ndarray:
+        """Return the true pose (4, 4) of a lidar in the frame of the floor about which the base drives."""
+        self.lidar(lidar)
+        return self._root_from_link[self._true_links[lidar]]
 
     @property
     def floor_in_base(self) -> Plane:
@@ -306,25 +323,58 @@ class EmbeddedSimulator:
         return self.geometry.in_base(self.joints.joint_positions if positions is None else positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Put the robot, and the floor frame it stands in, at a pose (4, 4) in the world: as if it were pushed."""
-        before, self._world_from_root = self._world_from_root, check_rigid(world_from_floor, "world_from_floor")
-        if not np.array_equal(before, self._world_from_root):  # a tenth of a second to set up anew
-            self._static = None
+        """Put the robot, and the floor frame it stands in, at a pose (4, 4) in the world: as if it were pushed. On an
+        uneven floor it stands on that, at the pose's x, y and yaw."""
+        pose = check_rigid(world_from_floor, "world_from_floor")
+        if self.driving is not None:
+            self.driving.place(pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0]))
+            if self.driving.floor is not None:
+                pose = self.driving.poses(np.array([self.driving.now]))[0]
+        self._set_pose(pose)
 
     def add_surface(self, name: str, surface: Surface | None) -> None:
         """Put one more surface, in world coordinates, into the world (a person, say); None takes it out again."""
         self._added.pop(name, None)
         if surface is not None:
             self._added[name] = surface
-        self._moving = None
+        self._moving = self._apart = None
 
-    def _measured(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    def _base_on_floor(self) -> DrivingBase | None:
+        """Return the base at the world's origin, and lay the floor that the setup asks for."""
+        base, setup = self.profile.base, self.setup
+        floor = None
+        if setup.floor is not None:
+            if base is None:
+                raise InputError(f"floor: {self.profile.source} has no 'base:' that says where the wheels are")
+            rms, wavelength = setup.floor
+            random = np.random.default_rng(np.random.SeedSequence(setup.seed, spawn_key=(FLOOR,)))
+            floor = Undulation.drawn(rms, (wavelength, 2 * wavelength), random)
+            self.world = replace(self.world, surfaces=floor.laid(self.world.surfaces, "floor"))
+        if base is None:
+            return None
+        driving = DrivingBase(base, OdometryErrors.drawn(setup.odometry, setup.seed), setup.seed, floor)
+        if floor is not None:
+            self._world_from_root = driving.poses(np.zeros(1))[0]
+        return driving
+
+    def _set_pose(self, world_from_root: np.ndarray) -> None:
+        if not np.array_equal(self._world_from_root, world_from_root):  # a tenth of a second to set up anew
+            self._world_from_root, self._static = world_from_root, None
+
+    def _stand(self, time: float | None) -> None:
+        """Be where the base was driven to at a time (s) at which it stands; by default, where it is now."""
+        if self.driving is not None and self.driving.driven:
+            self._set_pose(self.driving.poses(np.array([self.driving.now if time is None else time]))[0])
+
+    def _measured(self, lidar: str, tick: int, drawn: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return a scan's points (M,), an index (M,) of what each one lies on (-1: nothing), and the names of that."""
         device = self.lidar(lidar)
-        rays = device.rays(tick)
-        scenes = self._scenes(lidar, device.start_time(tick) + self.period / 2)
+        rays = device.rays(drawn)
         seen, other, names = self._optics[lidar].scan(
-            device, rays, self._root_from_link[self._true_links[lidar]], lambda begin, way: Hits(begin, way, scenes)
+            device,
+            rays,
+            self._root_from_link[self._true_links[lidar]],
+            self._casting(device, device.start_time(tick), device.start_time(drawn) + self.period / 2),
         )
         points, numbers = device.measure(rays, seen.echoes, None if other is None else other.echoes)
         surfaces = seen.surfaces if not device.sensor.dual_return else np.concatenate(
@@ -333,21 +383,46 @@ class EmbeddedSimulator:
         )  # fmt: skip
         return points, surfaces[numbers], names
 
+    def _casting(self, device: Lidar, begin: float, time: float) -> Cast:
+        """Return what casts the rays of a scan that begins at simulated time `begin` (s), with people as at `time`."""
+        if self.driving is None or self.driving.is_still(begin, begin + self.period):
+            self._stand(begin)
+            scenes = self._scenes(device.device, time)
+            return lambda origins, ways, _rows: Hits(origins, ways, scenes)
+        if self._apart is None:
+            self._apart = Scene(self.world.surfaces | self._added), self._with_housings(self.geometry.resting())
+        world, resting = self._apart
+        robot = [resting[device.device], Scene(self.geometry.moving(self.joints.joint_positions))]
+        root_from_world = inverse(self.driving.poses(begin + device.firing_times))
+        around = [(world, root_from_world)] + [
+            (scene, root_from_world @ actor.pose(time))
+            for actor, scene in zip(self.world.actors, self._people, strict=True)
+        ]
+
+        def cast(origins: np.ndarray, ways: np.ndarray, rows: np.ndarray | None) -> Hits:
+            placed = [scene.at(poses if rows is None else poses[rows]) for scene, poses in around]
+            return Hits(origins, ways, [*placed, *robot])
+
+        return cast
+
+    def _with_housings(self, surfaces: Mapping[str, Surface]) -> dict[str, Scene]:
+        """Return the scene of surfaces by lidar: each with the other lidars' housings."""
+        housings = self.geometry.housings
+        alone = None if housings else Scene(surfaces)
+        return {
+            side: alone or Scene(dict(surfaces) | {
+                f"{other} lidar": surface for other, surface in housings.items() if other != side
+            })
+            for side in self._lidars
+        }  # fmt: skip
+
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
         """Return the scenes for rays of a lidar, in the model's root frame: at rest, moving with the robot, and people
         who walk, at that simulated time (None: nobody)."""
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
-            housings = self.geometry.housings
-            resting = world | self.geometry.resting()
-            alone = None if housings else Scene(resting)
-            self._static = {
-                side: alone or Scene(resting | {
-                    f"{other} lidar": surface for other, surface in housings.items() if other != side
-                })
-                for side in self._lidars
-            }  # fmt: skip
+            self._static = self._with_housings(world | self.geometry.resting())
             self._moving = None
         scenes = [self._static[lidar], self._moving_scene()]
         if self.world.actors and time is not None:

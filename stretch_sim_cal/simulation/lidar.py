@@ -4,7 +4,7 @@ their hits.
 All entries of a sensor file are simulated: the tables, a unit's own errors (`sensor.unit`), noise, quantisation, lost
 and late returns, mixed pixels of a beam of some width, blooming, dual returns, a spin that is not locked to the mount
 and drifts, a clock phase per device, and what the driver corrects and how it publishes misses and times. Not simulated:
-motion within a scan, crosstalk between the lidars, sunlight.
+joints' motion within a scan, crosstalk between the lidars, sunlight.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,6 @@ from stretch_sim_cal.sensor.unit_file import Unit, unit_to_mapping
 PURPOSES = ("device", "spin", "scan", "beam", "mix", "unit", "second", "bloom")  # of random numbers
 # x, y and z are the first 12 bytes of a point; written together that is four times as fast as one by one.
 PLACES = np.dtype({"names": ["xyz"], "formats": ["V12"], "offsets": [0], "itemsize": POINT_DTYPE.itemsize})
-# Echoes of one pulse that are nearer to each other than this merge into one, somewhere between them.
-PULSE_LENGTH = 0.5
 
 
 @dataclass(frozen=True)
@@ -257,6 +255,13 @@ class Lidar:
         if sensor.packets:
             packet = columns * sensor.packets // sensor.azimuth_steps
             return np.repeat(packet * (sensor.period / sensor.packets), sensor.num_channels)
+        return self.firing_times
+
+    @property
+    def firing_times(self) -> np.ndarray:
+        """When each ray (N,) is really fired, in s after the scan's start."""
+        sensor = self.sensor
+        columns = np.arange(sensor.azimuth_steps)
         if np.any(sensor.firing_times):
             return (columns[:, None] * (sensor.period / sensor.azimuth_steps) + sensor.firing_times).ravel()
         return np.arange(sensor.num_rays) * (sensor.period / sensor.num_rays)

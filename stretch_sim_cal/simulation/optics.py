@@ -22,7 +22,8 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.simulation.lidar import PULSE_LENGTH, Echoes, Lidar, Rays
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 
 
 class Scene:
@@ -44,27 +45,39 @@ class Scene:
             self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
     def at(self, pose: np.ndarray) -> "Scene":
-        """Return the same surfaces at a pose (4, 4) in another frame, for rays in that; nothing is set up anew."""
+        """Return the same surfaces at a pose (4, 4) in another frame, for rays in that; nothing is set up anew. Poses
+        (N, 4, 4) are one for each of the N rays that are then cast: each meets the surfaces where they are at its
+        time."""
         placed = copy.copy(self)
-        placed._pose, placed._centre = pose.astype(np.float32), apply(pose, self._centre[None])[0]
+        placed._pose = pose.astype(np.float32)
+        if pose.ndim == 2 and self.num_triangles:
+            placed._centre = apply(pose, self._centre[None])[0]
         return placed
 
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray | None = None) -> dict:
         """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or
         (N, 3)."""
         pose = self._pose
-        if pose is not None:
+        if pose is not None and pose.ndim == 3:
+            turn = pose[:, :3, :3]
+            origin = np.einsum("nji,nj->ni", turn, np.asarray(origin, dtype=np.float32) - pose[:, :3, 3])
+            directions = np.einsum("nji,nj->ni", turn, directions)
+        elif pose is not None:
             origin, directions = (np.asarray(origin) - pose[:3, 3]) @ pose[:3, :3], directions @ pose[:3, :3]
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
         found = self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
-        if pose is not None:
+        if pose is not None and pose.ndim == 3:
+            found["Ng"] = np.einsum("nij,nj->ni", turn, found["Ng"])
+        elif pose is not None:
             found["Ng"] = found["Ng"] @ pose[:3, :3].T
         return found
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
         """Return the indices of the rays from `origin`, (3,) or (N, 3), that pass the sphere around the surfaces;
         None for all, from inside it."""
+        if self._pose is not None and self._pose.ndim == 3:
+            return None
         radius = self._radius
         if origin.ndim == 2:  # one origin for all, and a sphere as much larger as they are apart
             low, high = (np.array([bound(column) for column in origin.T]) for bound in (np.min, np.max))
@@ -150,7 +163,9 @@ GLASS_REFLECTIVITY = 0.3
 # Above this reflectivity a surface blooms.
 RETRO_REFLECTOR = 1.0
 
-Cast = Callable[[np.ndarray, np.ndarray], Hits]
+Cast = Callable[[np.ndarray, np.ndarray, np.ndarray | None], Hits]
+"""Casts rays from origins, (3,) or (N, 3), along directions (N, 3); they are those of a scan with these numbers (N,),
+or for None all of it."""
 
 
 @dataclass(frozen=True)
@@ -201,8 +216,7 @@ class Optics:
         self, lidar: Lidar, rays: Rays, root_from_lidar: np.ndarray, cast: Cast
     ) -> tuple[Seen, Seen | None, list[str]]:
         """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances
-        inf where nothing), and the surfaces' names. `cast(origins, directions)` casts in the root
-        frame, origins are (3,) or (N, 3).
+        inf where nothing), and the surfaces' names. `cast` casts in the root frame.
 
         For a sensor of dual returns the former is the last echo and the latter the strongest; for others
         the former is the strongest.
@@ -214,7 +228,7 @@ class Optics:
         seen, other, names = self._see(origins, rays.directions @ turn, cast)
         if sensor.beam_divergence:
             edge, _, _ = self._see(origins, lidar.beam_edge(rays) @ turn, cast)
-            other = _spread(seen, other, edge, lidar.beam_shares(rays.tick))
+            other = _spread(seen, other, edge, lidar.beam_shares(rays.tick), sensor)
         if other is not None and not sensor.dual_return:
             strongest = np.flatnonzero(np.isfinite(other.distances))
             seen.put(strongest, other, strongest)
@@ -236,7 +250,7 @@ class Optics:
         return np.array([*given, 0.0], dtype=np.float32)
 
     def _see(self, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> tuple[Seen, Seen | None, list[str]]:
-        hits = cast(origins, directions)
+        hits = cast(origins, directions, None)
         materials, table = self._of(hits.names), self._reflectivities(hits.names)
         surfaces = hits.surfaces()
         seen = Seen(hits.distances, hits.incidence_cosines(), table.take(surfaces, mode="wrap"), surfaces)
@@ -276,7 +290,7 @@ class Optics:
             begins = (begins + BEYOND * ways).astype(np.float32)
             lengths = lengths + steps + np.float32(BEYOND)
             shares = shares * np.where(mirror, mirrors[surfaces], np.sqrt(panes[surfaces]))
-            onward = cast(begins, ways)
+            onward = cast(begins, ways, rows)
             surfaces, steps = onward.surfaces(), onward.distances
             seen.distances[rows] = lengths + steps
             seen.cosines[rows] = onward.incidence_cosines()
@@ -296,13 +310,13 @@ class Optics:
         return glass
 
 
-def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray) -> Seen | None:
+def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sensor: Sensor) -> Seen | None:
     """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` if
-    the two are near to each other, else as a second echo. `seen` becomes the last, what is returned the
-    strongest echo, both may be one."""
+    the two are nearer to each other than the pulse is long, else as a second echo, or neither if the light is halved.
+    `seen` becomes the last, what is returned the strongest echo, both may be one."""
     both = np.isfinite(seen.distances) & np.isfinite(edge.distances)
     apart = np.where(both, edge.distances, 0.0) - np.where(both, seen.distances, 0.0)
-    near = np.abs(apart) < PULSE_LENGTH
+    near = np.abs(apart) < sensor.pulse_length
     seen.distances += np.where(near, shares * apart, 0.0).astype(np.float32)
     rows = np.flatnonzero(~near)
     if not len(rows):
@@ -320,6 +334,8 @@ def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray) -> S
     other.put(mixed, edge, mixed)
     mixed = rows[~stronger & ~farther]
     seen.put(mixed, edge, mixed)
+    lost = rows[np.abs(shares[rows] - 0.5) < 0.5 * sensor.edge_drop_out]
+    seen.distances[lost] = other.distances[lost] = np.inf
     return other
 
 

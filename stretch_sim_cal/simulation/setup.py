@@ -25,12 +25,14 @@ from stretch_sim_cal.sensor.sensor import (
     load_sensor,
     sensors_called,
 )
+from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
 from stretch_sim_cal.validate import Section
 
 KEYS = {
     "world", "sensor", "seed", "lidar_left_error", "lidar_right_error", "base_error", "payload", "joint_errors",
-    "real_time_factor", "unit_seed", "units", "driver", "lidar_geometry", "lidar_errors", *ROBOT_KEYS,
+    "real_time_factor", "unit_seed", "units", "driver", "lidar_geometry", "lidar_errors", "odometry", "floor",
+    *ROBOT_KEYS,
 }  # fmt: skip
 MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
@@ -99,6 +101,10 @@ class SimulationSetup:
     lidar_geometry: str | None = None
     further_errors: Mapping[str, PoseError] = field(default_factory=dict)
     """The errors of the lidars beyond two, by name."""
+    odometry: OdometrySpread = OdometrySpread()
+    """How wrong wheel odometry may be; drawn from the seed."""
+    floor: tuple[float, float] | None = None
+    """How uneven the floor is: root mean square height and wavelength in m. None: as the world has it."""
 
     @property
     def profile(self) -> RobotProfile:
@@ -220,6 +226,8 @@ class SimulationSetup:
             further_errors={
                 name: _pose_error(error, lidar_errors.at(name)) for name, error in lidar_errors.data.items()
             },
+            odometry=_odometry(setup.get("odometry"), setup.at("odometry")),
+            floor=_floor(setup.get("floor"), setup.at("floor")) if "floor" in setup else None,
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -247,6 +255,14 @@ class SimulationSetup:
                 if self.further_errors
                 else {}
             ),
+            "odometry": {
+                "scale": self.odometry.scale,
+                "track_width": self.odometry.track_width,
+                "slip_mm": 1e3 * self.odometry.slip,
+                "slip_deg": math.degrees(self.odometry.slip_angle),
+                "clock_offset": self.odometry.clock_offset,
+            },
+            **({"floor": {"rms_mm": 1e3 * self.floor[0], "wavelength": self.floor[1]}} if self.floor else {}),
             **self.robot_keys,
         }
 
@@ -286,6 +302,25 @@ def _base_error(value: Any, where: str) -> BaseError:
     error = Section(value, {"height", "roll_deg", "pitch_deg"}, where)
     roll, pitch = (math.radians(error.number(key, -20.0, 20.0, default=0.0)) for key in ("roll_deg", "pitch_deg"))
     return BaseError(error.number("height", -0.2, 0.2, default=0.0), roll, pitch)
+
+
+def _odometry(value: Any, where: str) -> OdometrySpread:
+    spread, usual = (
+        Section(value, {"scale", "track_width", "slip_mm", "slip_deg", "clock_offset"}, where),
+        OdometrySpread(),
+    )
+    return OdometrySpread(
+        spread.number("scale", 0.0, 0.2, default=usual.scale),
+        spread.number("track_width", 0.0, 0.2, default=usual.track_width),
+        1e-3 * spread.number("slip_mm", 0.0, 1e3, default=1e3 * usual.slip),
+        math.radians(spread.number("slip_deg", 0.0, 90.0, default=math.degrees(usual.slip_angle))),
+        spread.number("clock_offset", 0.0, 1.0, default=usual.clock_offset),
+    )
+
+
+def _floor(value: Any, where: str) -> tuple[float, float]:
+    floor = Section(value, {"rms_mm", "wavelength"}, where)
+    return 1e-3 * floor.number("rms_mm", 0.01, 50.0), floor.number("wavelength", 0.5, 100.0, default=2.0)
 
 
 def _payload(value: Any, where: str) -> tuple[PayloadBox, ...]:

@@ -16,7 +16,7 @@ BEAT = 100_000_000  # ns
 class World:
     """A world whose lidar says what a test lets it say."""
 
-    time = 0
+    time = renewals = 0
 
     def spending(self, _on):
         return contextlib.nullcontext()
@@ -58,6 +58,18 @@ def test_the_first_cloud_after_a_pause_is_none_of_the_beat_s(world):
     assert lidar.taken_at(3 * BEAT) == NOT_CAST
     assert lidar.taken_at(4 * BEAT) == cloud(4 * BEAT)
     assert lidar.taken_at(5 * BEAT) == cloud(5 * BEAT)
+
+
+def test_the_first_cloud_after_it_was_subscribed_to_anew_is_none_of_the_beat_s(world):
+    lidar = Clouds(world, "/points")
+    lidar.listen(True)
+    for stamp in (0, BEAT, 2 * BEAT):
+        world.publish(stamp)
+    world.renewals += 1
+    world.publish(4 * BEAT + 25_000_000)
+    assert lidar.newest == 2 * BEAT
+    world.publish(5 * BEAT)
+    assert lidar.newest == 5 * BEAT
 
 
 def test_a_scan_that_is_left_out_is_not_waited_for(world):

@@ -277,7 +277,7 @@ def test_a_rendering_lidar_needs_no_display(gazebo, monkeypatch):
         assert "sees visuals" in simulator.warnings[0]
 
 
-@pytest.mark.parametrize("gazebo", ["loses_step", "goes_deaf"], indirect=True)
+@pytest.mark.parametrize("gazebo", ["loses_step", "goes_deaf", "lidars_go_deaf"], indirect=True)
 def test_a_step_that_was_lost_and_messages_that_do_not_come_any_more_are_asked_for_again(gazebo, monkeypatch):
     monkeypatch.setattr(running, "STEP_LOST", 0.1)
     monkeypatch.setattr(running, "DEAF", 3.0)  # longer than a process takes to start on a busy machine

@@ -234,7 +234,7 @@ def test_rays_at_an_edge_return_from_between_what_is_before_and_behind_it():
     mixed = []
     for tick in range(40):
         rays = lidar.rays(tick)
-        found, _, _ = optics.scan(lidar, rays, np.eye(4), lambda origins, ways: Hits(origins, ways, [scene]))
+        found, _, _ = optics.scan(lidar, rays, np.eye(4), lambda origins, ways, _rows: Hits(origins, ways, [scene]))
         ahead = found.distances * rays.directions[:, 0]
         near = np.abs(np.arctan2(rays.directions[:, 1], rays.directions[:, 0])) < width / 4
         mixed.append(ahead[near & np.isfinite(found.distances) & (np.abs(rays.directions[:, 2]) < 0.3)])

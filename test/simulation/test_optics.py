@@ -150,14 +150,23 @@ def seen(distances, reflectivity=0.5):
 
 
 def test_a_beam_of_some_width_mixes_what_is_near_and_splits_what_is_far_apart():
-    shares = np.full(5, 0.25, np.float32)
+    shares, sensor = np.full(5, 0.25, np.float32), load_sensor("jt128")
     centre, edge = seen([3.0, 3.0, 3.0, 3.0, np.inf]), seen([3.3, 5.0, 1.0, np.inf, 4.0])
-    other = _spread(centre, None, edge, shares)
+    other = _spread(centre, None, edge, shares, sensor)
     np.testing.assert_allclose(centre.distances, [3.075, 5.0, 3.0, 3.0, np.inf])  # the last echo
     np.testing.assert_allclose(other.distances, [np.inf, 3.0, np.inf, np.inf, np.inf])  # the strongest, if another
     centre = seen([3.0])
-    other = _spread(centre, None, seen([1.0], reflectivity=5.0), shares[:1])
+    other = _spread(centre, None, seen([1.0], reflectivity=5.0), shares[:1], sensor)
     assert centre.distances == [3.0] and other.distances == [1.0]
+
+
+def test_of_a_beam_that_an_edge_halves_neither_part_returns_as_often_as_the_sensor_says():
+    sensor = dataclasses.replace(load_sensor("jt128"), pulse_length=0.2, edge_drop_out=0.5)
+    shares = np.array([0.5, 0.7, 0.8, 0.5, 0.5], np.float32)
+    centre, edge = seen([3.0, 3.0, 3.0, 3.0, 3.0]), seen([4.0, 4.0, 4.0, 3.1, np.inf])
+    other = _spread(centre, None, edge, shares, sensor)
+    np.testing.assert_allclose(centre.distances, [np.inf, np.inf, 4.0, 3.05, 3.0])
+    np.testing.assert_allclose(other.distances, [np.inf] * 5)
 
 
 def test_second_returns_of_the_jt128_mostly_repeat_the_first():

@@ -177,6 +177,8 @@ class Subscriptions:
         self._wanted: dict[str, dict[str, Any]] = {}
         self._callbacks: dict[int, Callable[[bytes], None]] = {}
         self._numbers, self._orders = itertools.count(), itertools.count(1)
+        self.renewals = 0
+        """How often that process was replaced."""
         self._begin()
 
     @property
@@ -205,6 +207,7 @@ class Subscriptions:
         starting = self._process.poll() is None and not self._carried_out and bool(self._wanted)
         if starting and time.monotonic() - self._begun < ACKNOWLEDGED_WITHIN:
             return
+        self.renewals += 1
         self._end()
         self._begin()
         for order in self._wanted.values():

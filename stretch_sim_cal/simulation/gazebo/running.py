@@ -66,7 +66,6 @@ class RunningWorld:
         self._processor: dict[str, float] = {}
         self._heard = threading.Condition()
         self._time = self._sent = self._clocks = 0
-        self._renewals = 0
         self._states: tuple[int, bytes] | None = None
         self._commander: Commander | None = None
         self._subscriptions: Subscriptions | None = None
@@ -108,7 +107,7 @@ class RunningWorld:
     @property
     def spent(self) -> str:
         """Say where the wall time has gone so far, and, once all has ended, the processor's."""
-        anew = [f"subscribed anew, as nothing was heard, {self._renewals} times"] * bool(self._renewals)
+        anew = [f"subscribed anew, as nothing was heard, {self.renewals} times"] * bool(self.renewals)
         wall = [f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items()]
         processor = [f"processor time of {who} {seconds:.1f} s" for who, seconds in self._processor.items()]
         return ", ".join(wall + processor + anew)
@@ -141,8 +140,12 @@ class RunningWorld:
 
     def renew(self) -> None:
         """Subscribe to everything anew."""
-        self._renewals += 1
         self._subscriptions.renew()
+
+    @property
+    def renewals(self) -> int:
+        """How often everything was subscribed to anew."""
+        return 0 if self._subscriptions is None else self._subscriptions.renewals
 
     def spawn(self, name: str, file: Path) -> None:
         """Let Gazebo create the robot in a file."""
@@ -338,6 +341,7 @@ class Clouds:
             return
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self._last: int | None = None
+        self._renewals = self._world.renewals
         self._since, self._asked, self._wall_heard = self._world.time, time.monotonic(), time.monotonic()
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
@@ -359,7 +363,8 @@ class Clouds:
         if stamp < self._since or not self.listening or self._last is not None and self._last >= stamp:
             return NOT_CAST
         now = time.monotonic()
-        if self._last is None and now - self._asked > DEAF and self._world.time - self._since > LATE:
+        heard = self._since if self._last is None else self._last
+        if now - max(self._asked, self._wall_heard) > DEAF and self._world.time - heard > LATE:
             self._asked = now
             self._world.renew()
         left_out = now - asked > PATIENCE and now - self._wall_heard < SILENCE_TIMEOUT
@@ -367,10 +372,11 @@ class Clouds:
 
     def _hear(self, message: bytes) -> None:
         stamp = messages.stamp(message)
-        # The first one is off the beat, and may be of rays that were cast for those who listened before.
-        if self._last is not None:
+        # A subscription's first one is off the beat, and may be of rays that were cast for those who listened before.
+        if self._last is not None and self._renewals == self._world.renewals:
             self._kept.append((stamp, message))
-        self._last = self._stamp = stamp
+        self._last, self._renewals = stamp, self._world.renewals
+        self._stamp = stamp
         self._wall_heard = time.monotonic()
 
 

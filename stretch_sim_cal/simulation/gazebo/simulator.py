@@ -70,6 +70,8 @@ class GazeboSimulator:
 
     idle_factor = EmbeddedSimulator.idle_factor
     """As of `EmbeddedSimulator`."""
+    driving = None
+    """Nothing drives in Gazebo."""
 
     def __init__(
         self,
@@ -83,6 +85,8 @@ class GazeboSimulator:
         self.setup = setup
         self.lidar = installation.lidar(lidar)
         self._generation = installation.generation
+        if setup.floor is not None:
+            raise InputError("floor: Gazebo has none that is uneven; leave --simulator gazebo away")
         # What is true is computed in one place for both simulators.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor

@@ -1,0 +1,316 @@
+"""A base that drives in simulated time: commands, limits, kinematics, wheel slip, and what its odometry says of it.
+
+    base = DrivingBase(profile.base, OdometryErrors.drawn(OdometrySpread(), seed=3), seed=3)
+    base.command(0.2, 0.0, 0.1)          # m/s, m/s, rad/s; counts for the base's time-out
+    base.step(0.4)
+    base.poses(np.array([0.1, 0.2]))     # where it truly is, world_from_footprint (2, 4, 4)
+    base.odometry(0.4)                   # x, y, yaw, and velocities, as stamped 0.4
+
+Wheels turn as the controller wants them to; odometry is what their turning means by the nominal geometry, and the base
+goes where the true geometry and slip take it. All is computed on a grid of time, `TICK`, between whose points the base
+moves straight: what happens depends on the commands and their times, not on how the time is cut into steps.
+"""
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.wheeled_base import WheeledBase
+from stretch_sim_cal.simulation.floor import Undulation
+
+TICK = 5_000_000  # ns
+KEPT = 120_000
+"""So many ticks of motion are remembered, ten minutes."""
+AHEAD = 60.0  # s; who stamps with another clock is told so
+WAY_STEP = 0.01  # m, grid of the random walk that slip is
+ERRORS, SLIP = 1, 2  # of random numbers
+POSE, ODOMETRY = slice(1, 7), slice(7, 13)  # of a moment: time in ns; x, y, z, roll, pitch, yaw; odometry and its twist
+REST = (0.0, 0.0, 0.0)
+
+Twist = tuple[float, float, float]
+"""Velocities along x and y (m/s) and about z (rad/s) of the footprint frame."""
+
+
+@dataclass(frozen=True)
+class OdometrySpread:
+    """How wrong wheel odometry may be, one standard deviation of each: `scale` of each axis, the relative error of the
+    track width (that of the turning rate), the `clock_offset` (s) of its stamps. After the wheels' way of 1 m slip has
+    moved the base by `slip` (m) in each direction and turned it by `slip_angle` (rad); it grows with the way's root."""
+
+    scale: float = 0.01
+    track_width: float = 0.01
+    slip: float = 0.005
+    slip_angle: float = math.radians(0.2)
+    clock_offset: float = 0.01
+
+
+@dataclass(frozen=True)
+class OdometryErrors:
+    """One base's odometry: it says (1 + `scale`) times the true way along x and y, and (1 + `track_width`) times the
+    true angle, but for slip (see `OdometrySpread`); stamps are `clock_offset` s later than it was so."""
+
+    scale: tuple[float, float] = (0.0, 0.0)
+    track_width: float = 0.0
+    slip: float = 0.0
+    slip_angle: float = 0.0
+    clock_offset: float = 0.0
+
+    @classmethod
+    def drawn(cls, spread: OdometrySpread, seed: int) -> "OdometryErrors":
+        """Return errors of that size; slip's size is that of the spread."""
+        x, y, track_width, clock = _generator(seed, ERRORS).standard_normal(4).tolist()
+        # A scale of -1 would be no way at all.
+        scales = [max(-0.5, size * value) for size, value in ((spread.scale, x), (spread.scale, y))]
+        return cls(
+            (scales[0], scales[1]),
+            max(-0.5, spread.track_width * track_width),
+            spread.slip,
+            spread.slip_angle,
+            spread.clock_offset * clock,
+        )
+
+
+class DrivingBase:
+    """A base on a floor, the flat one by default, at rest at the world's origin; its odometry begins there as well."""
+
+    def __init__(
+        self, base: WheeledBase, errors: OdometryErrors | None = None, seed: int = 1, floor: Undulation | None = None
+    ):
+        self.base = base
+        self.errors = errors or OdometryErrors()
+        self.floor = floor
+        self._wheels = np.array(base.wheels)
+        self._slip = _Slip(seed, (self.errors.slip, self.errors.slip, self.errors.slip_angle))
+        self._now = self._ticked = 0  # ns; what was commanded until now is computed up to the tick after it
+        self._pending: list[tuple[int, Twist]] = []
+        self._command: tuple[int, Twist] = (0, REST)
+        self._velocity = REST
+        self._way = 0.0
+        self._moments: list[tuple[float, ...]] = []
+        self._forgotten = False
+        self._true = self._said = REST
+        self._place(REST)
+
+    @property
+    def now(self) -> float:
+        """Simulated time in s."""
+        return self._now * 1e-9
+
+    @property
+    def driven(self) -> bool:
+        """Whether it has driven since the start, or since it was put where it is."""
+        return bool(self._moments)
+
+    @property
+    def moving(self) -> bool:
+        """Whether it moves, or a command will let it move."""
+        return any(self._velocity) or any(any(twist) for _, twist in (self._command, *self._pending))
+
+    def command(self, x: float, y: float, turn: float, stamp: float | None = None) -> None:
+        """Drive at velocities along x and y (m/s) and about z (rad/s) of the footprint frame, as far as limits and kind
+        allow, for the base's time-out from `stamp` (s, simulated) on; by default from now on. One with an older stamp
+        than what is obeyed already is passed over. Raises `InputError` for what is no number, and for stamps that are
+        over or too far ahead."""
+        if not all(map(math.isfinite, (x, y, turn, stamp or 0.0))):
+            raise InputError(f"command: is {x:g}, {y:g}, {turn:g}; finite velocities were expected")
+        at = self._now if stamp is None else round(stamp * 1e9)
+        if not -self.base.timeout * 1e9 <= at - self._now <= AHEAD * 1e9:
+            raise InputError(
+                f"command: its stamp is more than the time-out of {self.base.timeout:g} s ago, or {AHEAD:g} s ahead; "
+                "stamp it with simulated time (use_sim_time)"
+            )
+        if at >= self._command[0]:
+            insort(self._pending, (at, self._limited((x, y, turn))), key=lambda each: each[0])
+
+    def stop(self, at_once: bool = False) -> None:
+        """Forget all commands and come to rest, as fast as the limits allow; or `at_once`, with the wheels blocked."""
+        self._pending.clear()
+        self._command = (self._now, REST)
+        if at_once and any(self._velocity):
+            self._velocity = REST
+            self._remember()
+
+    def place(self, x: float, y: float, yaw: float) -> None:
+        """Put it at rest at a place (m, rad) of the world, as if it were carried; its odometry notices nothing. Where
+        it was before is forgotten."""
+        self.stop(at_once=True)
+        self._moments.clear()
+        self._forgotten = False
+        self._place((x, y, yaw))
+
+    def step(self, duration: float) -> None:
+        """Let `duration` s of simulated time pass (whole ns). Raises `InputError` for a negative one."""
+        if not duration >= 0:
+            raise InputError(f"step: {duration} s of simulated time were asked for, at least 0 were expected")
+        self._now += round(duration * 1e9)
+        while self._ticked < self._now:
+            if self.moving:
+                self._tick()
+            else:
+                self._pending.clear()
+                self._ticked = -(-self._now // TICK) * TICK
+
+    def follow(self, legs: Iterable[tuple[float, float, float, float]]) -> None:
+        """Drive legs (velocities along x, y and about z, and for how many s they are commanded), and come to rest after
+        each; what slowing down needs is as long as what speeding up needed."""
+        for *twist, seconds in legs:
+            left = seconds
+            while left > 1e-9:
+                self.command(*twist)
+                self.step(part := min(left, self.base.timeout / 2))
+                left -= part
+            self.stop()
+            while self.moving:
+                self.step(TICK * 1e-9)
+
+    def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[tuple[float, float, float, float]]:
+        """Return the legs from rest to a place (m, rad) in the odometry's frame, at that `share` of the limits at most:
+        a base that does not strafe turns, drives and turns again."""
+        at_x, at_y, at_yaw = self._said
+        way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
+        if way < 1e-9:
+            turns: tuple[float, ...] = (yaw - at_yaw,)
+        elif self.base.strafes:
+            turns = (0.0, yaw - at_yaw)
+        else:
+            turns = (heading - at_yaw, yaw - heading)
+        legs = []
+        for number, turn in enumerate(turns):
+            turn = math.remainder(turn, 2 * math.pi)
+            if number == 1:
+                along = heading - at_yaw if self.base.strafes else 0.0
+                speed, seconds = _trapezoid(way, *self.base.linear, share)
+                legs.append((speed * math.cos(along), speed * math.sin(along), 0.0, seconds))
+            if abs(turn) > 1e-9:
+                speed, seconds = _trapezoid(abs(turn), *self.base.angular, share)
+                legs.append((0.0, 0.0, math.copysign(speed, turn), seconds))
+        return legs
+
+    def poses(self, times: np.ndarray) -> np.ndarray:
+        """Return where it truly is, world_from_footprint (N, 4, 4), at simulated times (N,) in s. Raises `InputError`
+        for times that are forgotten."""
+        x, y, z, roll, pitch, yaw = self._at(np.asarray(times) * 1e9, POSE)
+        result = np.zeros((len(x), 4, 4))
+        result[:, :3, :3] = Rotation.from_euler("xyz", np.stack([roll, pitch, yaw], axis=1)).as_matrix()
+        result[:, :3, 3] = np.stack([x, y, z], axis=1)
+        result[:, 3, 3] = 1.0
+        return result
+
+    def is_still(self, begin: float, end: float) -> bool:
+        """Return whether it stands still from `begin` to `end` (s), times that have passed."""
+        moments = self._between(begin * 1e9, end * 1e9)
+        return all(moment[POSE] == moments[0][POSE] for moment in moments)
+
+    def odometry(self, stamp: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return what wheel odometry says with that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and the
+        velocities (3,) in the footprint frame."""
+        said = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
+        return said[:3], said[3:]
+
+    def _limited(self, twist: Twist) -> Twist:
+        x, y, turn = twist
+        if not self.base.strafes:
+            y = 0.0
+        most, most_turn = self.base.linear[0], self.base.angular[0]
+        share = min(1.0, most / max(math.hypot(x, y), 1e-12))
+        return share * x, share * y, min(max(turn, -most_turn), most_turn)
+
+    def _tick(self) -> None:
+        """Go on by one tick."""
+        if not any(self._velocity):  # where it stood until now
+            self._remember()
+        while self._pending and self._pending[0][0] <= self._ticked:
+            self._command = self._pending.pop(0)
+        if self._ticked - self._command[0] > round(self.base.timeout * 1e9):
+            self._command = (self._command[0], REST)
+        before, target, seconds = self._velocity, self._command[1], TICK * 1e-9
+        gap = math.hypot(target[0] - before[0], target[1] - before[1])
+        share = min(1.0, self.base.linear[1] * seconds / max(gap, 1e-12))
+        most = self.base.angular[1] * seconds
+        x, y = (old + share * (new - old) for old, new in zip(before[:2], target[:2], strict=True))
+        if share == 1.0:
+            x, y = target[:2]
+        turn = before[2] + min(max(target[2] - before[2], -most), most)
+        if abs(target[2] - before[2]) <= most:
+            turn = target[2]
+        self._velocity = (x, y, turn)
+        dx, dy, angle = ((old + new) / 2 * seconds for old, new in zip(before, self._velocity, strict=True))
+        self._said = _moved(self._said, (dx, dy, angle))
+        slipped = self._slip(self._way)
+        self._way += math.hypot(dx, dy) + abs(angle) * self.base.track_width / 2
+        slip = [new - old for new, old in zip(self._slip(self._way), slipped, strict=True)]
+        scale_x, scale_y = self.errors.scale
+        true = (dx / (1 + scale_x), dy / (1 + scale_y), angle / (1 + self.errors.track_width))
+        self._place(_moved(self._true, (true[0] + slip[0], true[1] + slip[1], true[2] + slip[2])))
+        self._ticked += TICK
+        self._remember()
+
+    def _place(self, place: Twist) -> None:
+        self._true = place
+        self._stance = (0.0, 0.0, 0.0) if self.floor is None else self.floor.stance(self._wheels, *place)
+
+    def _remember(self) -> None:
+        """Remember how it is at the last tick."""
+        if len(self._moments) >= 2 * KEPT:
+            del self._moments[:KEPT]
+            self._forgotten = True
+        self._moments.append(self._moment())
+
+    def _moment(self) -> tuple[float, ...]:
+        (x, y, yaw), twist = self._true, self._velocity
+        return (float(self._ticked), x, y, *self._stance, yaw, *self._said, *twist)
+
+    def _between(self, begin: float, end: float) -> list[tuple[float, ...]]:
+        """Return the moments that tell how it was from `begin` to `end` (ns), one at least."""
+        if self._forgotten and begin < self._moments[0][0]:
+            raise InputError(f"where the base was at {begin * 1e-9:g} s is forgotten; ask within ten minutes of motion")
+        first = bisect_right(self._moments, begin, key=lambda moment: moment[0]) - 1
+        last = bisect_left(self._moments, end, key=lambda moment: moment[0]) + 1
+        return self._moments[max(0, first) : last] or [self._moment()]
+
+    def _at(self, times: np.ndarray, part: slice) -> np.ndarray:
+        moments = np.array(self._between(float(times.min()), float(times.max())))
+        return np.stack([np.interp(times, moments[:, 0], column) for column in moments[:, part].T])
+
+
+class _Slip:
+    """The random walk (3,) that slip is over the wheels' way in m: x, y, yaw, of a size after 1 m each."""
+
+    def __init__(self, seed: int, sizes: tuple[float, float, float]):
+        self._random = _generator(seed, SLIP)
+        self._sizes = np.array(sizes) * math.sqrt(WAY_STEP)
+        self._walked: list[np.ndarray] = [np.zeros(3)]
+
+    def __call__(self, way: float) -> list[float]:
+        number, rest = divmod(way / WAY_STEP, 1.0)
+        while len(self._walked) < number + 2:
+            self._walked.append(self._walked[-1] + self._sizes * self._random.standard_normal(3))
+        before, after = self._walked[int(number)], self._walked[int(number) + 1]
+        walked: list[float] = (before + rest * (after - before)).tolist()
+        return walked
+
+
+def _moved(place: Twist, way: Twist) -> Twist:
+    """Return a place in the plane after a way (x, y, angle) along an arc, in the place's own frame."""
+    (x, y, yaw), (along, across, angle) = place, way
+    half = angle / 2
+    chord = math.sin(half) / half if half else 1.0
+    cosine, sine = math.cos(yaw + half) * chord, math.sin(yaw + half) * chord
+    return x + cosine * along - sine * across, y + sine * along + cosine * across, yaw + angle
+
+
+def _trapezoid(way: float, speed: float, acceleration: float, share: float) -> tuple[float, float]:
+    """Return a speed, that `share` of the largest at most, and for how long it is commanded (whole ticks) so that a way
+    from rest to rest is as long as asked for."""
+    speed = min(share * speed, math.sqrt(way * acceleration))
+    seconds = math.ceil(way / speed / (TICK * 1e-9)) * TICK * 1e-9
+    return way / seconds, seconds
+
+
+def _generator(seed: int, purpose: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1000 + purpose,)))

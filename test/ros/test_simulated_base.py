@@ -1,0 +1,132 @@
+"""The simulated base over ROS: driven by twists as the robots' own are, stopped as they are, and its odometry."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import Twist, TwistStamped
+from nav_msgs.msg import Odometry
+from node_process import Graph
+from robot_client import robot_client
+from rosgraph_msgs.msg import Clock
+from std_srvs.srv import SetBool
+from tf2_msgs.msg import TFMessage
+
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.ros.messages import time_message
+
+TRUTH = "/stretch_simulator/true_odometry"
+
+
+def place(message):
+    pose = message.pose.pose
+    return np.array([pose.position.x, pose.position.y, 2 * math.atan2(pose.orientation.z, pose.orientation.w)])
+
+
+def speed(message):
+    twist = message.twist.twist
+    return math.hypot(twist.linear.x, twist.linear.y) + abs(twist.angular.z)
+
+
+@pytest.fixture(scope="module")
+def stretch(tmp_path_factory):
+    """A client of a simulated Stretch, and a function that publishes a twist and returns true."""
+    with own_domain() as domain:
+        graph = Graph(domain, tmp_path_factory.mktemp("base"))
+        arguments = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--seed", "3", "--real-time-factor", "1")
+        with graph.simulator(*arguments), robot_client(domain) as client:
+            publisher = client.node.create_publisher(Twist, "/cmd_vel", 1)
+            client.spin_until(publisher.get_subscription_count, "/cmd_vel")
+            heard = {}
+            for topic in ("/wheel_odom", TRUTH):
+                client.node.create_subscription(Odometry, topic, lambda m, topic=topic: heard.update({topic: m}), 10)
+            client.spin_until(lambda: len(heard) == 2, "odometry")
+
+            def drive(x=0.0, y=0.0, turn=0.0):
+                twist = Twist()
+                twist.linear.x, twist.linear.y, twist.angular.z = x, y, turn
+                publisher.publish(twist)
+                return True
+
+            yield client, heard, drive
+
+
+def stopped(client, heard):
+    client.spin_until(lambda: speed(heard["/wheel_odom"]) == 0.0, "rest")
+    now = heard[TRUTH].header.stamp.sec
+    client.spin_until(lambda: heard[TRUTH].header.stamp.sec > now + 1, "a second")
+    return place(heard[TRUTH])
+
+
+def test_it_drives_sideways_by_twists_and_rests_when_they_cease(stretch):
+    client, heard, drive = stretch
+    client.set_mode("navigation")
+    before, truth = place(heard["/wheel_odom"]), place(heard[TRUTH])
+    client.spin_until(lambda: drive(y=0.2) and place(heard["/wheel_odom"])[1] > before[1] + 0.15, "its way")
+    true_way = stopped(client, heard) - truth
+    way = place(heard["/wheel_odom"]) - before
+    assert abs(way[0]) < 1e-9 and abs(way[2]) < 1e-9
+    # Odometry's scale is off by some percent, and wheels slip by some mm.
+    assert true_way[1] == pytest.approx(way[1], abs=0.03) and true_way[1] != way[1]
+    assert heard["/wheel_odom"].header.frame_id == "wheel_odom"
+    assert heard["/wheel_odom"].child_frame_id == "base_footprint"
+    messages = client.take(TFMessage, "/tf", 3)  # not there, as the driver has it
+    assert "wheel_odom" not in {each.header.frame_id for message in messages for each in message.transforms}
+
+
+def test_the_runstop_stops_it_and_it_does_not_drive_until_that_is_off(stretch):
+    client, heard, drive = stretch
+    client.set_mode("navigation")
+    client.spin_until(lambda: drive(x=-0.2) and speed(heard["/wheel_odom"]) > 0.15, "its way")
+    assert client.call(SetBool, "/runstop", data=True).success
+    rest = stopped(client, heard)
+    until = time.monotonic() + 1.0
+    client.spin_until(lambda: drive(x=-0.2) and time.monotonic() > until)
+    np.testing.assert_array_equal(stopped(client, heard), rest)
+    client.call(SetBool, "/runstop", data=False)
+    client.spin_until(lambda: drive(turn=0.3) and abs(place(heard[TRUTH])[2] - rest[2]) > 0.1, "its turn")
+    stopped(client, heard)
+
+
+def test_a_mode_without_driving_stops_it(stretch):
+    client, heard, drive = stretch
+    client.set_mode("navigation")
+    client.spin_until(lambda: drive(turn=-0.3) and speed(heard["/wheel_odom"]) > 0.2, "its turn")
+    client.set_mode("position")
+    rest = stopped(client, heard)
+    until = time.monotonic() + 1.0
+    client.spin_until(lambda: drive(turn=-0.3) and time.monotonic() > until)
+    np.testing.assert_array_equal(stopped(client, heard), rest)
+
+
+def driven_by_stamps(folder):
+    """Return where a differential robot ends, and what its odometry says, that is sent stamped twists beforehand."""
+    with own_domain() as domain:
+        arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", "os0_32_sparse", "--seed", "5")
+        with Graph(domain, folder).simulator(*arguments), robot_client(domain) as client:
+            publisher = client.node.create_publisher(TwistStamped, "/cmd_vel", 100)
+            client.spin_until(publisher.get_subscription_count, "/cmd_vel")
+            begin = client.take(Clock, "/clock")[0].clock.sec + 12
+            for number in range(16):
+                command = TwistStamped()
+                command.header.stamp = time_message(begin * 1_000_000_000 + number * 250_000_000)
+                command.twist.linear.x, command.twist.angular.z = 0.4, 0.05 * number
+                publisher.publish(command)
+            heard = []
+            client.node.create_subscription(Odometry, "/odom", heard.append, 10)
+            client.spin_until(lambda: heard and heard[-1].header.stamp.sec >= begin + 9, "the end of the way")
+            frames = [
+                (each.header.frame_id, each.child_frame_id)
+                for message in client.take(TFMessage, "/tf", 3) for each in message.transforms
+            ]  # fmt: skip
+            assert ("odom", "base_footprint") in frames
+            return place(client.take(Odometry, TRUTH)[0]), place(heard[-1])
+
+
+def test_stamped_twists_take_a_differential_base_to_the_same_place_again(tmp_path):
+    (one, said), (other, said_again) = (driven_by_stamps(tmp_path) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(said, said_again)
+    assert said[0] > 0.5 and said[1] > 0.2
+    assert 1e-3 < np.abs(said - one).max() < 0.2
