@@ -16,6 +16,7 @@ PROGRAMS = (
     "ros_capture_clouds",
     "ros_collect_body_shape_data",
     "ros_calibrate_lidar_mounts",
+    "ros_calibrate_by_driving",
     "ros_visualize_body_shape_calibration",
     "fit_body_shape_model",
     "ros_calibrate_robot",
@@ -88,7 +89,7 @@ setup(
             "ros-rclpy[fastrtps]==7.1.6",
             *(
                 f"ros-{kind}-msgs==5.3.6"
-                for kind in ("diagnostic", "geometry", "sensor", "std", "trajectory", "visualization")
+                for kind in ("diagnostic", "geometry", "nav", "sensor", "std", "trajectory", "visualization")
             ),
             "ros-std-srvs==5.3.6",
         ],

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stretch_sim_cal.api import (
+        DrivingSettings,
         Finding,
         RecordedClouds,
         Result,
         Rig,
         SensorError,
         calibrate,
+        calibrate_by_driving,
+        open_drive,
         open_recording,
         sensor_of,
     )
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 _SIMULATED = ("Errors", "Simulated", "Truth", "simulate")
 __all__ = [
-    "Errors", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "Simulated", "Truth", "calibrate",
-    "open_recording", "sensor_of", "simulate",
+    "DrivingSettings", "Errors", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "Simulated", "Truth",
+    "calibrate", "calibrate_by_driving", "open_drive", "open_recording", "sensor_of", "simulate",
 ]  # fmt: skip
 
 

@@ -13,6 +13,10 @@ Any number of lidars, one included, by their names:
     result = cal.calibrate(rig, {"front_link": clouds, "rear_link": clouds, "mast_link": clouds})
     result.transform("front_link", "mast_link"), result.covariance_of("front_link", "mast_link")
 
+A robot that drives tells where its lidars are against its wheels, with stops on the way:
+
+    cal.calibrate_by_driving(rig, cal.open_drive(path)).wheels.planar("left")
+
 Simulated clouds, and how far a result is from their truth, for tests:
 
     sim = cal.simulate(world="furnished_room", sensor="jt128_sparse", seed=7)
@@ -35,6 +39,7 @@ from threadpoolctl import threadpool_limits
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, known_mount, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings, Wheels
 from stretch_sim_cal.calibration.finding import Finding as CodedFinding
 from stretch_sim_cal.calibration.findings import error_in_units
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
@@ -48,6 +53,8 @@ from stretch_sim_cal.calibration.summaries import (
     array_numbers,
     floor_lines,
     floor_numbers,
+    wheels_lines,
+    wheels_numbers,
 )
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.errors import InputError, Refused
@@ -65,7 +72,10 @@ from stretch_sim_cal.sensor.unit import SCALARS
 if TYPE_CHECKING:
     from stretch_sim_cal.simulated import Errors, Truth
 
-__all__ = ["Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "open_recording", "sensor_of"]
+__all__ = [
+    "DrivingSettings", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "calibrate_by_driving",
+    "open_drive", "open_recording", "sensor_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,16 +272,21 @@ class Result:
         return self.alignment.covariance
 
     @property
+    def wheels(self) -> Wheels | None:
+        """The lidars against the wheels, of a robot that drove."""
+        return self.array.wheels if isinstance(self.array, DrivenResult) else None
+
+    @property
     def accepted(self) -> bool:
         """Whether the data supports all that was asked for."""
-        return self.alignment.accepted and (self.floor is None or self.floor.accepted)
+        return all(stage.accepted for stage in (self.alignment, self.floor, self.wheels) if stage is not None)
 
     @property
     def findings(self) -> list[Finding]:
         """The reasons of refusals, and warnings; errors come first."""
         found = []
         for severity, name in (("error", "refusals"), ("warning", "warnings")):
-            for stage in filter(None, (self.alignment, self.floor)):
+            for stage in filter(None, (self.alignment, self.floor, self.wheels)):
                 found += [finding_of(severity, sentence) for sentence in getattr(stage, name)]
         return list(dict.fromkeys(found))
 
@@ -306,20 +321,22 @@ class Result:
         """
         path, robot_id = Path(path).expanduser(), robot_id or default_robot_id()
         if not self.accepted:
-            refusals = [*self.alignment.refusals, *([] if self.floor is None else self.floor.refusals)]
+            refusals = [found.sentence for found in self.findings if found.severity == "error"]
             raise Refused(f"{path}: not written: {'; '.join(refusals)}")
 
         def change(file: CalibrationFile) -> CalibrationFile:
-            if self.array is not None:
+            if isinstance(self.array, DrivenResult):
+                file = file.with_wheels(self.array.wheels, self.array.num_frames, robot_id)
+            if self.array is not None and len(self.array.names) > 1:
                 file = with_lidars(file, self.array, robot_id)
-            else:
+            elif self.array is None:
                 file = file.with_alignment(self.alignment, robot_id)
             if self.floor is None or not self.floor.accepted:
                 return file
             left = self.rig.base_from_left if self.array is None else self.array.base_from_lidar[self.rig.names[0]]
             return with_floor(file, self.floor, robot_id, left)
 
-        observations = self.alignment.observations
+        observations = (self.alignment if self.array is None else self.array).observations
         CalibrationFile.update(path, change, None if observations is None else observations.beside(path))
 
     def __str__(self) -> str:
@@ -333,6 +350,8 @@ class Result:
             )
         if self.floor is not None:
             lines += floor_lines(self.floor, floor_numbers(self.floor, _footprint(self.rig)))
+        if self.wheels is not None:
+            lines += wheels_lines(self.wheels, wheels_numbers(self.wheels))
         for side, errors in self.sensor_errors.items():
             clear = {name: one for name, one in errors.items() if abs(one.value) > 2.0 * one.standard_deviation}
             lines += [f"{side} lidar: {name} {error_in_units(name, *one)}" for name, one in clear.items()]
@@ -360,6 +379,12 @@ class Result:
                 "xy", found["tilt_deg"], found["tilt_standard_deviation_deg"], strict=True
             ):
                 rows.append((f"floor's tilt about {axis}", f"{tilt:.4f} &plusmn; {deviation:.4f} deg"))
+        for lidar, own in ({} if self.wheels is None else wheels_numbers(self.wheels)["lidars"]).items():
+            for axis, deviation in zip("xy", own["standard_deviation_mm"], strict=True):
+                found = f"{own[f'{axis}_mm']:.2f} &plusmn; {deviation:.2f} mm"
+                rows.append((f"{lidar} from the centre of rotation, {axis}", found))
+            found = f"{own['yaw_deg']:.3f} &plusmn; {own['standard_deviation_yaw_deg']:.3f} deg"
+            rows.append((f"{lidar} against the direction of driving", found))
         for side, errors in self.sensor_errors.items():
             for name, one in errors.items():
                 if abs(one.value) > 2.0 * one.standard_deviation:
@@ -468,6 +493,56 @@ def _calibrated_array(
     alignment = found.aligned(*rig.names[:2])
     alignment = replace(alignment, refusals=list(found.refusals), warnings=list(found.warnings))
     return Result(rig, alignment, found.floor if found.accepted else None, found)
+
+
+@threadpool_limits.wrap(limits=1)  # type: ignore[untyped-decorator]
+def calibrate_by_driving(
+    rig: Rig, stations: Iterable[Any], settings: DrivingSettings | None = None,
+    *, accept: tuple[float, float] | None = None,
+) -> Result:  # fmt: skip
+    """Return the calibration of one, two or more lidars of a robot that drove, from what they saw where it stood.
+
+    `stations` are the result of `open_drive`, those of `cal.simulate(..., drive=...)`, or any objects with `clouds`, by
+    lidar as of `calibrate`, and `odometry`: x, y (m), yaw (rad), (3,), or all that it said on the way there, (K, 3).
+    `result.wheels` is where the lidars are against the centre of rotation and the direction of driving; the lidars need
+    not see anything in common, and the floor is that under all stations. `settings` say how good odometry is, `accept`
+    as of `calibrate`. Raises `InputError` for anything that is no cloud; data that does not support a result ends in
+    `findings`.
+    """
+    lidars = {name: ArrayLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
+    driven = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
+    for station in stations:
+        driven.new_station(station.odometry)
+        clouds = _clouds_by_name(rig, station.clouds)
+        for together in zip(*clouds.values(), strict=True):
+            driven.add(dict(zip(clouds, together, strict=True)))
+    found = driven.solve()
+    if len(rig.names) == 1:
+        alignment = AlignmentResult.of_one_lidar()
+    else:
+        alignment = found.aligned(*rig.names[:2])
+    alignment = replace(alignment, refusals=list(found.refusals), warnings=list(found.warnings))
+    return Result(rig, alignment, found.floor, found)
+
+
+def open_drive(path: str | Path, robot: str | Path | None = None, max_clouds: int = 10) -> list[Any]:
+    """Return where a robot stood on its way in a rosbag2 recording, each with `clouds` by lidar, up to `max_clouds` of
+    each, and the `odometry` of the way there. Topics are those of the profile `robot`, of the Stretch if none is named;
+    it needs a `base:`. Raises `InputError` if the recording is torn, lacks a topic, or the robot stood at one place
+    alone."""
+    from stretch_sim_cal.recording.stations import RecordedStation, recorded_stations
+
+    profile: RobotProfile = profile_called(robot)
+    lidars, base = profile.every_lidar, profile.driven_base
+    with Recording(path) as recording:
+        found = recorded_stations(
+            recording, base.odometry, {name: lidar.topic for name, lidar in lidars.items()},
+            {name: lidar.frame for name, lidar in lidars.items()}, max_clouds, warnings.warn,
+        )  # fmt: skip
+    return [
+        RecordedStation({name: list(map(_structured, own)) for name, own in station.clouds.items()}, station.odometry)
+        for station in found
+    ]
 
 
 def open_recording(

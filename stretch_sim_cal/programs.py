@@ -21,6 +21,7 @@ PROGRAMS = {
     "ros_capture_clouds": "ros.cloud_pairs:capture",
     "ros_collect_body_shape_data": "ros.collect_node:collect",
     "ros_calibrate_lidar_mounts": "ros.calibration_nodes:calibrate_mounts",
+    "ros_calibrate_by_driving": "ros.calibration_nodes:calibrate_by_driving",
     "ros_visualize_body_shape_calibration": "ros.visualize_node:visualize_body_shape",
     "ros_publish_footprint": "ros.footprint_node:publish_footprint",
     "ros_watch_calibration": "ros.watch_node:watch",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.planes import AlignedLidars, RoomAlignment, SeenPair
+from stretch_sim_cal.calibration.calibration_entries import ARRAY, RIGHT_TO_LEFT, TO_LEFT
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.finding import Finding
@@ -32,12 +33,13 @@ from stretch_sim_cal.calibration.problem import (
     Solver,
     State,
     Unknowns,
+    first_units,
     sensor_numbers,
 )
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import adjoint, check_rigid, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel
 
@@ -68,7 +70,8 @@ class ArrayResult:
     in the same order, true = exp(twist) @ pose; without known mounts the first lidar is where the description has it,
     and the others and the floor as seen from there. `pairs` are what every two of them see in common, `rmse` (m) the
     root mean square distance between their surfaces. `floor` is None if it was not asked for. `numbers` are the lidars'
-    own errors as in an alignment's diagnostics, by their names. A result with `refusals` must not be written.
+    own errors as in an alignment's diagnostics, by their names, and `method` says what aligned them. A result with
+    `refusals` must not be written. `observations`, if there are any, are for later stages.
     """
 
     base_from_lidar: dict[str, np.ndarray]
@@ -80,6 +83,8 @@ class ArrayResult:
     rmse: float
     refusals: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
+    method: str = ARRAY
+    observations: Observations | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,11 +117,23 @@ class ArrayResult:
         found: np.ndarray = blocks[0] @ self.pose_covariance @ blocks[1].T
         return found
 
+    @property
+    def to_first(self) -> dict[str, np.ndarray]:
+        """The transforms (4, 4) of all lidars but the first into its frame, by name."""
+        first, *others = self.names
+        return {name: self.transform(first, name) for name in others}
+
+    @property
+    def covariance_to_first(self) -> np.ndarray:
+        """The covariance (6 (n - 1), 6 (n - 1)) of the twists of `to_first`, in its order, in the first one's frame."""
+        first, *others = self.names
+        return np.block([[self.covariance_between(first, one, other) for other in others] for one in others])
+
     def aligned(self, target: str, source: str) -> AlignmentResult:
         """Return the transform between two lidars as all of them give it, in the form of an alignment of two."""
         pair = next((pair for pair in self.pairs if set(pair.names) == {target, source}), None)
         return AlignmentResult(
-            self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, "array",
+            self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, self.method,
             0.0 if pair is None else pair.overlap, [],
         )  # fmt: skip
 
@@ -142,16 +159,45 @@ def with_lidars(file: CalibrationFile, result: ArrayResult, robot_id: str) -> Ca
     return file
 
 
+def left_from_lidars(aligned: Any) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
+    """Return the transforms (4, 4) of all lidars but the left one to it by name, as a method found them, and their
+    covariance (6 n, 6 n), None if it gives none."""
+    if isinstance(aligned, ArrayResult):
+        return aligned.to_first, aligned.covariance_to_first
+    return {"right": aligned.right_to_left}, getattr(aligned, "covariance", None)
+
+
+def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> ArrayResult:
+    """Return the lidars of a calibration file, as `with_lidars` wrote them, the left one at `base_from_left` (4, 4).
+    What the errors of those beyond two do not have in common with the right one's counts as independent. Raises
+    `InputError` if a covariance is missing."""
+    entry, names = file.entries[RIGHT_TO_LEFT], tuple(file.to_left)
+    own = [file.entries[f"{name}{TO_LEFT}"].covariance for name in names]
+    beside = [entry.covariance, *map(file.covariance_with_right, file.further_to_left)]
+    if any(each is None for each in (*own, *beside)):
+        raise InputError(f"{file.path}: lacks a covariance of {', '.join(names)}; align the lidars again")
+    gains = np.vstack(beside) @ np.linalg.pinv(own[0], hermitian=True)
+    covariance = gains @ own[0] @ gains.T
+    for number, of_this in enumerate(own):
+        covariance[6 * number :, 6 * number :][:6, :6] = of_this
+    to_base = np.kron(np.eye(len(names)), adjoint(base_from_left))
+    poses = {"left": base_from_left} | {name: base_from_left @ pose for name, pose in file.to_left.items()}
+    of_poses = np.zeros((6 * len(poses), 6 * len(poses)))
+    of_poses[6:, 6:] = to_base @ covariance @ to_base.T
+    return ArrayResult(poses, of_poses, [], None, {}, entry.num_frames or 0, entry.rmse or 0.0)
+
+
 class LidarArray:
     """Calibrates the lidars of a robot; `add` takes a cloud of each, `solve` returns the result."""
 
     def __init__(
         self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray, floor: bool = True,
         body: Mapping[str, Any] | None = None, accept: tuple[float, float] | None = None,
+        units: Mapping[str, np.ndarray] | None = None,
     ):  # fmt: skip
         """`lidars` by name, two or more; `nominal_footprint_from_base` (4, 4) is where the description has
         base_footprint, near which the `floor` is looked for if it is asked for; `body` as of `body_settings`, `accept`
-        as of `accepting`."""
+        as of `accepting`; `units` are the parameters of the lidars' own errors by name, if they are known."""
         self._lidars, self._accept, body = dict(lidars), accepting(accept), body or {}
         # Which one is the first in the estimate must not depend on what the lidars are called.
         self._order = sorted(lidars, key=lambda name: tuple(lidars[name].base_from_lidar.round(9).ravel()))
@@ -160,13 +206,18 @@ class LidarArray:
         # Where a mount is known it is the prior; else the lidar that was given first stays where it is.
         self._mounts = [lidars[name].mount for name in self._order]
         self._fixed = None if any(self._mounts) else self._order.index(next(iter(lidars)))
-        settings = AlignmentSettings(base_from_left=self._described[0], sensor=self._sensors, **body, **self._accept)
+        self._units = None if units is None else tuple(units[name] for name in self._order)
+        of_lidars = {"sensor": self._sensors, "units": self._units, **body}
+        settings = AlignmentSettings(base_from_left=self._described[0], **of_lidars, **self._accept)
         to_first = inverse(self._described[0])
         self._alignment = RoomAlignment([to_first @ pose for pose in self._described], settings, self._order)
         self._floor = None
         if floor:
-            known = FloorSettings(sensor=self._sensors, **body)
-            self._floor = JointFloor(self._described, nominal_footprint_from_base, known, self._order)
+            first_two = [self._order.index(name) for name in list(lidars)[:2]]
+            self._floor = JointFloor(
+                self._described, nominal_footprint_from_base, FloorSettings(**of_lidars), self._order,
+                first_two=first_two,
+            )  # fmt: skip
         self._footprint_from_base = nominal_footprint_from_base
         self._num_frames = 0
 
@@ -240,8 +291,9 @@ class LidarArray:
         """Return the estimate of the lidars' poses in base_link without the floor."""
         models = observed.models if observed.knows_units else tuple(map(_scalars_alone, self._sensors))
         unknowns = Unknowns(models)
-        state = State(tuple(poses), tuple(np.zeros(model.size) for model in models))
-        solver = Solver(unknowns, Priors(state, priors))
+        known = self._units if observed.knows_units else None
+        state = State(tuple(poses), first_units(models, known))
+        solver = Solver(unknowns, Priors(state, priors, units_known=known is not None))
         for step in range(STEPS):
             solution = solver.solve(observed.equations_at(state, unknowns), state, learn=step == 0)
             state = solver.decided(unknowns.moved(state, solution.change), solution)
@@ -290,7 +342,14 @@ class LidarArray:
             refusals += [said.at(f"lidar {name} to {tied[0]}") for said in unobserved(found)]
         warnings += unit_warnings(numbers, self._sensors, self._order)
         refusals += distorted(wrong_rotor_angles(state.base_from_lidar, numbers, self._order))
-        return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
+        observed = aligned.observations
+        if observed is not None:
+            order, called = [self._order.index(name) for name in names], (*SIDES, *names[2:])
+            observed = observed.in_order(order, called, result.to_first, result.covariance_to_first, state.units)
+        return replace(
+            result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)),
+            observations=observed,
+        )  # fmt: skip
 
     def _untied(self, pairs: Sequence[SeenPair], by_mounts: bool = True) -> list[str]:
         """Return the lidars that no pairs, and no mounts if these count, tie to most of the others."""

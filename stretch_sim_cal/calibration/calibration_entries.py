@@ -20,7 +20,10 @@ COVARIANCE_WITH_RIGHT = "covariance_with_right"  # of such an entry: between its
 FOOTPRINT = "floor_to_base_link_transform"  # despite its name it maps base_link into base_footprint
 FOOTPRINT_ALIAS = "base_link_to_base_footprint_transform"  # the same under the name some versions write
 FLOOR = "floor_model_params"
+ARRAY = "array"  # the method of lidars that were aligned in one estimate
 ONE_LIDAR = "one_lidar"  # the method of an alignment of a robot that has one
+
+WHEELS = "base_footprint_from_lidars"  # by driving: the lidars against the wheels
 
 LEFT_POSE = "base_link_from_lidar_left"  # where the left lidar was taken to be when the floor was found
 SEEN_COVARIANCE = "covariance_seen_from_lidars"  # of a floor: without the uncertainty of that pose
@@ -37,6 +40,10 @@ RIGHT_TO_LEFT_CONVENTION = (
 FOOTPRINT_CONVENTION = (
     "p_base_footprint = data * p_base_link; covariance over (height at base_link's origin along the normal,"
     " tilt about base_link x, tilt about base_link y) in m and rad"
+)
+WHEELS_CONVENTION = (
+    "p_base_footprint = data * p_lidar, base_footprint on the floor at the centre of rotation, x along the direction of"
+    " driving; covariance over (tx, ty, tz, rx, ry, rz) of every lidar in m and rad, true = exp(xi) * data"
 )
 # Two entries of one file that were written together agree to rounding; beyond this they contradict each other.
 AGREEMENT_M = 1e-4
@@ -177,6 +184,20 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
 def convention_of(name: str) -> str:
     """Return the convention of the entry that has the transform of the lidar `name` to the left one."""
     return RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}")
+
+
+def wheels_of(data: dict[str, Any], path) -> dict[str, np.ndarray]:
+    """Return the lidars' poses (4, 4) in base_footprint by name, as found by driving; empty if there are none."""
+    if WHEELS not in data:
+        return {}
+    poses, where = _data(data, WHEELS, path), f"{path}: {WHEELS}"
+    if not isinstance(poses, dict) or not poses:
+        raise InputError(f"{where}: data: a pose of each lidar by its name was expected; calibrate again or roll back")
+    found = {str(name): transform_of({str(name): {"data": pose}}, str(name), where) for name, pose in poses.items()}
+    check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], where)
+    size = 6 * len(found)
+    check_covariance(numbers_of(data[WHEELS].get("covariance"), (size, size), f"{where}: covariance"), where)
+    return found
 
 
 def check_convention(convention: Any, known: list[str], where: str) -> None:

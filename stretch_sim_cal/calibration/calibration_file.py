@@ -31,6 +31,8 @@ from stretch_sim_cal.calibration.calibration_entries import (
     RIGHT_TO_LEFT_CONVENTION,
     SEEN_COVARIANCE,
     TO_LEFT,
+    WHEELS,
+    WHEELS_CONVENTION,
     Entry,
     convention_of,
     entry_of,
@@ -38,6 +40,7 @@ from stretch_sim_cal.calibration.calibration_entries import (
     footprint_of,
     numbers_of,
     transform_of,
+    wheels_of,
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane
@@ -72,7 +75,8 @@ class CalibrationFile:
     `right_to_left` (4, 4) maps the right lidar's frame into the left's, `further_to_left` do so by name for the lidars
     beyond two, `footprint_from_base` (4, 4) maps base_link
     into base_footprint, `floor_plane` is the floor in base_link with `normal . p + offset = 0` and its normal up. Each
-    is None if the file has no such entry. `contradictions` are one-line sentences; a file with any is not to be
+    is None if the file has no such entry. `footprint_from_lidar` are the lidars' poses (4, 4) against the wheels, by
+    name, found by driving. `contradictions` are one-line sentences; a file with any is not to be
     used. `data` is the whole mapping as it stands in the file, `as_read` what stood there when it was read.
     """
 
@@ -85,6 +89,7 @@ class CalibrationFile:
     path: Path | None = None
     further_to_left: dict[str, np.ndarray] = field(default_factory=dict)
     as_read: dict[str, Any] | None = None
+    footprint_from_lidar: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def to_left(self) -> dict[str, np.ndarray]:
@@ -141,7 +146,8 @@ class CalibrationFile:
             if key in data
         }
         return cls(
-            right_to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), further_to_left
+            right_to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), further_to_left,
+            footprint_from_lidar=wheels_of(data, path),
         )  # fmt: skip
 
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
@@ -199,6 +205,24 @@ class CalibrationFile:
             update[FOOTPRINT_ALIAS] = entry(_rows(result.footprint_from_base), FOOTPRINT_CONVENTION)
         update[FLOOR] = entry(params, PLANE_CONVENTION)
         return self.updated(update)
+
+    def with_wheels(
+        self, result, num_frames: int, robot_id: str, timestamp: datetime.datetime | None = None
+    ) -> "CalibrationFile":
+        """Return a copy that holds the `Wheels` of a robot that drove. Raises `Refused` if they carry refusals."""
+        _check_accepted(result, "lidars' place against the wheels")
+        entry = {
+            "data": {name: _rows(pose) for name, pose in result.footprint_from_lidar.items()},
+            "robot_id": str(robot_id),
+            "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
+            "fit_method": "driving",
+            "num_stations": len(result.stations),
+            "num_frames": int(num_frames),
+            "odometry": {name: float(value) for name, value in result.odometry.items()} | {"slip": float(result.slip)},
+            "covariance": _rows(result.covariance),
+            "convention": WHEELS_CONVENTION,
+        }
+        return self.updated({WHEELS: entry})
 
     def save(self, path: str | Path | None = None) -> Path | None:
         """Write the file atomically, keeping what it replaces as a backup; return that backup, None if none was.

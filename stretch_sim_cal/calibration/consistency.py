@@ -58,8 +58,8 @@ class Consistency:
 class Views:
     """The views of both lidars, each in its own frame, prepared for comparing them under many transforms."""
 
-    def __init__(self, left: Surface, right: Surface):
-        self._left, self._right = _View(left), _View(right)
+    def __init__(self, left: "Surface | View", right: "Surface | View"):
+        self._left, self._right = (View(each) if isinstance(each, Surface) else each for each in (left, right))
 
     def under(self, right_to_left: np.ndarray, every: int = 1, leniency: float = 1.0) -> Consistency:
         """Return how well the views agree under `right_to_left` (4, 4).
@@ -91,10 +91,10 @@ def seen_by_another(
             without_body(own, settings.base_from_left @ pose, settings)
             for own, pose in zip(surfaces, poses, strict=True)
         )
-    seen = [np.zeros(len(surface.points), bool) for surface in surfaces]
+    seen, views = [np.zeros(len(surface.points), bool) for surface in surfaces], list(map(View, surfaces))
     for pair in pairs:
-        views = Views(*(surfaces[lidar] for lidar in pair))
-        for lidar, confirmed in zip(pair, views.shared(between(poses, pair)), strict=True):
+        both = Views(*(views[lidar] for lidar in pair))
+        for lidar, confirmed in zip(pair, both.shared(between(poses, pair)), strict=True):
             seen[lidar] |= confirmed
     return surfaces, tuple(
         Lidar(surface, lidar.model).only(confirmed)
@@ -108,7 +108,7 @@ def between(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> np.ndarray:
     return second if np.array_equal(first, np.eye(4)) else inverse(first) @ second
 
 
-class _View:
+class View:
     """The nearest and the farthest thing that a lidar saw in and around every direction, the robot's own body before
     it, and its usable points (M, 3)."""
 

@@ -19,9 +19,8 @@ from scipy import sparse
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, of_relative_poses
-from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
-from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.sensor.unit import LEAST_COSINE
 
 PIECE = 0.8  # m
@@ -72,7 +71,7 @@ class Elements:
         for axis in np.eye(3):
             across = axis - self.normals * (self.normals @ axis)[:, None]
             rows = self._against(across)
-            total = total + (rows * weights[:, None]).T @ rows
+            total = total + products(rows, weights, rows)
         return total
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
@@ -92,8 +91,7 @@ class Elements:
         unknowns: where their rays meet that plane, as of patches (room.py)."""
         side, first = self.surface.side[cell], 0
         values, columns = np.zeros((len(cell), 23)), np.zeros((len(cell), 23), dtype=np.int64)
-        points = self.surface.points[cell] - above[:, None] * self.normals
-        values[:, :6] = np.hstack([self.normals, np.cross(points, self.normals)])
+        values[:, :6] = _by_twist(self.surface, self.seen, self.against, self.normals)
         for number, lidar in enumerate(lidars):
             own = np.flatnonzero(side == number)
             rows = cell[own] - first
@@ -113,16 +111,21 @@ class Elements:
         )
 
 
-def elements(surface: Surface, state: State, left_out: np.ndarray) -> Elements | None:
-    """Return the factors of all lidars' cells at a state, without the cells `left_out` (M,); None for too few."""
+def elements(
+    surface: Surface, state: State, left_out: np.ndarray, pairs: Sequence[tuple[int, int]] | None = None
+) -> Elements | None:
+    """Return the factors of all lidars' cells at a state, or of the `pairs` of them that are given, without the cells
+    `left_out` (M,); None for too few."""
     usable = surface.usable & ~left_out & (surface.planarity < MAX_PLANARITY)
     number = len(state.base_from_lidar)
     if number < 2:
         return None
     of_lidar = [np.flatnonzero(usable & (surface.side == lidar)) for lidar in range(number)]
-    pairs = [ways for first, second in itertools.combinations(range(number), 2)
-             for ways in ((second, first), (first, second))]  # fmt: skip
-    found = [_nearest(surface, of_lidar[one], of_lidar[other]) for one, other in pairs]
+    pairs = pairs or list(itertools.combinations(range(number), 2))
+    ways = [way for first, second in pairs for way in ((second, first), (first, second))]
+    trees = [cKDTree(surface.points[own]) if len(own) else None for own in of_lidar]
+    within = np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN)
+    found = [_nearest(surface, within, of_lidar[one], of_lidar[other], trees[other]) for one, other in ways]
     seen, against = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if len(seen) < FEWEST:
         return None
@@ -131,14 +134,14 @@ def elements(surface: Surface, state: State, left_out: np.ndarray) -> Elements |
     residuals = np.einsum("ki,ki->k", normals, surface.points[seen] - surface.points[against])
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
     # Of the differences between n lidars n - 1 are independent.
-    weights = tukey_weights(residuals / (TUKEY * deviation)) * (2.0 / number)
+    weights = tukey_weights(residuals / (TUKEY * deviation)) * ((number - 1.0) / len(pairs))
     jacobian = _jacobian(surface, seen, against, normals, number)
-    weighted = jacobian * weights[:, None]
-    information = weighted.T @ jacobian + 1e-9 * np.eye(jacobian.shape[1])
-    left_over = residuals - jacobian @ np.linalg.solve(information, weighted.T @ residuals)
+    information = products(jacobian, weights, jacobian) + 1e-9 * np.eye(jacobian.shape[1])
+    left_over = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
     _, piece = np.unique(np.floor(surface.points[seen] / PIECE).astype(int), axis=0, return_inverse=True)
     piece = piece.ravel()
-    by_piece = group_sums(piece, int(piece.max()) + 1, weighted * left_over[:, None])
+    of_piece = sparse.csr_array((np.ones(len(piece)), (np.arange(len(piece)), piece)))
+    by_piece = products(of_piece, weights * left_over, jacobian)
     sandwich = np.trace(np.linalg.solve(information, by_piece.T @ by_piece)) / jacobian.shape[1]
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     return Elements(
@@ -155,15 +158,17 @@ def elements(surface: Surface, state: State, left_out: np.ndarray) -> Elements |
     )
 
 
-def _nearest(surface: Surface, seen: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of the cells `seen` have one of `others` beside them that faces as they do, and which one."""
-    if not (len(seen) and len(others)):
+def _nearest(
+    surface: Surface, within: np.ndarray, seen: np.ndarray, others: np.ndarray, tree: cKDTree | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of the cells `seen` have one of `others`, whose points are in the tree, at most `within` (M,) m
+    beside them that faces as they do, and which one."""
+    if tree is None or not len(seen):
         return seen[:0], others[:0]
-    distances, nearest = cKDTree(surface.points[others]).query(surface.points[seen])
+    distances, nearest = tree.query(surface.points[seen])
     against = others[nearest]
-    within = np.maximum(WITHIN_GAP * surface.ranges[against] * surface.gaps[against], WITHIN)
     alike = np.einsum("ki,ki->k", surface.normals[seen], surface.normals[against]) > MIN_NORMAL_COSINE
-    kept = (distances < within) & alike
+    kept = (distances < within[against]) & alike
     return seen[kept], against[kept]
 
 
@@ -171,4 +176,12 @@ def _jacobian(
     surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray, num_lidars: int
 ) -> np.ndarray:
     pairs = np.column_stack([surface.side[against], surface.side[seen]])
-    return of_relative_poses(np.hstack([normals, np.cross(surface.points[seen], normals)]), pairs, num_lidars)
+    return of_relative_poses(_by_twist(surface, seen, against, normals), pairs, num_lidars)
+
+
+def _by_twist(surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """Return how residuals change with the twist of the cells `seen`, (K, 6). The normal, the mean of both, turns by
+    half of it: that is as if the cell lay in the middle between both, and all that turns as one body changes nothing.
+    """
+    middle = (surface.points[seen] + surface.points[against]) / 2.0
+    return np.hstack([normals, np.cross(middle, normals)])

@@ -7,7 +7,7 @@ their error models. Kept in a file beside the calibration file, bound to the res
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse, log
 from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
@@ -43,23 +43,26 @@ TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "
 
 @dataclass(frozen=True)
 class FloorByUnits:
-    """How a floor that was found depends on the scalars of the lidars' errors, (14 n,), which were `scalars` then: the
-    floor (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 14 n) with them, and has
-    the covariance `conditional` (3, 3) if they are known."""
+    """How a floor that was found depends on the scalars of two lidars' errors, (28,), of one on its (14,), which were
+    `scalars` then: the floor (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 28)
+    with them, and has the covariance `conditional` (3, 3) if they are known."""
 
     gain: np.ndarray
     scalars: np.ndarray
     conditional: np.ndarray
 
     @classmethod
-    def of(cls, solution: Solution, unknowns: Unknowns, state: State, floor_in_base: np.ndarray) -> "FloorByUnits":
-        """Return it for a solution whose floor's changes `floor_in_base` (3, 3) brings into base_link."""
-        columns = np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in unknowns.units])
+    def of(
+        cls, solution: Solution, unknowns: Unknowns, state: State, floor_in_base: np.ndarray, lidars: Sequence[int]
+    ) -> "FloorByUnits":
+        """Return it for a solution whose floor's changes `floor_in_base` (3, 3) brings into base_link, and for these
+        lidars, whatever the errors of others are."""
+        columns = np.concatenate([unknowns.units[lidar].start + np.arange(len(SCALARS)) for lidar in lidars])
         between = floor_in_base @ solution.covariance[FLOOR][:, columns]
         own = solution.covariance[np.ix_(columns, columns)]
         gain = between @ np.linalg.pinv(own, rcond=1e-10, hermitian=True)
         floor = floor_in_base @ solution.covariance[FLOOR, FLOOR] @ floor_in_base.T
-        return cls(gain, scalars_of(state.units), floor - gain @ between.T)
+        return cls(gain, scalars_of([state.units[lidar] for lidar in lidars]), floor - gain @ between.T)
 
 
 def scalars_of(units: Sequence[np.ndarray]) -> np.ndarray:
@@ -77,7 +80,8 @@ class Observations:
     What was made of them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the parameters; and
     how the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing
     place counted, in the first lidar's frame. A transform that is known by its covariance alone says nothing of the
-    lidars: it has no models. Of two lidars `at` and `result` are the second one's poses.
+    lidars: it has no models. Of two lidars `at` and `result` are the second one's poses. `names` are what the lidars
+    are called in the calibration file.
     """
 
     poses_at: tuple[np.ndarray, ...]
@@ -90,6 +94,7 @@ class Observations:
     units: tuple[np.ndarray, ...]
     floor: FloorByUnits | None = None
     patches: SeenPatches | None = None
+    names: tuple[str, ...] = SIDES
 
     @classmethod
     def of(
@@ -129,23 +134,66 @@ class Observations:
         """Of two lidars the transform (4, 4) of the second one's points into the first one's frame, as found."""
         return self.poses[0]
 
+    def in_order(
+        self, order: Sequence[int], names: Sequence[str], poses: Mapping[str, np.ndarray], covariance: np.ndarray,
+        units: Sequence[np.ndarray],
+    ) -> "Observations":  # fmt: skip
+        """Return the same with the lidars in another order, called `names`, all in the frame of the first one in it,
+        and what a later estimate made of them: the `poses` (4, 4) of the others in that frame and their `covariance`,
+        as of `poses`, and the parameters `units` of the lidars in the old order."""
+        at, unknowns = (np.eye(4), *self.poses_at), Unknowns(self.models)
+        to_first = inverse(at[order[0]])
+        state = State(tuple(to_first @ pose for pose in at), self.at_units)
+        equations = self.equations_at(state, unknowns)
+        own = [unknowns.poses[lidar] for lidar in order[1:]] + [unknowns.units[lidar] for lidar in order]
+        columns = np.concatenate(list(map(columns_of, own)))
+        patches = self.patches
+        if patches is not None:
+            patches = replace(patches, centres=apply(to_first, patches.centres))
+        return Observations(
+            tuple(state.base_from_lidar[lidar] for lidar in order[1:]), tuple(self.at_units[lidar] for lidar in order),
+            equations.information[np.ix_(columns, columns)], equations.gradient[columns],
+            tuple(self.models[lidar] for lidar in order), tuple(poses.values()), covariance,
+            tuple(units[lidar] for lidar in order), None, patches, tuple(names),
+        )  # fmt: skip
+
+    def of_two(self) -> "Observations":
+        """Return what was observed of the first two lidars, whatever the poses and the errors of the others are."""
+        if len(self.poses) == 1:
+            return self
+        first, count = 6 * len(self.poses), sum(map(len, self.at_units[:2]))
+        kept = np.concatenate([np.arange(6), first + np.arange(count)])
+        gone = np.setdiff1d(np.arange(len(self.gradient)), kept)
+        share = self.information[np.ix_(kept, gone)] @ np.linalg.pinv(
+            self.information[np.ix_(gone, gone)], rcond=1e-12, hermitian=True
+        )
+        return replace(
+            self, poses_at=self.poses_at[:1], at_units=self.at_units[:2], models=self.models[:2], poses=self.poses[:1],
+            covariance=self.covariance[:6, :6], units=self.units[:2], names=self.names[:2],
+            information=self.information[np.ix_(kept, kept)] - share @ self.information[np.ix_(gone, kept)],
+            gradient=self.gradient[kept] - share @ self.gradient[gone],
+        )  # fmt: skip
+
     def same_parameters(self, units: Sequence[np.ndarray]) -> bool:
-        """Return whether these are parameters of lidars with as many channels."""
-        return all(len(own) == len(other) for own, other in zip(self.units, units, strict=True))
+        """Return whether these are parameters of lidars with as many channels as the first ones."""
+        return all(len(own) == len(other) for own, other in zip(self.units, units, strict=False))
 
     def better(self, units: tuple[np.ndarray, ...]) -> "Observations | None":
-        """Return the same with parameters of the lidars by a later stage; None if these are of lidars with other
+        """Return the same with parameters of the first lidars by a later stage; None if these are of lidars with other
         channels."""
         return self.knowing(units) if self.same_parameters(units) else None
 
     def knowing(self, units: tuple[np.ndarray, ...]) -> "Observations":
-        """Return the same with better parameters of the lidars, and the floor that follows."""
+        """Return the same with better parameters of the first lidars, and the floor that follows."""
         floor = None if self.floor is None else replace(self.floor, scalars=scalars_of(units))
-        return replace(self, units=units, floor=floor)
+        return replace(self, units=(*units, *self.units[len(units) :]), floor=floor)
 
-    def corrected(self, side: int, cloud: np.ndarray) -> np.ndarray:
+    def corrected(self, name: str, cloud: np.ndarray) -> np.ndarray:
         """Return the points (N, 3) of a lidar's returns (N, 5) with its errors taken out, but for that by incidence;
-        those of returns without ring and intensity (N, 3) as they are."""
+        those of returns without ring and intensity (N, 3), or of a lidar whose errors are not known, as they are."""
+        if not self.models or name not in self.names:
+            return cloud[:, :3]
+        side = self.names.index(name)
         model = self.models[side]
         if cloud.shape[1] < 5 or cloud[:, 3].max(initial=0) >= model.num_channels or not self.by_ring:
             return cloud[:, :3]
@@ -235,6 +283,7 @@ class Observations:
             stream, at=np.squeeze(self.poses_at, 0) if len(self.poses_at) == 1 else self.poses_at,
             information=self.information[rows, columns], gradient=self.gradient,
             result=np.squeeze(self.poses, 0) if len(self.poses) == 1 else self.poses, covariance=self.covariance,
+            names=self.names,
             **{f"{lidar}_{name}": value
                for lidar, model, at, unit in zip(_names(len(self.models)), self.models, self.at_units, self.units,
                                                  strict=True)
@@ -265,8 +314,10 @@ class Observations:
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
                 names = [name for name in SeenPatches.__dataclass_fields__ if f"patch_{name}" in data]
                 patches = SeenPatches(**{name: data[f"patch_{name}"] for name in names}) if names else None
-                covariance = data.get("covariance", np.eye(6))
-                return cls(poses_at, at_units, information, gradient, models, poses, covariance, units, floor, patches)
+                covariance, called = data.get("covariance", np.eye(6)), tuple(map(str, data.get("names", SIDES)))
+                return cls(
+                    poses_at, at_units, information, gradient, models, poses, covariance, units, floor, patches, called
+                )
         except TORN as problem:
             raise InputError(
                 f"{path}: is torn or no file of observations ({problem}); align the lidars again"
@@ -326,25 +377,30 @@ def num_places(calibration_file: Path) -> int:
         return 0
 
 
-def load_beside(calibration_file: str | Path | None, right_to_left: np.ndarray | None) -> Observations | None:
-    """Return the observations that the alignment (4, 4) in a calibration file was made of; None if there are none, or
-    they are of another alignment. Raises `InputError` if they are torn."""
-    if calibration_file is None or right_to_left is None or not path_beside(Path(calibration_file)).is_file():
+def load_beside(file: CalibrationFile) -> Observations | None:
+    """Return the observations that the alignment in a calibration file was made of, of all lidars; None if there are
+    none, or they are of another alignment. Raises `InputError` if they are torn."""
+    if file.path is None or file.right_to_left is None or not path_beside(file.path).is_file():
         return None
-    found = Observations.load(path_beside(Path(calibration_file)))
-    return found if np.allclose(found.result, right_to_left, atol=1e-9) else None
+    found, to_left = Observations.load(path_beside(file.path)), file.to_left
+    for name, pose in zip(found.names[1:], found.poses, strict=True):
+        if name not in to_left or not np.allclose(pose, to_left[name], atol=1e-9):
+            return None
+    return found
 
 
 def known_alignment(file: CalibrationFile) -> Observations | None:
-    """Return the observations that the alignment in a calibration file was made of, if they are beside it, else those
-    of the transform by its covariance; None if the file has no alignment, or one without a covariance.
+    """Return the observations that the alignment of the left and the right lidar in a calibration file was made of, if
+    they are beside it, else those of the transform by its covariance; None if the file has no alignment, or one without
+    a covariance.
 
     Raises `InputError` if the observations are torn.
     """
     entry = file.entries.get(RIGHT_TO_LEFT)
     if file.right_to_left is None or entry is None:
         return None
-    found = load_beside(file.path, file.right_to_left)
+    found = load_beside(file)
+    found = None if found is None else found.of_two()
     if entry.covariance is None:
         return found
     if found is not None:

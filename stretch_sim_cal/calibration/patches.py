@@ -90,10 +90,11 @@ def seed_patches(surface: Surface, free: np.ndarray, doubled: int, shift: float,
         wanted |= (facing[first] == 4) & (np.abs(floor.distance(centres)) < FLOOR_GATE)
     kept = (counts >= MIN_CELLS) & wanted
     centres = centres[kept]
-    return _patches(centres, group_sums(group, len(counts), normals)[kept], size[first][kept])
+    return oriented(centres, group_sums(group, len(counts), normals)[kept], size[first][kept])
 
 
-def _patches(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Patches:
+def oriented(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Patches:
+    """Return patches with these centres and sizes that face along normals (P, 3) of any length."""
     normals = normals / np.linalg.norm(normals, axis=1, keepdims=True)
     helper = np.eye(3)[np.argmin(np.abs(normals), axis=1)]
     first = np.cross(normals, helper)
@@ -199,4 +200,4 @@ def refined(patches: Patches, fits: Fits) -> Patches:
     height, slopes = fits.coefficients[:, :1], fits.coefficients[:, 1:]
     centres = patches.centres + np.where(enough, height * patches.normals, 0.0)
     normals = patches.normals - np.where(enough, np.einsum("ga,gai->gi", slopes, patches.axes), 0.0)
-    return _patches(centres, normals, patches.sizes)
+    return oriented(centres, normals, patches.sizes)

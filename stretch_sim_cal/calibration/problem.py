@@ -54,6 +54,8 @@ FIRM = 4.0
 SURE_SHARE = 0.1
 # What is left of a direction's information at least: next to nothing, so that the pose's own prior constrains it.
 LEAST_KEPT = 1e-12
+# So many rows are multiplied at once.
+SUBTRACTED = 2000
 LEAST_SPREAD = 0.02
 # Lidars of one kind differ from each other in their scalars by one of these shares of what units of the kind do, and
 # each in its harmonics by one of those, none of them likelier beforehand.
@@ -189,36 +191,79 @@ class NormalEquations:
 
     def add_eliminating(
         self, jacobian: sparse.csr_array, pattern: np.ndarray, residuals: np.ndarray, weights: np.ndarray,
-        group: np.ndarray, design: np.ndarray, weak: float,
+        group: np.ndarray, design: np.ndarray, weak: float, part: np.ndarray | None = None,
+        part_design: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        """Add rows J x + r - D c, the parameters c of each row's group eliminated (Schur complement).
+        """Add rows J x + r - D c - E d, the parameters c of each row's group and d of its part of the group eliminated
+        (Schur complement).
 
         `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the
         same columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which
-        are constrained by nothing but the precision `weak`.
+        are constrained by nothing but the precision `weak`; `part` (K,), -1 for none, and `part_design` (K, o) the same
+        of parts, each of one group. Parts with neighbouring numbers should have their entries in the same columns.
         """
-        count, own = int(group.max(initial=-1)) + 1, design.shape[1]
-        first, second = np.triu_indices(own)
-        blocks = np.zeros((count, own, own))
-        blocks[:, first, second] = group_sums(group, count, (weights[:, None] * design[:, first]) * design[:, second])
-        blocks[:, second, first] = blocks[:, first, second]
-        roots = np.linalg.cholesky(np.linalg.inv(blocks + weak * np.eye(own)))
-        row, parameter = np.nonzero(design)
-        weighted_design = sparse.csr_array(
-            ((weights[:, None] * design)[row, parameter], (own * group[row] + parameter, row)),
-            shape=(own * count, len(design)),
-        )
-        on_groups, residuals_on_groups = (
-            (roots.transpose(0, 2, 1) @ each.reshape(count, own, -1)).reshape(own * count, -1)
-            for each in ((weighted_design @ jacobian).toarray(), weighted_design @ residuals)
-        )
         for rows in np.split(np.arange(len(pattern)), np.flatnonzero(np.diff(pattern)) + 1):
             begin, end = jacobian.indptr[rows[0]], jacobian.indptr[rows[-1] + 1]
             columns = jacobian.indices[begin : jacobian.indptr[rows[0] + 1]]
             values = np.sqrt(weights[rows])[:, None] * jacobian.data[begin:end].reshape(len(rows), -1)
             self.information[np.ix_(columns, columns)] += values.T @ values
-        self.information -= on_groups.T @ on_groups
-        self.gradient += on_groups.T @ residuals_on_groups[:, 0] - jacobian.T @ (weights * residuals)
+        self.gradient -= jacobian.T @ (weights * residuals)
+        count, size = int(group.max(initial=-1)) + 1, design.shape[1]
+        weighted = weights[:, None] * design
+        blocks = group_sums(group, count, _products(weighted, design)).reshape(count, size, size)
+        on_groups, residuals_on_groups = (
+            _by_number(weighted, group, count) @ each for each in (jacobian, residuals[:, None])
+        )
+        if part is not None:
+            own = np.flatnonzero(part >= 0)
+            part, of_parts, jacobian = part[own], part_design[own], jacobian[own]
+            weighted, parts, width = weights[own, None] * of_parts, int(part.max(initial=-1)) + 1, of_parts.shape[1]
+            roots = _roots_of_inverses(
+                group_sums(part, parts, _products(weighted, of_parts)).reshape(parts, width, width), weak
+            )
+            with_group = roots @ group_sums(part, parts, _products(weighted, design[own])).reshape(parts, width, size)
+            of_group = np.zeros(parts, int)
+            of_group[part] = group[own]
+            by_part = sparse.bsr_array((roots, np.arange(parts), np.arange(parts + 1))).tocsr() @ _by_number(
+                weighted, part, parts
+            )
+            on_parts, residuals_on_parts = by_part @ jacobian, by_part @ residuals[own]
+            blocks -= group_sums(
+                of_group, count, (with_group.transpose(0, 2, 1) @ with_group).reshape(parts, size * size)
+            ).reshape(count, size, size)
+            to_groups = _by_number(with_group.reshape(parts * width, size), np.repeat(of_group, width), count)
+            on_groups = on_groups - to_groups @ on_parts
+            residuals_on_groups = residuals_on_groups - to_groups @ residuals_on_parts[:, None]
+            self._subtract(on_parts, residuals_on_parts)
+        roots = sparse.bsr_array((_roots_of_inverses(blocks, weak), np.arange(count), np.arange(count + 1))).tocsr()
+        self._subtract(roots @ on_groups, (roots @ residuals_on_groups)[:, 0])
+
+    def _subtract(self, rows: sparse.csr_array, residuals: np.ndarray) -> None:
+        """Subtract what rows (K, n) with `residuals` (K,) say, each with weight 1."""
+        for first in range(0, rows.shape[0], SUBTRACTED):
+            some = rows[first : first + SUBTRACTED].tocsc()
+            columns = np.flatnonzero(np.diff(some.indptr))
+            values = some[:, columns].toarray()
+            self.information[np.ix_(columns, columns)] -= values.T @ values
+            self.gradient[columns] += values.T @ residuals[first : first + SUBTRACTED]
+
+
+def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the products (K, a b) of every column of (K, a) with every one of (K, b)."""
+    return (first[:, :, None] * second[:, None]).reshape(len(first), -1)
+
+
+def _by_number(values: np.ndarray, number: np.ndarray, count: int) -> sparse.csr_array:
+    """Return what sums up the columns of `values` (K, m) by the rows' `number` (K,): (count m, K)."""
+    size = values.shape[1]
+    row = (size * number)[:, None] + np.arange(size)
+    column = np.repeat(np.arange(len(values)), size)
+    return sparse.csr_array((values.ravel(), (row.ravel(), column)), shape=(count * size, len(values)))
+
+
+def _roots_of_inverses(blocks: np.ndarray, weak: float) -> np.ndarray:
+    """Return roots (G, m, m), with R' R the inverse of blocks (G, m, m) that are enlarged by the precision `weak`."""
+    return np.linalg.cholesky(np.linalg.inv(blocks + weak * np.eye(blocks.shape[1]))).transpose(0, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -550,12 +595,14 @@ class Solver:
         ends = np.cumsum([0, *(each.stop - each.start for each in graded.values())]).tolist()
         within = {key: slice(*ends[number : number + 2]) for number, key in enumerate(graded)}
 
-        def evidence(wide: np.ndarray) -> float:
+        def evidence(wide: np.ndarray) -> tuple[float, np.ndarray]:
+            """Return the evidence of priors so wide, and the most likely values (s,)."""
             prior = self._precision(within, wide)
             volume = np.sum(np.log(np.diag(_root(prior.copy()))))
             root = _root(information + prior)
             solved = solve_triangular(root, gradient, lower=True, check_finite=False)
-            return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume)
+            likely = solve_triangular(root, solved, trans=1, lower=True, check_finite=False)
+            return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume), likely
 
         for varying, _ in self._together(within):
             group, kind = varying
@@ -569,22 +616,24 @@ class Solver:
             found = []
             for trial in trials:
                 self._varying[varying] = trial
-                found.append(evidence(widths[own]))
+                found.append(evidence(widths[own])[0])
             likely = np.exp(np.array(found) - max(found))
             self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
         # No room tells the scale that all have, nor that of one.
-        trials = [np.ones(len(own))]
+        nearest, scales = evidence(widths[own])[0], []
         for (lidar, kind), each in within.items():
-            scale = each.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
-            for times in FAR if len(scale) and len(self.unknowns.models) > 1 else ():
-                trials.append(np.ones(len(own)))
-                trials[-1][scale] = times
-        odds = np.log(ODDS_OF_FAR)
-        found = np.array([evidence(widths[own] * trial) + odds * (number > 0) for number, trial in enumerate(trials)])
-        # What may as well be, must be in the covariance: whose scale it is, often nothing tells.
-        widths[own] *= np.max(
-            [trial for trial, each in zip(trials, found, strict=True) if each > found.max() - AS_WELL], 0
-        )
+            column = each.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
+            for times in FAR if len(column) and len(self.unknowns.models) > 1 else ():
+                trial = widths[own].copy()
+                trial[column] *= times
+                found, values = evidence(trial)
+                scales.append((found + np.log(ODDS_OF_FAR), column, values[column]))
+        # What may as well be, must be in the covariance, as far as it would be: whose scale it is, often nothing tells.
+        best, widened = max([nearest, *(found for found, *_ in scales)]), widths[own].copy()
+        for found, column, values in scales:
+            if found > best - AS_WELL:
+                widened[column] = np.maximum(widened[column], np.hypot(widths[own][column], values))
+        widths[own] = widened
 
 
 def _scalars(kinds: dict) -> np.ndarray:
@@ -626,13 +675,16 @@ def _less_by_chance(information: np.ndarray, by_chance: np.ndarray, poses: np.nd
     return result
 
 
-def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> np.ndarray:
+def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> np.ndarray | sparse.csr_array:
     """Return the derivatives (K, 6 (n - 1)) by the twists of all lidars but the first of what changes by `rows` (K, 6)
-    with the twist of the second lidar of `pairs` (K, 2) against the first one."""
-    result, number = np.zeros((len(rows), num_lidars, 6)), np.arange(len(rows))
-    result[number, pairs[:, 1]] += rows
-    result[number, pairs[:, 0]] -= rows
-    return result[:, 1:].reshape(len(rows), 6 * (num_lidars - 1))
+    with the twist of the second lidar of `pairs` (K, 2) against the first one; sparse for more than two lidars."""
+    if num_lidars <= 2:
+        return rows * (pairs[:, 1:] - pairs[:, :1]) if num_lidars == 2 else rows[:, :0]
+    columns = 6 * pairs[:, :, None] + np.arange(6)
+    values = np.stack([-rows, rows], axis=1)
+    ends = np.arange(len(rows) + 1) * 12
+    whole = sparse.csr_array((values.ravel(), columns.ravel(), ends), shape=(len(rows), 6 * num_lidars))
+    return whole[:, 6:]
 
 
 def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:

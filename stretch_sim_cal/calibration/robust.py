@@ -4,6 +4,7 @@ twist."""
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 TUKEY = 4.685  # standard deviations at which Tukey's weights reach 0: 95 % efficient under normal noise
 MAD = 1.4826  # standard deviation of normal noise over its median absolute deviation
@@ -39,10 +40,20 @@ class TukeyFit:
     scale: float
 
 
-def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
+Matrix = np.ndarray | sparse.sparray
+
+
+def products(first: Matrix, weights: np.ndarray, second: Matrix) -> np.ndarray:
+    """Return F' W S (m, n) of matrices (K, m) and (K, n), sparse or not, and `weights` (K,)."""
+    weighted = first.multiply(weights[:, None]).tocsr() if sparse.issparse(first) else first * weights[:, None]
+    found = weighted.T @ second
+    return found.toarray() if sparse.issparse(found) else found
+
+
+def tukey_fit(jacobian: Matrix, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
     """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
 
-    Directions that the jacobian (G, n) does not contain stay 0.
+    Directions that the jacobian (G, n), sparse or not, does not contain stay 0.
     """
     deviations = np.sqrt(variances)
     twist = np.zeros(jacobian.shape[1])
@@ -52,8 +63,10 @@ def tukey_fit(jacobian: np.ndarray, values: np.ndarray, variances: np.ndarray) -
         normalised = (values + jacobian @ twist) / deviations
         width = TUKEY * max(1.0, robust_deviation(normalised)) if len(values) else TUKEY
         weights = tukey_weights(normalised / width)
-        weighted = jacobian * (weights / variances)[:, None]
-        update = _solve_semidefinite(weighted.T @ jacobian, -weighted.T @ (values + jacobian @ twist))
+        precisions = weights / variances
+        update = _solve_semidefinite(
+            products(jacobian, precisions, jacobian), -(jacobian.T @ (precisions * (values + jacobian @ twist)))
+        )
         twist = twist + update
         if np.abs(update).max() < 1e-8:
             break

@@ -34,6 +34,7 @@ from stretch_sim_cal.calibration.patches import (
     assign,
     fit_planes,
     joined,
+    oriented,
     refined,
     remeasured,
     seed_patches,
@@ -47,7 +48,7 @@ from stretch_sim_cal.calibration.problem import (
     floor_rows,
     of_relative_poses,
 )
-from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
+from stretch_sim_cal.calibration.robust import TUKEY, products, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
@@ -61,6 +62,7 @@ CHANCE_MARGIN = 3.0
 WIDEST_HEIGHT = 0.03
 # Precision (1/m^2, 1/slope^2) of a patch's own height and slopes beforehand: none that matters.
 WEAK = 1e-2
+MAX_FLOOR_TILT = 0.05  # rad, of patches of the floor
 # Patches of floor that both lidars see, needed to compare their floors.
 MIN_FLOOR_GAPS = 12
 HARDLY_DETERMINED = 1e8
@@ -70,12 +72,15 @@ HARDLY_DETERMINED = 1e8
 class FloorTrust:
     """Which patches are of the floor: `trust(points)` gives their weights (N,), 0 to 1, at points (N, 3) in base_link;
     `unevenness` (m) is the standard deviation of their heights about the floor, `gate` (m) how far they may be from
-    it."""
+    it. They are made for the floor, or, `of_room`, patches as of any other surface."""
 
     trust: object
     unevenness: float
     gate: float
+    of_room: bool = False
 
+
+Pairs = Sequence[tuple[int, int]]
 
 COUNTS, DISAGREE, NOT_FLAT, FEW, UNSURE = range(5)
 VERDICTS = (
@@ -131,6 +136,7 @@ class RoomBlock:
     patch_weights: np.ndarray
     floor: FloorPatches
     elements: Elements | None = None
+    pairs: Pairs | None = None
 
     @property
     def scale(self) -> float:
@@ -177,8 +183,11 @@ class RoomBlock:
         """
         gaps, per_gap = self.gaps, self.weights * self.gaps.shares / self.grids / self.gaps.variances
         tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
-        tilts = np.stack([gaps.of_poses(tilts[:, axis]) for axis in (0, 1)], axis=1)
-        of_patches = np.einsum("g,gai,gab,gbj->ij", per_gap, tilts, gaps.slope_covariances, tilts)
+        by_axis = [gaps.of_poses(tilts[:, axis]) for axis in (0, 1)]
+        of_patches = sum(
+            products(by_axis[one], per_gap * gaps.slope_covariances[:, one, other], by_axis[other])
+            for one, other in itertools.product((0, 1), repeat=2)
+        )
         return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.information_by_chance()))
 
     def with_elements(self) -> "RoomBlock":
@@ -186,7 +195,7 @@ class RoomBlock:
         of_gaps, flat = np.zeros(len(self.surface.points), bool), np.zeros(len(self.patch_weights), bool)
         flat[self.gaps.patches] = True
         of_gaps[self.members.cell[flat[self.members.patch]]] = True
-        return replace(self, elements=elements(self.surface, self.state, of_gaps))
+        return replace(self, elements=elements(self.surface, self.state, of_gaps, self.pairs))
 
     def extents(self) -> np.ndarray:
         """Return how many patches of the smallest size at their range the patches of the gaps (G,) are as large as."""
@@ -247,14 +256,10 @@ class RoomBlock:
         weights = self.member_weights(members) / variances / self.grids
         jacobian, columns = self._rows(unknowns, lidars, members, side, patches, fits)
         beside = members.coordinates - self.spots[members.patch]
-        design = np.zeros((len(group), 1 + 2 * len(lidars)))
-        design[:, 0] = 1.0
-        for lidar in range(len(lidars)):
-            own = side == lidar
-            design[own, 1 + 2 * lidar : 3 + 2 * lidar] = beside[own]
+        _, part = np.unique(side * len(patches.centres) + group, return_inverse=True)
         rows = [_sparse(jacobian, columns, unknowns.size)]
         patterns, residuals, groups = [columns[:, -1]], [members.heights], [group]
-        designs, all_weights = [design], [weights]
+        parts, besides, all_weights = [part], [beside], [weights]
         floor = self.floor
         if len(floor.patches):
             spot = _places(patches, self.spots[floor.patches], floor.patches)
@@ -264,12 +269,13 @@ class RoomBlock:
             patterns.append(np.full(len(spot), -1))
             residuals.append(-self.state.height_over_floor(spot))
             groups.append(number[floor.patches])
-            on_height = np.zeros((len(spot), design.shape[1]))
-            on_height[:, 0] = 1.0
-            designs.append(on_height)
+            parts.append(np.full(len(spot), -1))
+            besides.append(np.zeros((len(spot), 2)))
             all_weights.append(floor.weights / floor.unevenness**2 / self.grids)
+        group = np.concatenate(groups)
         equations.add_eliminating(
-            sparse.vstack(rows).tocsr(), *map(np.concatenate, (patterns, residuals, all_weights, groups, designs)), WEAK
+            sparse.vstack(rows).tocsr(), *map(np.concatenate, (patterns, residuals, all_weights)), group,
+            np.ones((len(group), 1)), WEAK, np.concatenate(parts), np.concatenate(besides),
         )  # fmt: skip
 
     def member_weights(self, members: Members) -> np.ndarray:
@@ -316,17 +322,17 @@ def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_ar
 
 def scale_of(blocks: Sequence[RoomBlock]) -> float:
     """Return how many times larger than expected the gaps of all blocks are; at least 1."""
-    squares = sum(
-        float(np.sum((block.weights > 0) * block.gaps.shares * block.gaps.values**2 / block.gaps.variances))
-        / block.grids
-        for block in blocks
-    )
-    return max(1.0, float(np.sqrt(squares / max(sum(block.num_used for block in blocks) - 6.0, 1.0))))
+    squares = freedom = 0.0
+    for block in blocks:
+        counting = (block.weights > 0) * block.gaps.shares / block.grids
+        squares += float(np.sum(counting * block.gaps.values**2 / block.gaps.variances))
+        freedom += float(np.sum(counting))
+    return max(1.0, float(np.sqrt(squares / max(freedom - 6.0, 1.0))))
 
 
 def room_block(
     lidars: Sequence[Lidar], state: State, noise: Noise, slack: float, grids: int,
-    floor: FloorTrust | None = None, exact: bool = False,
+    floor: FloorTrust | None = None, exact: bool = False, pairs: Pairs | None = None,
 ) -> RoomBlock:  # fmt: skip
     """Return the patches of the room at a state.
 
@@ -334,17 +340,23 @@ def room_block(
     them. If the cells lie on their surfaces `exact`ly, none is left out, and the noise stays as it is given.
     """
     surface = in_base(lidars, state)
-    patches, members = flat_patches(surface, noise, slack, grids, None if floor is None else state.floor)
+    of_room = floor is None or floor.of_room
+    patches, members = flat_patches(surface, noise, slack, grids, None if of_room else state.floor, pairs)
     number = len(patches.centres)
+    if floor is not None:
+        # Of the floor's patches the height over it counts: noise of their normals would tell where on it they are.
+        of_floor = _on_floor(state, patches, slack, floor)[:, None] > 0
+        patches = oriented(patches.centres, np.where(of_floor, state.floor.normal, patches.normals), patches.sizes)
+        members = remeasured(surface, patches, members)
     fits = fit_planes(members, noise.variances(surface, members), number)
     flat = (patches, members, fits)
     if exact:
-        return _measured(lidars, state, surface, noise, grids, flat, members, slack, floor)
+        return _measured(lidars, state, surface, noise, grids, flat, members, slack, floor, pairs)
     noise = estimate_noise(surface, patches.normals, members, fits, noise)
     clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
     still = still_cells(surface, patches.centres, patches.normals, members, noise)
-    block = _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor)
-    return block if floor is not None else block.with_elements()
+    block = _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor, pairs)
+    return block.with_elements() if of_room else block
 
 
 def remeasured_block(lidars: Sequence[Lidar], state: State, before: RoomBlock, floor: FloorTrust | None) -> RoomBlock:
@@ -352,13 +364,16 @@ def remeasured_block(lidars: Sequence[Lidar], state: State, before: RoomBlock, f
     surface = in_base(lidars, state)
     patches = before.flat[0]
     members = remeasured(surface, patches, before.members)
-    block = _measured(lidars, state, surface, before.noise, before.grids, before.flat, members, 0.0, floor)
+    block = _measured(
+        lidars, state, surface, before.noise, before.grids, before.flat, members, 0.0, floor, before.pairs
+    )
     return block if before.elements is None else block.with_elements()
 
 
 def _measured(
     lidars: Sequence[Lidar], state: State, surface: Surface, noise: Noise, grids: int,
     flat: tuple[Patches, Members, Fits], members: Members, slack: float, floor: FloorTrust | None,
+    pairs: Pairs | None = None,
 ) -> RoomBlock:  # fmt: skip
     """Return the block of selected members, with the gaps of all patches and their weights."""
     patches, number = flat[0], len(flat[0].centres)
@@ -369,7 +384,7 @@ def _measured(
         first += len(seen.surface.points)
     variances = noise.variances(surface, members)
     by_lidar = _fits_by_lidar(members, variances, side, number, len(lidars))
-    gaps = measure_gaps(patches, by_lidar)
+    gaps = measure_gaps(patches, by_lidar, pairs)
     # The few patches that alone determine a direction must not be taken for outliers while the lidars are not yet
     # aligned.
     weights = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2).weights
@@ -383,8 +398,9 @@ def _measured(
     if floor is not None:
         on_floor = _floor_patches(state, patches, members, fits, gaps, spots, patch_weights, slack, floor)
     return RoomBlock(
-        state, surface, noise, grids, flat, members, fits, variances, gaps, weights, spots, patch_weights, on_floor
-    )
+        state, surface, noise, grids, flat, members, fits, variances, gaps, weights, spots, patch_weights, on_floor,
+        pairs=pairs,
+    )  # fmt: skip
 
 
 def _floor_patches(
@@ -393,9 +409,8 @@ def _floor_patches(
 ) -> FloorPatches:  # fmt: skip
     """Return the patches of the floor; those that one lidar alone sees get spots (P, 2) and weights (P, n), in
     place."""
-    near = np.abs(state.height_over_floor(patches.centres)) < floor.gate + slack
-    trust = np.where(near, floor.trust(patches.centres), 0.0)
-    is_floor = (patches.normals @ state.floor.normal > np.cos(0.05)) & (trust > 0)
+    trust = _on_floor(state, patches, slack, floor)
+    is_floor = trust > 0
     seen_by_both = np.zeros(len(trust), bool)
     seen_by_both[gaps.patches] = True
     alone = is_floor & ~seen_by_both & fits.flat
@@ -410,8 +425,15 @@ def _floor_patches(
     return FloorPatches(chosen[kept], weights[kept], float(np.hypot(floor.unevenness, slack)))
 
 
+def _on_floor(state: State, patches: Patches, slack: float, floor: FloorTrust) -> np.ndarray:
+    """Return how far patches are trusted to be of the floor, (P,)."""
+    near = np.abs(state.height_over_floor(patches.centres)) < floor.gate + slack
+    level = patches.normals @ state.floor.normal > np.cos(MAX_FLOOR_TILT)
+    return np.where(near & level, floor.trust(patches.centres), 0.0)
+
+
 def flat_patches(
-    surface: Surface, noise: Noise, slack: float, grids: int, floor: Plane | None
+    surface: Surface, noise: Noise, slack: float, grids: int, floor: Plane | None, pairs: Pairs | None = None
 ) -> tuple[Patches, Members]:
     """Return patches with their planes converged, and the cells that belong to them, one patch of each grid.
 
@@ -425,7 +447,7 @@ def flat_patches(
             seeds = seed_patches(surface, free, doubled, grid / grids, floor)
             own, cells = _converged(surface, free, noise, slack, seeds)
             if doubled < sizes - 1:
-                own, cells = _only(own, cells, _with_gaps(surface, noise, own, cells))
+                own, cells = _only(own, cells, _with_gaps(surface, noise, own, cells, pairs))
                 free[cells.cell] = False
             patches.append(own)
             members.append(replace(cells, patch=cells.patch + count))
@@ -456,11 +478,11 @@ def _converged(
     return patches, members
 
 
-def _with_gaps(surface: Surface, noise: Noise, patches: Patches, members: Members) -> np.ndarray:
+def _with_gaps(surface: Surface, noise: Noise, patches: Patches, members: Members, pairs: Pairs | None) -> np.ndarray:
     """Return which patches (G,) two lidars see as flat, and know the planes of."""
     variances, side = noise.variances(surface, members), surface.side[members.cell]
     fits = _fits_by_lidar(members, variances, side, len(patches.centres), len(noise.sigma))
-    return np.unique(measure_gaps(patches, fits).patches)
+    return np.unique(measure_gaps(patches, fits, pairs).patches)
 
 
 def _fits_by_lidar(
@@ -502,9 +524,9 @@ class Gaps:
         return of_relative_poses(rows, self.pairs, self.num_lidars)
 
 
-def measure_gaps(patches: Patches, by_lidar: Sequence[Fits]) -> Gaps:
-    """Return the gaps of the patches that two lidars see as flat, one for every two of them."""
-    pairs = list(itertools.combinations(range(len(by_lidar)), 2)) or [(0, 0)]
+def measure_gaps(patches: Patches, by_lidar: Sequence[Fits], pairs: Pairs | None = None) -> Gaps:
+    """Return the gaps of the patches that two lidars see as flat, one for every two of them, or of the `pairs`."""
+    compared, pairs = pairs, pairs or list(itertools.combinations(range(len(by_lidar)), 2)) or [(0, 0)]
     found = [_gaps_between(patches, *(by_lidar[lidar] for lidar in pair)) for pair in pairs]
     if len(by_lidar) < 2:
         found = [tuple(values[:0] for values in found[0])]
@@ -521,6 +543,9 @@ def measure_gaps(patches: Patches, by_lidar: Sequence[Fits]) -> Gaps:
                         for own, fits in zip(counting.T, by_lidar, strict=True)]).T  # fmt: skip
     both, all_of = np.take_along_axis(weights[patch], numbers, axis=1).sum(axis=1), weights[patch].sum(axis=1)
     shares = np.where(counting[patch].sum(axis=1) > 2, both / np.maximum(all_of, 1e-300), 1.0)
+    if compared is not None:  # as many gaps are independent as lidars are compared, but one
+        of_patch = np.bincount(patch, minlength=number)
+        shares = np.minimum(1.0, (counting.sum(axis=1) - 1.0)[patch] / of_patch[patch])
     return Gaps(*columns, numbers, shares, spots, len(by_lidar))
 
 

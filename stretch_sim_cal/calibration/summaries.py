@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_entries import ARRAY
 from stretch_sim_cal.calibration.mounts.poses import Chosen
 from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.observability import UNOBSERVED
@@ -19,6 +20,7 @@ from stretch_sim_cal.robot.profile import RobotProfile
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
     from stretch_sim_cal.calibration.array import ArrayResult
+    from stretch_sim_cal.calibration.driving import Wheels
 
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
@@ -132,7 +134,8 @@ def array_numbers(result: "ArrayResult", nominal: Mapping[str, np.ndarray]) -> d
 def array_lines(result: "ArrayResult", numbers: dict) -> list[str]:
     """Return the lidars of an array and their `array_numbers` as lines for the terminal."""
     first, *others = result.names
-    lines = [f"{len(result.names)} lidars in one estimate ({numbers['num_frames']} clouds of each), to {first}:"]
+    how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"
+    lines = [f"{len(result.names)} lidars {how} ({numbers['num_frames']} clouds of each), to {first}:"]
     for name in others:
         own = numbers["lidars"][name]
         lines.append(
@@ -146,6 +149,44 @@ def array_lines(result: "ArrayResult", numbers: dict) -> list[str]:
         known = np.all(mm < 500.0 * UNOBSERVED)
         said = f"standard deviation {listed(mm, 3)} mm, {listed(deg, 4)} deg" if known else "not determined"
         lines.append(f"  {' - '.join(pair['lidars'])}: {said} ({seen})")
+    return lines
+
+
+def wheels_numbers(result: "Wheels") -> dict:
+    """Return the lidars against the wheels as plain numbers and arrays: mm, deg, standard deviations."""
+    lidars = {}
+    for name, pose in result.footprint_from_lidar.items():
+        xyz, rpy = to_xyz_rpy(pose)
+        planar, covariance = result.planar(name)
+        deviations = np.sqrt(np.diag(covariance))
+        lidars[name] = {
+            "base_footprint_from_lidar": pose, "xyz": xyz, "rpy_deg": np.degrees(rpy), "x_mm": 1e3 * planar[0],
+            "y_mm": 1e3 * planar[1], "yaw_deg": np.degrees(planar[2]), "standard_deviation_mm": 1e3 * deviations[:2],
+            "standard_deviation_yaw_deg": np.degrees(deviations[2]),
+        }  # fmt: skip
+    return {
+        "num_stations": len(result.stations), "lidars": lidars, "odometry": result.odometry, "slip": result.slip,
+        "stations": [pose[:2, 3].tolist() for pose in result.stations],
+    }  # fmt: skip
+
+
+def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
+    """Return the lidars against the wheels and their `wheels_numbers` as lines for the terminal."""
+    lines = [
+        f"lidars against the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
+    ]
+    for name, own in numbers["lidars"].items():
+        deviations = own["standard_deviation_mm"]
+        lines.append(
+            f"  {name}: x {own['x_mm']:.2f} mm, y {own['y_mm']:.2f} mm, yaw {own['yaw_deg']:.3f} deg, "
+            f"standard deviation {listed(deviations, 2)} mm, {own['standard_deviation_yaw_deg']:.3f} deg"
+        )
+    odometry = numbers["odometry"]
+    said = ", ".join(
+        f"{what} {100 * odometry[name]:+.2f} % (+- {100 * odometry[f'{name}_std']:.2f} %)"
+        for name, what in (("scale_x", "along x"), ("scale_y", "along y"), ("turn", "in angle"))
+    )
+    lines.append(f"  odometry says more than the truth by: {said}; slip {numbers['slip']:.1f} times what is expected")
     return lines
 
 

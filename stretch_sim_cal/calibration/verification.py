@@ -18,12 +18,12 @@ from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE,
 from stretch_sim_cal.calibration.checks import largest_deviation
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
-from stretch_sim_cal.calibration.observations import load_beside
+from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
-from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.geometry.transforms import SIDES, error
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 
 SIGMAS = 3.0
@@ -108,7 +108,7 @@ def found_anew(
     if file.further_to_left:
         return _array_found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor, body)
     pairs = list(frames)
-    known = load_beside(file.path, file.right_to_left)
+    known = load_beside(file)
     units = None if known is None else known.units
     found = FoundAnew(file, known is not None)
 
@@ -132,8 +132,14 @@ def found_anew(
     settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known, **(body or {}))
     poses = seen_from(file, base_from_left), aligned.right_to_left, nominal_footprint_from_base
     found.floor = solved(floor_method()(*poses, settings), "floor")
+    return _with_known_units(found, known)
+
+
+def _with_known_units(found: FoundAnew, known: Observations | None) -> FoundAnew:
+    """Return what was found anew, to be compared with the floor as it is by what is known of the lidars' errors."""
     if found.floor is not None and known is not None and known.floor is not None:
-        found.file = with_units(file, known.floor, known.units, np.zeros((len(known.floor.scalars),) * 2))
+        units, none = known.units[: len(SIDES)], np.zeros((len(known.floor.scalars),) * 2)
+        found.file = with_units(found.file, known.floor, units, none)
     return found
 
 
@@ -141,17 +147,20 @@ def _array_found_anew(
     file: CalibrationFile, frames: Iterable[Sequence[np.ndarray]], base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray, sensor: Sensors, body: Mapping[str, Any] | None,
 ) -> FoundAnew:  # fmt: skip
-    """As `found_anew` for more than two lidars, all of them in one estimate; their own errors are estimated again."""
+    """As `found_anew` for more than two lidars, all of them in one estimate."""
     left = seen_from(file, base_from_left)
     poses = {"left": left} | {name: left @ pose for name, pose in file.to_left.items()}
-    sensors = for_each(sensor, len(poses))
+    sensors, known = for_each(sensor, len(poses)), load_beside(file)
+    units = None if known is None else dict(zip(known.names, known.units, strict=True))
+    if units is not None and set(units) != set(poses):
+        units = None
     array = LidarArray(
         {name: ArrayLidar(poses[name], own) for name, own in zip(poses, sensors, strict=True)},
-        nominal_footprint_from_base, floor=file.floor_plane is not None, body=body,
+        nominal_footprint_from_base, floor=file.floor_plane is not None, body=body, units=units,
     )  # fmt: skip
     for clouds in frames:
         array.add(dict(zip(poses, clouds, strict=True)))
-    result, found = array.solve(), FoundAnew(file, False)
+    result, found = array.solve(), FoundAnew(file, units is not None)
     if not result.accepted:
         why = [*result.refusals, *(said for said in result.warnings if said.code == "pair_left_out")]
         found.open_questions += [f"lidars: {reason}" for reason in why]
@@ -160,7 +169,7 @@ def _array_found_anew(
     if result.floor is not None:
         found.open_questions += [f"floor: {reason}" for reason in result.floor.refusals]
         found.floor = result.floor if result.floor.accepted else None
-    return found
+    return _with_known_units(found, known if units else None)
 
 
 def verify(

@@ -1,13 +1,14 @@
 """`stretch-sim-cal calibrate RECORDING --out FILE`: alignment and floor from a rosbag2 recording, no ROS needed.
 
-With `--mounts`: the lidars' extrinsics in base_link, from recorded arm poses.
+With `--mounts`: the lidars' extrinsics in base_link, from recorded arm poses. With `--drive`: all of it, and where the
+lidars are against the wheels, from a recording of a robot that drove with stops on the way.
 """
 
 import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +37,7 @@ from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.described import is_own
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
 from stretch_sim_cal.recording.rosbag import Recording, is_recording
@@ -58,7 +60,7 @@ from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
 MAX_TIME_DIFFERENCE = 0.05  # s
-DEFAULT_SAMPLES = {"alignment": 100, "floor": 30}
+DEFAULT_SAMPLES = {"alignment": 100, "floor": 30, "drive": 10}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
     parser.add_argument(
         "--num-samples", type=int,
-        help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts)",
+        help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
+        "at each stop with --drive)",
     )  # fmt: skip
     add_recording_arguments(parser)
     parser.add_argument(
@@ -89,6 +92,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
     add_view_arguments(parser)
+    parser.add_argument(
+        "--drive", action="store_true",
+        help="the robot drove, with stops of 2 s or more: find lidar to lidar, floor, and the lidars against the "
+        "centre of rotation and the direction of driving",
+    )  # fmt: skip
+    parser.add_argument("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
     add_mounts_arguments(parser)
 
 
@@ -259,12 +268,18 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
-    if args.method or args.floor_method:
-        profile_called(args.robot).need_two("--method" if args.method else "--floor-method")
     if args.mounts:
         only_with(args, {"view": False, "view_file": None, "view_port": None, "view_host": None}, "alignment and floor")
         return calibrate_mounts(args)
     only_with(args, MOUNTS_DEFAULTS, "--mounts")
+    if not args.drive:
+        only_with(args, {"odometry_topic": None}, "--drive")
+    elif len(args.recording) > 1:
+        raise InputError(f"--drive: takes one recording, {len(args.recording)} were given")
+    else:
+        only_with(
+            args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a robot that stands, not with --drive,"
+        )
     view = opened(args.view, args.view_file, args.view_port, args.view_host)
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
@@ -284,6 +299,8 @@ def run(args: argparse.Namespace) -> int:
         source = open_source(args, recordings[0])
         print(f"lidar poses from {source.frames.source} of {recordings[0].path}", file=sys.stderr)
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
+        if args.drive:
+            return _calibrate_drive(source, args, robot_id, view)
         if source.profile.further:
             return _calibrate_array(source, args, file, robot_id, view, recordings[1:])
         accepted, changes, observations = True, [], None
@@ -297,7 +314,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"the floor is found from the first recording, {recordings[0].path}, alone", file=sys.stderr)
             if args.only == "floor":
                 known, aligned = known_alignment(file), file
-                observations = load_beside(args.out, file.right_to_left)
+                observations = load_beside(file)
             else:
                 known, aligned = result.known, changes[0](file)
             floor = _find_floor(source, aligned, known)
@@ -345,66 +362,126 @@ def _align(source: _Source, file: CalibrationFile, further: list):
 def _calibrate_array(
     source: _Source, args: argparse.Namespace, file: CalibrationFile, robot_id: str, view, further: list
 ) -> int:  # fmt: skip
-    """Calibrate more than two lidars in one estimate, by a recording and by `further` ones, each of another standing
-    place, write what is accepted, and return the exit code. With `--only floor` the lidars begin where the file has
-    them, and nothing but the floor is written."""
+    """Calibrate more than two lidars, in one estimate unless other methods are named, by a recording and by `further`
+    ones, each of another standing place, write what is accepted, and return the exit code. With `--only floor` the
+    lidars begin where the file has them, and nothing but the floor is written."""
     from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
+    from stretch_sim_cal.calibration.array_methods import ArrayFloor, array_alignment
     from stretch_sim_cal.ros.watchdog import Progress
 
     lidars, frames = source.profile.every_lidar, source.frames
+    method, floor_by = args.method or DEFAULT_ALIGNMENT_METHOD, args.floor_method or DEFAULT_FLOOR_METHOD
     base_from_lidar = {"left": frames.base_from_left, "right": frames.base_from_left @ frames.right_to_left}
     base_from_lidar |= frames.base_from_further
-    only_floor = args.only == "floor"
+    only_floor, with_floor_too = args.only == "floor", args.only != "alignment"
+    to_left = {name: inverse(frames.base_from_left) @ pose for name, pose in base_from_lidar.items()}
     if only_floor:
         check_lidars(file, source.profile.further)
-        left, to_left = left_pose(file, frames.base_from_left), {"left": np.eye(4)} | file.to_left
-        base_from_lidar = {name: left @ to_left[name] for name in base_from_lidar}
-    clouds = source.every_cloud(args.num_samples or DEFAULT_SAMPLES["floor" if only_floor else "alignment"])
-    sensors = for_each(source.sensors, len(lidars))
-    with_floor_too = args.only != "alignment"
-    array = LidarArray(
-        {name: ArrayLidar(base_from_lidar[name], sensor) for name, sensor in zip(lidars, sensors, strict=True)},
-        source.footprint_from_base, with_floor_too, source.body, source.accept,
-    )  # fmt: skip
-    floor_samples = args.num_samples or DEFAULT_SAMPLES["floor"]
+        to_left |= file.to_left
+    left = left_pose(file, frames.base_from_left)
+    base_from_lidar = {name: left @ to_left[name] for name in base_from_lidar}
+    limits = {stage: args.num_samples or DEFAULT_SAMPLES[stage] for stage in ("alignment", "floor")}
+    clouds = source.every_cloud(limits["floor" if only_floor else "alignment"])
+    sensors = dict(zip(lidars, for_each(source.sensors, len(lidars)), strict=True))
+    given = {name: ArrayLidar(base_from_lidar[name], sensor) for name, sensor in sensors.items()}
     if further and with_floor_too:
         print(f"the floor is found from the first recording, {source.recording.path}, alone", file=sys.stderr)
-    for place, recording in enumerate([source.recording, *further]):
-        seen = clouds
-        if place:
-            array.new_place()
-            seen = replace(source, recording=recording).every_cloud(args.num_samples or DEFAULT_SAMPLES["alignment"])
-        count = len(seen["left"])
-        with Progress(f"looking with {len(lidars)} lidars ({recording.path.name})", count) as progress:
-            for number in range(count):
-                together = {name: own[number] for name, own in seen.items()}
-                array.add(together, floor=not place and number < floor_samples)
+
+    def seen(of_each: Mapping[str, list[np.ndarray]], limit: int, what: str) -> Iterator[dict[str, np.ndarray]]:
+        together = [dict(zip(of_each, each, strict=True)) for each in zip(*of_each.values(), strict=True)][:limit]
+        with Progress(f"{what} with {len(lidars)} lidars", len(together)) as progress:
+            for each in together:
+                yield each
                 progress.advance()
-    result, outcome, accepted = array.solve(), {}, True
-    floor, stages = result.floor, []
-    if only_floor:
-        floor = replace(floor, refusals=result.refusals + floor.refusals)
-    else:
+
+    stages, changes, floor, observations = [], [], None, load_beside(file)
+    if not only_floor:
+        jointly = with_floor_too and (method, floor_by) == (DEFAULT_ALIGNMENT_METHOD, DEFAULT_FLOOR_METHOD)
+        array = array_alignment(method, given, source.body, source.accept)
+        if jointly:
+            array = LidarArray(given, source.footprint_from_base, True, source.body, source.accept)
+        for number, each in enumerate(seen(clouds, limits["alignment"], "looking")):
+            array.add(each, floor=number < limits["floor"])
+        for recording in further:
+            array.new_place()
+            there = replace(source, recording=recording).every_cloud(limits["alignment"])
+            for each in seen(there, limits["alignment"], f"looking from {recording.path.name}"):
+                array.add(each, floor=False)
+        result = array.solve()
+        floor, observations = result.floor, result.observations
         numbers = summaries.array_numbers(result, base_from_lidar)
         stages.append(("lidars", result, numbers, summaries.array_lines(result, numbers)))
+        changes.append(lambda file: with_lidars(file, result, robot_id))
+        given = {name: replace(lidar, base_from_lidar=result.base_from_lidar[name]) for name, lidar in given.items()}
     if with_floor_too and (only_floor or result.accepted):
+        if floor is None:
+            by_all = ArrayFloor(floor_by, given, source.footprint_from_base, source.body)
+            for each in seen(clouds, limits["floor"], "looking at the floor"):
+                by_all.add(each)
+            floor = by_all.solve()
         numbers = summaries.floor_numbers(floor, source.footprint_from_base)
         stages.append(("floor", floor, numbers, summaries.floor_lines(floor, numbers)))
+        changes.append(lambda file: with_floor(file, floor, robot_id, frames.base_from_left))
+        observations = observations and replace(observations, floor=floor.by_units)
+    return _ended(source, args, view, stages, changes, clouds, base_from_lidar, observations)
+
+
+def _ended(
+    source: _Source, args: argparse.Namespace, view, stages: Sequence[tuple], changes: Sequence[Callable],
+    clouds: Mapping[str, list[np.ndarray]], base_from_lidar: Mapping[str, np.ndarray],
+    observations: Observations | None = None,
+) -> int:  # fmt: skip
+    """Tell the `stages` (name, result, numbers, lines), write all of them with the `observations` if they are accepted,
+    draw what the lidars saw, and return the exit code."""
+    outcome, accepted = {}, True
     for stage, found, numbers, lines in stages:
         tell(found, [] if args.json else lines)
         outcome[stage] = _as_json(found, numbers)
         accepted &= found.accepted
-    changes = [] if only_floor else [lambda file: with_lidars(file, result, robot_id)]
-    if "floor" in outcome:
-        changes.append(lambda file: with_floor(file, floor, robot_id, frames.base_from_left))
     if accepted:
-        _write(args, " and ".join(outcome), changes)
+        _write(args, " and ".join(outcome), changes, observations)
     if (args.report or view) and accepted:
         few = {name: np.concatenate(own[:3]) for name, own in clouds.items()}
         _array_report(source, few, base_from_lidar, CalibrationFile.load(args.out), args.report, view)
     if args.json:
         print(json.dumps(outcome | {"file": str(args.out)}))
     return 0 if accepted else Refused.exit_code
+
+
+def _calibrate_drive(source: _Source, args: argparse.Namespace, robot_id: str, view) -> int:
+    """Calibrate the lidars of a robot that drove against each other, the floor and the wheels, write what is accepted,
+    and return the exit code."""
+    from stretch_sim_cal.calibration.array import ArrayLidar
+    from stretch_sim_cal.calibration.drive_results import drive_stages, with_drive
+    from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
+    from stretch_sim_cal.recording.stations import recorded_stations
+    from stretch_sim_cal.ros.watchdog import Progress
+
+    lidars, frames, profile = source.profile.every_lidar, source.frames, source.profile
+    settings = DrivingSettings() if profile.base is None else DrivingSettings(track_width=profile.base.track_width)
+    topics = {name: getattr(args, f"{name}_topic", lidar.topic) for name, lidar in lidars.items()}
+    named = {name: getattr(args, f"{name}_frame", lidar.frame) for name, lidar in lidars.items()}
+    stations = recorded_stations(
+        source.recording, args.odometry_topic or profile.driven_base.odometry, topics, named,
+        args.num_samples or DEFAULT_SAMPLES["drive"], warn,
+    )  # fmt: skip
+    described = {"left": frames.base_from_left, "right": frames.base_from_left @ frames.right_to_left}
+    described = {name: pose for name, pose in (described | frames.base_from_further).items() if name in lidars}
+    sensors = for_each(source.sensors if len(lidars) > 1 else by_lidar(source.sensors)[0], len(lidars))
+    driven = DrivenArray(
+        {name: ArrayLidar(pose, sensor) for (name, pose), sensor in zip(described.items(), sensors, strict=True)},
+        source.footprint_from_base, settings, source.body, source.accept,
+    )  # fmt: skip
+    with Progress("looking from every stop", len(stations)) as progress:
+        for station in stations:
+            driven.new_station(station.odometry)
+            for together in zip(*station.clouds.values(), strict=True):
+                driven.add(dict(zip(station.clouds, together, strict=True)))
+            progress.advance()
+    result = driven.solve()
+    stages = drive_stages(result, described, source.footprint_from_base)
+    changes = [lambda file: with_drive(file, result, robot_id, described)]
+    return _ended(source, args, view, stages, changes, stations[0].clouds, described)
 
 
 def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFile, folder: Path | None, view) -> None:
@@ -420,18 +497,16 @@ def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFil
             {"left": clouds["left"], "right": clouds[name]},
             {"left": base_from_lidar["left"], "right": base_from_lidar[name]}, name,
         )  # fmt: skip
-        # A further lidar is drawn as the right one is.
-        own = file if name == "right" else replace(file, right_to_left=file.further_to_left[name])
         if view is not None:
             view.stage(f"described: left and {name}")
             show_described(view, seen)
             view.stage(f"calibrated: left and {name}")
-            show_calibrated(view, seen, own)
+            show_calibrated(view, seen, file)
         if folder is not None:
             title = f"Lidars left and {name} before and after alignment"
-            parts.append(drawn(title, lambda seen=seen, own=own: both_clouds(seen, own)))
+            parts.append(drawn(title, lambda seen=seen: both_clouds(seen, file)))
             if file.footprint_from_base is not None:
-                parts.append(drawn(f"Floor residuals, left and {name}", lambda s=seen, f=own: floor_picture(s, f)))
+                parts.append(drawn(f"Floor residuals, left and {name}", lambda seen=seen: floor_picture(seen, file)))
     if view is not None:
         view.close()
     if folder is not None:
@@ -568,7 +643,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings), profile))
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
-        observations = load_beside(args.out, file.right_to_left)
+        observations = load_beside(file)
         _write(
             args, "mounts",
             [lambda file: with_mounts(file, result, robot_id, robot.nominal["left"], observations=observations)],

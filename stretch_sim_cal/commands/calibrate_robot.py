@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"given up; what was done lies in {session.close()}")
             return 0
         if not (args.yes or sys.stdin.isatty()):
-            raise InputError("there is no terminal to ask on: say --yes, and the arm moves without being asked for")
+            raise InputError("there is no terminal to ask on: give --yes, and the arm moves without being asked for")
         if args.yes and args.places > 1:
             raise InputError("--places: somebody has to turn the robot, which --yes does not ask for")
         for name in ("alignment_samples", "floor_samples", "places"):

@@ -198,15 +198,15 @@ def read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.
 
 
 def _lidars(entry: dict, count: int, further: Sequence[str]) -> np.ndarray | None:
-    sizes = [entry.get(f"num_{cloud}") for cloud in (*SIDES, *map(further_cloud, further))]
+    sizes = [entry.get(f"num_{cloud}") for cloud in map(cloud_name, (*SIDES, *further))]
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes) or sum(sizes) != count:
         return None
     return np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
 
 
-def further_cloud(name: str) -> str:
-    """Return the name in a sample of the cloud of a lidar beyond two."""
-    return f"lidar_{name}"
+def cloud_name(lidar: str) -> str:
+    """Return the name that a lidar's cloud has in a file of clouds: a sample's, or one that is kept for a page."""
+    return lidar if lidar in SIDES else f"lidar_{lidar}"
 
 
 def checked_cloud(cloud, where: str) -> np.ndarray:
@@ -381,7 +381,7 @@ class DatasetWriter:
         clouds |= {
             name: checked_cloud(cloud, name) for name, cloud in (("left", left), ("right", right)) if cloud is not None
         }
-        clouds |= {further_cloud(name): checked_cloud(further[name], name) for name in self._further if name in further}
+        clouds |= {cloud_name(name): checked_cloud(further[name], name) for name in self._further if name in further}
         number = 1 + max((sample["id"] for sample in self._metadata["samples"]), default=-1)
         path = self.directory / f"sample_{number:04d}.npz"
         write_atomic(path, lambda stream: np.savez_compressed(stream, **clouds))

@@ -145,7 +145,7 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
     return lines
 
 
-def _complaint(name: str, topic: str, frame: str, frames: Mapping[str, str]) -> str:
+def complaint_about_clouds(name: str, topic: str, frame: str, frames: Mapping[str, str]) -> str:
     """Return what is wrong with the frame of a lidar's clouds, or "". Raises `InputError` if it is another lidar's."""
     if set(frames) == set(SIDES):
         options = {"topics": "--left-topic and --right-topic", "frame": f"--{name}-frame"}
@@ -175,7 +175,7 @@ def recorded_clouds(
     name_of, found, complaints = {topic: name for name, topic in topics.items()}, {name: [] for name in topics}, {""}
     for topic, message in recording.messages(list(name_of)):
         name = name_of[topic]
-        complaint = _complaint(name, topic, message.header.frame_id, frames)
+        complaint = complaint_about_clouds(name, topic, message.header.frame_id, frames)
         if complaint not in complaints:
             complaints.add(complaint)
             warn(complaint)
@@ -241,7 +241,7 @@ class RecordedPairs:
         self.counts = pairing.counts
         complaints = {""}
         for topic, message in self._recording.messages(list(self._side_of)):
-            complaint = _complaint(self._side_of[topic], topic, message.header.frame_id, self._frames)
+            complaint = complaint_about_clouds(self._side_of[topic], topic, message.header.frame_id, self._frames)
             if complaint not in complaints:
                 complaints.add(complaint)
                 self._warn(complaint)

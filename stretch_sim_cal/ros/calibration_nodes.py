@@ -1,6 +1,6 @@
-"""The three nodes that calibrate the lidars: `ros_align_dual_lidar`, `ros_find_floor_calibration` and
-`ros_calibrate_lidar_mounts [DIR]`. Each collects, solves, and ends with the result in words or JSON and the files
-written, or with every reason why not.
+"""The nodes that calibrate the lidars: `ros_align_dual_lidar`, `ros_find_floor_calibration`,
+`ros_calibrate_lidar_mounts [DIR]` and `ros_calibrate_by_driving [DIR]`. Each collects, solves, and ends with the result
+in words or JSON and the files written, or with every reason why not.
 
 Beside the calibration file, calibrated joints are recorded in the robot's own stretch_calibration_values.yaml, from
 which its description is made.
@@ -14,15 +14,19 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.calibration import backups, values_file
 from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, with_lidars
+from stretch_sim_cal.calibration.array_methods import ArrayFloor, array_alignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.clouds import given_clouds
+from stretch_sim_cal.calibration.drive_results import drive_stages, with_drive
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
@@ -71,9 +75,13 @@ from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.recording.stations import recorded_stations
 from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.ros.captures import robot_description
 from stretch_sim_cal.ros.cloud_pairs import take_frames
 from stretch_sim_cal.ros.collect_node import collect
+from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked, drive
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
@@ -128,11 +136,11 @@ class _Files:
         return 0
 
     def finish(
-        self, result, what: str, lines: Sequence[str], numbers: dict[str, Any],
+        self, result, lines: Sequence[str], numbers: dict[str, dict],
         updated: Callable[[CalibrationFile], CalibrationFile], observations: Observations | None = None,
     ) -> int:  # fmt: skip
-        """Print `result` (as `lines`, or `numbers` as JSON), write it with its `observations` if it is accepted, return
-        the exit code.
+        """Print `result` (as `lines`, or `numbers` by stage as JSON), write it with its `observations` if it is
+        accepted, return the exit code.
 
         `updated` returns the calibration file's new content from what it holds only now, so that nothing is lost which
         another calibration wrote in the meantime. A refusal prints each reason in a line of its own and writes nothing.
@@ -148,11 +156,12 @@ class _Files:
         else:
             backup = CalibrationFile.update(self.path, updated, observations and observations.beside(self.path))
             if not as_json:
+                what = " and ".join(numbers)
                 kept = f" (what it held before is in {backup.name})" if backup else ""
                 print(f"accepted: {what} written to {self.path}{kept}", flush=True)
         if as_json:
             outcome = {
-                what: numbers, "accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals,
+                **numbers, "accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals,
                 "file": str(self.path) if result.accepted else None,
             }  # fmt: skip
             print(json.dumps(plain(outcome)), flush=True)
@@ -185,19 +194,19 @@ def align(context: NodeContext) -> int:
     method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
     if options.rollback:
         return files.roll_back()
-    if options.another_place and not hasattr(method_class, "load_places"):
+    by_all = method_class is alignment_method(DEFAULT_ALIGNMENT_METHOD)
+    further = profile_called(options.robot).further
+    if options.another_place and not (by_all or (hasattr(method_class, "load_places") and not further)):
         raise InputError(f"another_place: method {method_class.name} takes one standing place")
     if options.another_place and not num_places(files.path):
         raise InputError(f"{places_beside(files.path)}: keeps no standing place yet; run without another_place first")
     if profile_called(options.robot).one_lidar:
         result = AlignmentResult.of_one_lidar()
         return files.finish(
-            result, "alignment", ["one lidar: there is nothing to align"], {},
+            result, ["one lidar: there is nothing to align"], {"alignment": {}},
             lambda file: file.with_alignment(result, default_robot_id()),
         )  # fmt: skip
-    if (profile := profile_called(options.robot)).further:
-        if method_class is not alignment_method(DEFAULT_ALIGNMENT_METHOD):
-            profile.need_two("another method than the default")
+    if further:
         return _align_all(context, files)
     sensor = sensor_called(options.sensor)
     watchdog, frames = context.watchdog(options.timeout), context.frames()
@@ -227,7 +236,7 @@ def align(context: NodeContext) -> int:
         context.log.info(unchecked)
     numbers = alignment_numbers(result, first_guess, base_from_left, gain_of_another_place(method, result))
     code = files.finish(
-        result, "alignment", alignment_lines(result, numbers), numbers,
+        result, alignment_lines(result, numbers), {"alignment": numbers},
         lambda file: file.with_alignment(result, default_robot_id()), result.observations,
     )  # fmt: skip
     if hasattr(method, "save_places"):
@@ -245,28 +254,32 @@ def _body_settings(context: NodeContext, frames: FrameListener) -> dict[str, Any
 
 
 def _align_all(context: NodeContext, files: _Files) -> int:
-    """Align more than two lidars in one estimate."""
+    """Align more than two lidars, in one estimate unless another method is named."""
     watchdog, frames = context.watchdog(context.options.timeout), context.frames()
     nominal = _every_pose(context, frames, watchdog)
-    array = LidarArray(
-        _array_lidars(context, nominal), np.eye(4), floor=False, body=_body_settings(context, frames),
-        accept=profile_called(context.options.robot).accept,
+    method = either(context.options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD
+    array = array_alignment(
+        method, _array_lidars(context, nominal), _body_settings(context, frames),
+        profile_called(context.options.robot).accept,
     )  # fmt: skip
     if context.options.another_place:
         array.load_places(places_beside(files.path))
-    result = _filled(context, array, watchdog).solve()
+    for clouds in _every_cloud(context, watchdog):
+        array.add(clouds)
+    result = array.solve()
     numbers = array_numbers(result, nominal)
     code = files.finish(
-        result, "lidars", array_lines(result, numbers), numbers,
-        lambda file: with_lidars(file, result, default_robot_id()),
+        result, array_lines(result, numbers), {"lidars": numbers},
+        lambda file: with_lidars(file, result, default_robot_id()), result.observations,
     )  # fmt: skip
-    _keep_places(context, array, result, places_beside(files.path))
+    if isinstance(array, LidarArray):
+        _keep_places(context, array, result, places_beside(files.path))
     return code
 
 
-def _floor_by_all(context: NodeContext, files: _Files) -> int:
-    """Find the floor by more than two lidars, from where the file has them, in one estimate of lidars and floor; of the
-    file nothing but the floor is replaced."""
+def _floor_by_all(context: NodeContext, files: _Files, method: str) -> int:
+    """Find the floor by more than two lidars, from where the file has them; of the file nothing but the floor is
+    replaced."""
     options, file = context.options, files.file
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     described = _every_pose(context, frames, watchdog)
@@ -276,13 +289,16 @@ def _floor_by_all(context: NodeContext, files: _Files) -> int:
     base_from_left = _left_by_file(context, files, described["left"])
     first_guess = {name: base_from_left @ to_left[name] for name in described}
     footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-    array = LidarArray(_array_lidars(context, first_guess), footprint_from_base, body=_body_settings(context, frames))
-    found = _filled(context, array, watchdog).solve()
-    result = replace(found.floor, refusals=found.refusals + found.floor.refusals)
+    lidars, body = _array_lidars(context, first_guess), _body_settings(context, frames)
+    by_all = ArrayFloor(method, lidars, footprint_from_base, body)
+    for clouds in _every_cloud(context, watchdog):
+        by_all.add(clouds)
+    result, observations = by_all.solve(), load_beside(file)
     numbers = floor_numbers(result, footprint_from_base)
     code = files.finish(
-        result, "floor", floor_lines(result, numbers), numbers,
+        result, floor_lines(result, numbers), {"floor": numbers},
         lambda file: with_floor(file, result, default_robot_id(), described["left"]),
+        observations and replace(observations, floor=result.by_units),
     )  # fmt: skip
     if result.accepted and files.values:
         files.record([values_file.base_joint(result.footprint_from_base)], result)
@@ -309,13 +325,12 @@ def _array_lidars(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[st
     return {name: ArrayLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
 
 
-def _filled(context: NodeContext, array: LidarArray, watchdog: Any) -> LidarArray:
-    """Return the array with clouds of all lidars, collected of the left one with each of the others in turn."""
+def _every_cloud(context: NodeContext, watchdog: Any) -> list[dict[str, np.ndarray]]:
+    """Return clouds of all lidars by name, collected of the left one with each of the others in turn."""
     options, names = context.options, _topics_and_frames(context.options)
     further = profile_called(options.robot).further
-    for clouds in take_frames(context, options, watchdog, options.num_samples, "collecting", further):
-        array.add(dict(zip(names, clouds, strict=True)))
-    return array
+    frames = take_frames(context, options, watchdog, options.num_samples, "collecting", further)
+    return [dict(zip(names, clouds, strict=True)) for clouds in frames]
 
 
 def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
@@ -344,16 +359,15 @@ def _keep_places(context: NodeContext, method: Any, result: AlignmentResult | Ar
 def find_floor(context: NodeContext) -> int:
     """Collect pairs of clouds, find the floor in them, and write the result if the data supports it."""
     options, files = context.options, _Files(context)
-    method_class = _floor_method(context)
+    method = _floor_method(context)
+    method_class = floor_method(method)
     if options.rollback:
         return files.roll_back()
     file, sensor = files.file, sensor_called(options.sensor)
     if file.right_to_left is None:
         raise InputError(f"{files.path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
-    if (profile := profile_called(options.robot)).further:
-        if method_class is not floor_method(DEFAULT_FLOOR_METHOD):
-            profile.need_two("another method than the default")
-        return _floor_by_all(context, files)
+    if profile_called(options.robot).further:
+        return _floor_by_all(context, files, method)
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     clouds = context.clouds(options, watchdog, depth=options.num_samples)
     (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
@@ -361,14 +375,14 @@ def find_floor(context: NodeContext) -> int:
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
     observations = known_alignment(file)
     settings = FloorSettings(sensor=sensor, observations=observations, **_body_settings(context, frames))
-    method = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
+    by_two = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
     for pair in clouds.take(options.num_samples, "looking at the floor"):
-        method.add(*given_clouds(method, pair.left, pair.right))
+        by_two.add(*given_clouds(by_two, pair.left, pair.right))
     context.log.info(clouds.summary())
-    result = method.solve()
+    result = by_two.solve()
     numbers = floor_numbers(result, nominal_footprint_from_base)
     code = files.finish(
-        result, "floor", floor_lines(result, numbers), numbers,
+        result, floor_lines(result, numbers), {"floor": numbers},
         lambda file: with_floor(file, result, default_robot_id(), described_left),
         replace(observations, floor=result.by_units) if observations and observations.knows_units else None,
     )  # fmt: skip
@@ -379,7 +393,8 @@ def find_floor(context: NodeContext) -> int:
     return code
 
 
-def _floor_method(context: NodeContext):
+def _floor_method(context: NodeContext) -> str:
+    """Return the name of the floor method."""
     options = context.options
     if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
@@ -387,8 +402,8 @@ def _floor_method(context: NodeContext):
         context.log.warning(
             f"fit_method '{PUBLISHED_FIT}' is not offered; {options.method or DEFAULT_FLOOR_METHOD} is used"
         )
-        return floor_method(options.method or DEFAULT_FLOOR_METHOD)
-    return floor_method(either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD)
+        return options.method or DEFAULT_FLOOR_METHOD
+    return either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD
 
 
 def calibrate_mounts(context: NodeContext) -> int:
@@ -408,13 +423,13 @@ def calibrate_mounts(context: NodeContext) -> int:
     if code != 0 or arguments.dry_run:
         return code
     file = files.file
-    observations = load_beside(files.path, file.right_to_left)
+    observations = load_beside(file)
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
     if file.right_to_left is not None:
         check_lidars(file, profile.further)
     numbers = mount_numbers(result, robot.nominal | robot.nominal_further, further_mounts(file, result))
     code = files.finish(
-        result, "mounts", mount_lines(result, numbers, proposed(result, robot, settings), profile), numbers,
+        result, mount_lines(result, numbers, proposed(result, robot, settings), profile), {"mounts": numbers},
         lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),
         observations and observations.better(result.units),
     )  # fmt: skip
@@ -422,6 +437,61 @@ def calibrate_mounts(context: NodeContext) -> int:
         files.record(mount_joints(CalibrationFile.load(files.path), robot.model, profile), result)
     if result.accepted:
         _wait_for_broadcast(context, result.base_from_lidar["left"])
+    return code
+
+
+def calibrate_by_driving(context: NodeContext) -> int:
+    """Drive, record it, solve, and write what the data supports."""
+    options, arguments, files = context.options, context.arguments, _Files(context)
+    profile = profile_called(options.robot)
+    if options.rollback:
+        return files.roll_back()
+    CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now
+    directory = arguments.directory or Path(f"drive_{datetime.datetime.now():%Y%m%d_%H%M%S}")
+    check_asked(arguments, directory)
+    watchdog, frames = context.watchdog(options.timeout), context.frames()
+    described = {name: pose for name, pose in _every_pose(context, frames, watchdog).items()
+                 if name in profile.every_lidar}  # fmt: skip
+    lidars = _array_lidars(context, described)
+    description = robot_description(context, frames, watchdog)
+    named = _topics_and_frames(options)
+    robot = DrivenRobot(
+        profile, {name: named[name][0] for name in described}, {name: named[name][1] for name in described}, described,
+        frames.footprint_from(options.base_link_frame, options.footprint_frame), _body_settings(context, frames),
+        description,
+    )  # fmt: skip
+    plan = drive(context, robot, directory)
+    if plan is None:
+        return 0
+    with Recording(directory) as recording:
+        stations = recorded_stations(
+            recording, options.odometry_topic or profile.driven_base.odometry, robot.topics, robot.frames,
+            options.scans, context.log.warning,
+        )  # fmt: skip
+    settings = DrivingSettings(track_width=profile.driven_base.track_width)
+    array = DrivenArray(lidars, robot.footprint_from_base, settings, robot.body, profile.accept)
+    for station in stations:
+        array.new_station(station.odometry)
+        for clouds in zip(*station.clouds.values(), strict=True):
+            array.add(dict(zip(station.clouds, clouds, strict=True)))
+    result = array.solve()
+    if plan.only_turns:
+        context.log.warning(plan.note)
+        result = replace(result, wheels=None)
+    stages = drive_stages(result, described, robot.footprint_from_base)
+    together = SimpleNamespace(
+        warnings=[said for stage in stages for said in stage.found.warnings],
+        refusals=[said for stage in stages for said in stage.found.refusals],
+        accepted=all(stage.found.accepted for stage in stages),
+    )
+    code = files.finish(
+        together, [line for stage in stages for line in stage.lines],
+        {stage.name: stage.numbers for stage in stages},
+        lambda file: with_drive(file, result, default_robot_id(), described),
+    )  # fmt: skip
+    if code == 0 and files.values:
+        joints = [] if profile.one_lidar or profile.further else files.lidar_joints(frames)
+        files.record([*joints, values_file.base_joint(result.floor.footprint_from_base)], result.floor)
     return code
 
 

@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.geometry.transforms import SIDES, apply
+from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.arm_motion import ArmState
@@ -32,7 +32,7 @@ ANSWER = 10.0
 @dataclass(frozen=True)
 class CalibratedPoses:
     """Where base_link and the lidars, those beyond two by name, are by the calibration, in the calibrated footprint:
-    4x4 each; and what the alignment of two observed, which knows their own errors."""
+    4x4 each; and what the alignment observed, which knows their own errors."""
 
     footprint_from_base: np.ndarray
     footprint_from_left: np.ndarray
@@ -49,8 +49,7 @@ class CalibratedPoses:
     def points(self, name: str, cloud: np.ndarray) -> np.ndarray:
         """Return the points (N, 3) of a lidar's returns (N, 3 or 5) in the calibrated footprint, with the lidar's own
         errors taken out as far as the calibration knows them."""
-        known = self.observations is not None and name in SIDES
-        own = self.observations.corrected(SIDES.index(name), cloud) if known else cloud[:, :3]
+        own = cloud[:, :3] if self.observations is None else self.observations.corrected(name, cloud)
         return apply(self.footprint_from_lidar[name], own)
 
 
@@ -176,7 +175,7 @@ def calibrated_poses(
     file = CalibrationFile.load_or_empty(path)
     return CalibratedPoses(
         footprint_from_base, footprint_from_left, footprint_from_left @ left_from_right,
-        load_beside(path, file.right_to_left),
+        load_beside(file),
         {name: footprint_from_left @ pose for name, pose in zip(further, beyond, strict=True)},
     )  # fmt: skip
 
@@ -192,23 +191,26 @@ def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str
     return frames.description
 
 
-def check_driver(context: Any, profile: RobotProfile) -> None:
-    """Raise `Refused` if the driver would not, or should not, move. What it does not tell is a warning."""
-    mode = _driver_mode(context, profile.trajectory)
-    if mode is None:
-        context.log.warning("the driver does not tell its mode; position or navigation is needed")
-    elif mode not in MOVING_MODES:
+def check_driver(
+    context: Any, profile: RobotProfile, modes: Sequence[str] = MOVING_MODES, homed: bool = True
+) -> None:  # fmt: skip
+    """Raise `Refused` if the driver would not, or should not, move: in another of its `modes` (none: it has none), with
+    the runstop on, or not `homed` if that is asked for. What it does not tell is a warning."""
+    mode = _driver_mode(context, profile.trajectory) if modes else None
+    if modes and mode is None:
+        context.log.warning(f"the driver does not tell its mode; {' or '.join(modes)} is needed")
+    elif modes and mode not in modes:
         raise Refused(
-            f"the driver's mode is '{mode}', it has to be {' or '.join(MOVING_MODES)}; "
-            f"for example: ros2 param set {_driver_name(context, profile.trajectory)} mode position"
+            f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; "
+            f"for example: ros2 param set {_driver_name(context, profile.trajectory)} mode {modes[0]}"
         )
     runstopped = _flag(context, "/is_runstopped")
     if runstopped:
         raise Refused("the runstop is on; release it (ros2 service call /runstop std_srvs/srv/SetBool '{data: false}')")
-    homed = _flag(context, "/is_homed")
-    if homed is False:
+    is_homed = _flag(context, "/is_homed") if homed else True
+    if is_homed is False:
         raise Refused("the robot has not been homed; call /home_the_robot (std_srvs/srv/Trigger) first")
-    for topic, value in (("/is_runstopped", runstopped), ("/is_homed", homed)):
+    for topic, value in (("/is_runstopped", runstopped), ("/is_homed", is_homed)):
         if value is None:
             context.log.warning(f"the driver does not say {topic}; look yourself")
 

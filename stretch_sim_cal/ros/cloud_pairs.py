@@ -14,7 +14,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
-from stretch_sim_cal.recording.dataset import further_cloud
+from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.recording.frame_tree import complaint_about_frame
 from stretch_sim_cal.recording.pairing import MILLISECOND, Pair, StampPairing, stamp_of
 from stretch_sim_cal.robot.profile import ProfiledLidar, profile_called
@@ -179,12 +179,12 @@ def capture(context: NodeContext) -> int:
     frames = take_frames(
         context, options, context.watchdog(options.timeout), options.num_samples, "capturing", further
     )  # fmt: skip
-    names = [*SIDES, *map(further_cloud, further)]
-    clouds = {name: np.concatenate(own) for name, own in zip(names, zip(*frames, strict=True), strict=True)}
+    lidars = (*SIDES, *further)
+    clouds = {
+        cloud_name(name): np.concatenate(own) for name, own in zip(lidars, zip(*frames, strict=True), strict=True)
+    }
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **clouds))
-    counts = " and ".join(
-        f"{len(cloud)} {name}" for name, cloud in zip((*SIDES, *further), clouds.values(), strict=True)
-    )
+    counts = " and ".join(f"{len(cloud)} {name}" for name, cloud in zip(lidars, clouds.values(), strict=True))
     context.log.info(f"{len(frames)} pairs, {counts} returns, in {context.arguments.file}")
     return 0
 

@@ -51,7 +51,7 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     options, arguments = context.options, context.arguments
     profile = profile_called(options.robot)
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
-        raise InputError("the arm is going to move: say --yes, since there is no terminal to ask on")
+        raise InputError("the arm is going to move: give --yes, since there is no terminal to ask on")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     watchdog = context.watchdog(options.timeout)
     frames = context.frames()
@@ -62,8 +62,6 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         )
         if profile.one_lidar:
             unknown = "one lidar does not tell its own errors"
-        if profile.further:
-            unknown = "those of more than two lidars are not kept"
         context.log.warning(
             f"{unknown}, so the lidars' own errors stay in the points, and the body shape may leave centimetres of the "
             "robot out"
@@ -97,12 +95,12 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         if profile.planned and not arguments.ignore_obstacles:
             _check_room(captures.take(poses).points, model, plan, state, settings)
         _ask(arguments.yes, len(plan.visits))
-        writer = DatasetWriter(directory, description, _info(settings), footprint_from_base, names, further)
-        writer.write_skipped([_skipped_entry(skipped, profile) for skipped in plan.skipped])
         guarded = nullcontext()
         if profile.planned and options.watch_room:
             guarded = _room_watched(context, model, poses, state)
         with motion.stopping(), guarded:
+            writer = DatasetWriter(directory, description, _info(settings), footprint_from_base, names, further)
+            writer.write_skipped([_skipped_entry(skipped, profile) for skipped in plan.skipped])
             _sweep(plan, settings, motion, captures, poses, writer, say, profile)
             for pose in plan.way_back:
                 motion.move(pose)
@@ -167,7 +165,7 @@ def _print_plan(
         say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
     say(
         f"plan '{settings.plan}' of {settings.source}: {len(plan.visits)} poses to capture, {len(plan.skipped)} "
-        f"skipped, about {_duration(_time_needed(plan, settings))} of the robot's time"
+        f"skipped, about {duration(_time_needed(plan, settings))} of the robot's time"
     )
 
 
@@ -176,7 +174,8 @@ def _time_needed(plan: Plan, settings: CollectionSettings) -> float:
     return plan.moving_time(list(settings.speeds.values())) + per_sample * len(plan.visits)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time in s in words."""
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
@@ -290,7 +289,7 @@ def _sweep(
         left *= (time.monotonic() - began) / max(total - left, 1e-9)
         say(
             f"sample {number} of {len(plan.visits)}: {describe(visit.pose, profile)}: {len(capture.points)} points; "
-            f"about {_duration(left)} left"
+            f"about {duration(left)} left"
         )
 
 

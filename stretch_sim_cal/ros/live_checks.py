@@ -76,8 +76,8 @@ class Check:
 @dataclass
 class LiveLook:
     """What was found: `checks`; and, as far as it was heard, `frames` of returns (N, 5) of the left, the right and
-    further lidars, where the first two are in base_link by the description, by side, `footprint_from_base` (4, 4 each),
-    and the `description` (URDF)."""
+    further lidars, where these are in base_link by the description, by name, `footprint_from_base` (4, 4 each), and the
+    `description` (URDF)."""
 
     checks: list[Check] = field(default_factory=list)
     frames: list[tuple[np.ndarray, ...]] = field(default_factory=list)
@@ -144,7 +144,7 @@ class _Looking:
         lidars = [options.left_lidar_frame, options.right_lidar_frame]
         lidars += [lidar.frame for lidar in self._profile.further.values()]
         poses = frames.wait_for(*((options.base_link_frame, frame) for frame in lidars), watchdog=self._watchdog())
-        self._found.base_from_lidar = dict(zip(SIDES, poses, strict=False))
+        self._found.base_from_lidar = dict(zip((*SIDES, *self._profile.further), poses, strict=True))
         self._context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
         self._found.description = frames.description
         self._found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
@@ -259,11 +259,11 @@ class _Looking:
 
     def _room(self, model, state: ArmState) -> None:
         """Note what is nearer to the robot than the arm may need; the collection itself looks along its own paths."""
-        if not self._found.frames or len(self._found.base_from_lidar) != len(SIDES):
+        if not self._found.frames or not self._found.base_from_lidar:
             return
         points = np.concatenate([
-            apply(self._found.footprint_from_base @ self._found.base_from_lidar[side], pair[index][:, :3])
-            for pair in self._found.frames[-1:] for index, side in enumerate(SIDES)
+            apply(self._found.footprint_from_base @ pose, cloud[:, :3])
+            for pose, cloud in zip(self._found.base_from_lidar.values(), self._found.frames[-1], strict=True)
         ])  # fmt: skip
         points = points[(points[:, 2] > HEIGHTS[0]) & (points[:, 2] < HEIGHTS[1])]
         joints = {name: value for name, value in state.positions.items() if name in model.joints}

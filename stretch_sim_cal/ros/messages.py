@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Point, Point32, Polygon, PolygonStamped, TransformStamped
+from nav_msgs.msg import Odometry
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import JointState, PointCloud2, PointField
 from tf2_msgs.msg import TFMessage
@@ -87,6 +88,20 @@ def transforms_message(transforms: Mapping[tuple[str, str], np.ndarray], stamp: 
         translation.x, translation.y, translation.z = x, y, z
         rotation.x, rotation.y, rotation.z, rotation.w = qx, qy, qz, qw
         message.transforms.append(stamped)
+    return message
+
+
+def odometry_message(pose: np.ndarray, twist: Sequence[float], frames: tuple[str, str], stamp: int) -> Odometry:
+    """Return a pose (4, 4) of the second of two frames in the first, and velocities (x, y in m/s, yaw in rad/s) in the
+    second, as odometry stamped `stamp` ns; without covariances."""
+    message = Odometry(child_frame_id=frames[1])
+    message.header.stamp, message.header.frame_id = time_message(stamp), frames[0]
+    (placed,) = transforms_message({frames: pose}, stamp).transforms
+    position, given = message.pose.pose.position, placed.transform.translation
+    position.x, position.y, position.z = given.x, given.y, given.z
+    message.pose.pose.orientation = placed.transform.rotation
+    message.twist.twist.linear.x, message.twist.twist.linear.y = float(twist[0]), float(twist[1])
+    message.twist.twist.angular.z = float(twist[2])
     return message
 
 

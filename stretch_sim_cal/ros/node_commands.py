@@ -18,13 +18,16 @@ ROBOT_OPTION = Option(
     "Stretch's if there is none)",
 )  # fmt: skip
 GRID_OPTION = Option("grid", "", "grids in place of the plan's, by joints of any robot: 'pan=0,0.5; elbow=count:3'")
-CLOUD_OPTIONS = (
+LIDAR_OPTIONS = (
     ROBOT_OPTION,
     Option("left_lidar_topic", "/lidar_points_left", "topic of the left lidar's clouds"),
     Option("right_lidar_topic", "/lidar_points_right", "topic of the right lidar's clouds"),
     Option("base_link_frame", "base_link", "the robot's base frame"),
     Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
     Option("right_lidar_frame", "lidar_right_link", "frame of the right lidar"),
+)
+CLOUD_OPTIONS = (
+    *LIDAR_OPTIONS,
     Option("max_time_difference", 0.05, "how far apart in s the stamps of a pair may be", minimum=0.0, maximum=10.0),
 )
 SENSOR_OPTION = Option(
@@ -72,20 +75,30 @@ STORAGES = ("mcap", "sqlite3")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
 
-class CollectCommand(NodeCommand):
+class DriveCommand(NodeCommand):
     """The command line: beside the parameters a folder that may be left out, and two switches."""
+
+    FOLDER = "new folder of the recording of the drive (default: drive_TIME)"
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command's own arguments."""
         parser = super().parser()
-        parser.add_argument(
-            "directory", nargs="?", type=Path, metavar="DIR",
-            help="folder of the dataset; one that was begun is continued (default: collected_body_shape_data_TIME)",
-        )  # fmt: skip
+        parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help=self.FOLDER)
         parser.add_argument(
             "--dry-run", action="store_true", help="print the plan and the time it takes, and move nothing"
         )
         parser.add_argument("--yes", action="store_true", help="move without asking first")
+        return parser
+
+
+class CollectCommand(DriveCommand):
+    """The same for the arm, with one more switch."""
+
+    FOLDER = "folder of the dataset; one that was begun is continued (default: collected_body_shape_data_TIME)"
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command's own arguments."""
+        parser = super().parser()
         parser.add_argument(
             "--ignore-obstacles", action="store_true", help="move although something is in the arm's way"
         )
@@ -196,6 +209,37 @@ MOUNTS = CollectCommand(
         VALUES_OPTION,
         ROLLBACK_OPTION,
         *CLOUD_OPTIONS,
+        TIMEOUT_OPTION,
+    ),
+)  # fmt: skip
+DRIVE = DriveCommand(
+    executable="ros_calibrate_by_driving",
+    node_name="calibrate_by_driving",
+    description=(
+        "Drive slowly, turns in place and short straight ways with stops, within what the lidars see free, and find\n"
+        "from it lidar to lidar, the floor, and the lidars against the centre of rotation and the direction driven.\n"
+        "The lidars need not see anything in common. THE ROBOT DRIVES: keep the floor around it clear and a hand at\n"
+        "the runstop; stow the arm. Ctrl-C stops it. What is lower than 10 cm is not seen, nor what lies where no\n"
+        "lidar looks. DIR is a recording, which 'stretch-sim-cal calibrate DIR --drive' reads again."
+    ),
+    example="ros_calibrate_by_driving my_drive --robot two_lidar_amr --dry-run",
+    options=(
+        *LIDAR_OPTIONS,
+        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        SENSOR_OPTION,
+        Option("odometry_topic", "", "of the wheels' odometry (nav_msgs/Odometry); default: the profile's"),
+        Option("command_topic", "", "of the twists that the base obeys, stamped or not; default: the profile's"),
+        Option("speed", 0.15, "m/s on straight ways, at most", minimum=0.02, maximum=0.5),
+        Option("turn_speed", 20.0, "deg/s, at most", minimum=2.0, maximum=90.0),
+        Option("turn_step", 60.0, "deg between the stops of a turn", minimum=30.0, maximum=180.0),
+        Option("distance", 0.8, "m of a straight way, at most; 0.3 at least, or there is none", minimum=0.0,
+               maximum=5.0),
+        Option("clearance", 0.3, "m that have to be free around the robot's body on its way", minimum=0.15,
+               maximum=2.0),
+        Option("scans", 5, "clouds of each lidar at each stop", minimum=1, maximum=100),
+        Option("calibration_file", "", "where to write; default: the robot's own calibration file"),
+        VALUES_OPTION,
+        ROLLBACK_OPTION,
         TIMEOUT_OPTION,
     ),
 )  # fmt: skip
@@ -401,6 +445,7 @@ NODE_COMMANDS = {
         FLOOR,
         BROADCAST,
         MOUNTS,
+        DRIVE,
         COLLECT,
         CAPTURE,
         VISUALIZE,

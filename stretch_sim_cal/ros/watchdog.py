@@ -66,6 +66,13 @@ class Watchdog:
             self._watched[name].silent = 0.0
             self._watched[name].warned = False
 
+    def resume(self) -> None:
+        """Begin to count after a pause in which nobody ticked: what was silent until now does not count."""
+        self._passed(0.0)
+        self._last_tick = self._now()
+        for watched in self._watched.values():
+            watched.silent, watched.warned = 0.0, False
+
     def tick(self) -> None:
         """Count the time since the last tick, up to `LONGEST_TICK`. Raises `RunFailure` if a silence is too long."""
         now = self._now()

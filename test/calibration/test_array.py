@@ -8,11 +8,18 @@ import pytest
 from array_scenes import APART, NAMES, NARROW, ROBOT, ArrayScene, array_scene, normalised
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray
+from stretch_sim_cal.calibration import array_methods
+from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, of_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.calibration.problem import State, Unknowns
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.verification import verify
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, log
+from stretch_sim_cal.sensor.points import return_columns, returns_of
+from stretch_sim_cal.sensor.unit import weak_echo
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +34,8 @@ def result(scene):
 
 @pytest.fixture(scope="module")
 def over_robots():
-    """Five robots with other units, mounts and noise, each with its result and with that from views `APART`."""
-    scenes = [ArrayScene(seed, sensor="jt128_sparse_real", frames=3) for seed in range(11, 16)]
+    """Three robots with other units, mounts and noise, each with its result and with that from views `APART`."""
+    scenes = [ArrayScene(seed, sensor="jt128_sparse_real", frames=3) for seed in range(11, 14)]
     return [(scene, *(cal.calibrate(scene.rig, scene.seen(views), floor=False) for views in ({}, APART)))
             for scene in scenes]  # fmt: skip
 
@@ -208,3 +215,120 @@ def test_what_cannot_be_used_is_said_in_one_line(scene, call, message):
 def test_no_lidar_is_known_by_another_name(result):
     with pytest.raises(InputError, match="lidar 'top': there is left, right, mast"):
         result.transform("left", "top")
+
+
+def test_a_file_gives_the_lidars_and_what_their_errors_have_in_common_back(result, tmp_path):
+    result.save(tmp_path / "calibration.yaml")
+    file = CalibrationFile.load(tmp_path / "calibration.yaml")
+    again = of_file(file, result.rig.base_from_left)
+    assert again.names == NAMES and again.num_frames == result.array.num_frames
+    for pair in itertools.permutations(NAMES, 2):
+        np.testing.assert_allclose(again.transform(*pair), result.transform(*pair), atol=1e-9)
+        np.testing.assert_allclose(again.covariance(*pair), result.covariance_of(*pair), rtol=1e-6, atol=1e-12)
+    del file.data["mast_to_left_transform"]["covariance_with_right"]
+    with pytest.raises(InputError, match="lacks a covariance of right, mast; align the lidars again"):
+        of_file(file, result.rig.base_from_left)
+
+
+class Doubting:
+    """A method for two that believes the description, and refuses the mast's lidar."""
+
+    def __init__(self, guess, settings):
+        self.guess, self.frames = guess, 0
+
+    def add(self, left, right):
+        assert left.shape[1] == right.shape[1] == 3
+        self.frames += 1
+
+    def solve(self):
+        refusals = ["too few walls"] if self.guess[2, 3] > 0.3 else []
+        return AlignmentResult(self.guess, 1e-6 * np.eye(6), 0.0, self.frames, "mine", 1.0, [], refusals=refusals)
+
+
+def test_a_method_for_two_that_refuses_one_lidar_refuses_all_and_names_it(scene, monkeypatch):
+    monkeypatch.setattr(array_methods, "alignment_method", lambda name: Doubting if name == "mine" else None)
+    lidars = {name: ArrayLidar(pose, scene.sensor) for name, pose in scene.rig.base_from_lidar.items()}
+    array = array_methods.array_alignment("mine", lidars)
+    for together in zip(*scene.clouds.values(), strict=True):
+        array.add(dict(zip(scene.clouds, together, strict=True)))
+    found = array.solve()
+    assert found.refusals == ["too few walls (lidar mast)"] and found.num_frames == len(scene.clouds["left"])
+    assert [(pair.names, pair.used) for pair in found.pairs] == [(("left", "right"), True), (("left", "mast"), False)]
+    for name in ("right", "mast"):
+        np.testing.assert_allclose(found.base_from_lidar[name], lidars[name].base_from_lidar, atol=1e-12)
+        np.testing.assert_allclose(found.covariance("left", name), 1e-6 * np.eye(6), atol=1e-12)
+
+
+def test_a_floor_method_for_two_sees_the_points_of_all_lidars(scene, result):
+    floors = []
+    for names in (NAMES[:2], NAMES):
+        lidars = {name: ArrayLidar(result.array.base_from_lidar[name], scene.sensor) for name in names}
+        floor = array_methods.ArrayFloor("published", lidars, scene.rig.footprint_from_base)
+        for together in zip(*(scene.clouds[name] for name in names), strict=True):
+            floor.add(dict(zip(names, together, strict=True)))
+        floors.append(floor.solve())
+    assert floors[1].num_inliers > 1.2 * floors[0].num_inliers
+    assert abs(floor_between(floors[1].plane, scene.true_floor())[0]) < 0.01  # it knows of no range offsets
+
+
+def test_what_was_observed_of_all_lidars_is_kept_and_takes_each_ones_errors_out(tmp_path):
+    scene = ArrayScene(11, sensor="jt128_sparse_real", frames=3)
+    cal.calibrate(scene.rig, scene.clouds, floor=False).save(tmp_path / "calibration.yaml")
+    file = CalibrationFile.load(tmp_path / "calibration.yaml")
+    kept = load_beside(file)
+    assert kept.names == NAMES
+    for name in NAMES:
+        lidar = scene.simulator.lidar(name)
+        cloud = return_columns(returns_of(scene.clouds[name][0]))
+        points, corrected = cloud[:, :3].astype(float), kept.corrected(name, cloud)
+        model = lidar.sensor.error_model()
+        returns = model.returns(points, cloud[:, 3].astype(int), weak_echo(cloud[:, 4]))
+        true = model.corrected(returns, 1.0, lidar.unit.values)
+        before, after = (np.sqrt(np.mean((each - true) ** 2)) for each in (points, corrected))
+        assert after < 0.2 * before, name
+    del file.data["mast_to_left_transform"]
+    assert load_beside(CalibrationFile.from_mapping(file.data, file.path)) is None
+
+
+def test_what_was_observed_says_the_same_in_any_order_of_the_lidars(result):
+    kept = result.array.observations
+    order = (2, 0, 1)
+    poses = [np.linalg.inv(kept.poses[1]) @ pose for pose in (np.eye(4), kept.poses[0])]
+    names = [kept.names[lidar] for lidar in order]
+    turned = kept.in_order(order, names, dict(zip(names[1:], poses, strict=True)), np.eye(12), kept.units)
+    random = np.random.default_rng(3)
+    moved = [exp(1e-5 * random.normal(size=6)) @ pose for pose in result.array.base_from_lidar.values()]
+    units = [values + 1e-5 * random.normal(size=len(values)) for values in kept.units]
+    unknowns = Unknowns(kept.models), Unknowns(turned.models)
+    states = State(tuple(moved), tuple(units)), State(*(tuple(each[n] for n in order) for each in (moved, units)))
+    found = [each.equations_at(*args) for each, *args in zip((kept, turned), states, unknowns, strict=True)]
+    for lidar, where in enumerate(order):
+        for group in ("poses", "units"):
+            one, other = (getattr(own, group)[at] for own, at in zip(unknowns, (where, lidar), strict=True))
+            size = np.abs(found[0].gradient[one]).max()
+            np.testing.assert_allclose(found[1].gradient[other], found[0].gradient[one], atol=1e-3 * size)
+
+
+def test_of_two_of_three_lidars_as_much_is_known_as_of_all_together(result):
+    """Weak priors on the lidars' errors stand for those that estimates have."""
+    kept, covariances = result.array.observations, []
+    for each in (kept, kept.of_two()):
+        prior = np.zeros(len(each.gradient))
+        prior[6 * len(each.poses) :] = 1e4
+        covariances.append(np.linalg.inv(each.information + np.diag(prior))[:6, :6])
+    by_all, by_two = (np.sqrt(np.diag(covariance)) for covariance in covariances)
+    assert np.all(by_two > 0.999 * by_all) and np.all(by_two < 1.5 * by_all)
+
+
+def test_what_was_observed_of_all_lidars_makes_a_later_look_surer(tmp_path):
+    scene, path = ArrayScene(11, sensor="jt128_sparse_real", frames=6), tmp_path / "calibration.yaml"
+    cal.calibrate(scene.rig, {name: own[:3] for name, own in scene.clouds.items()}, floor=False).save(path)
+    later, found = list(zip(*(own[3:] for own in scene.clouds.values()), strict=True)), []
+    described = scene.rig.base_from_left, scene.rig.footprint_from_base
+    for _ in range(2):
+        found.append(verify(CalibrationFile.load(path), later, *described, sensor=scene.sensor))
+        path_beside(path).unlink(missing_ok=True)
+    assert len(found[0].drifts) == 4 and not found[0].open_questions
+    for known, unknown in zip(*(each.drifts for each in found), strict=True):
+        assert known.standard_deviation < 0.5 * unknown.standard_deviation
+        assert known.value < 4.0 * known.standard_deviation

@@ -8,6 +8,7 @@ from alignment_scenes import align, frames_of
 from floor_scenes import Scene
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
@@ -28,10 +29,15 @@ def aligned():
     return align(frames[:10], scene.initial, scene.settings)
 
 
+def file_of(aligned, folder):
+    """Return the content of the calibration file `cal.yaml` in a folder."""
+    return CalibrationFile(path=folder / "cal.yaml").with_alignment(aligned, "robot")
+
+
 def test_they_are_read_back_as_they_were(aligned, tmp_path):
     path = path_beside(tmp_path / "cal.yaml")
     aligned.observations.save(path)
-    again = load_beside(tmp_path / "cal.yaml", aligned.right_to_left)
+    again = load_beside(file_of(aligned, tmp_path))
     np.testing.assert_allclose(again.information, aligned.observations.information)
     np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
     np.testing.assert_allclose(again.units[0], aligned.observations.units[0])
@@ -40,7 +46,7 @@ def test_they_are_read_back_as_they_were(aligned, tmp_path):
 def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(aligned, tmp_path):
     path = path_beside(tmp_path / "cal.yaml")
     aligned.observations.save(path)
-    seen = load_beside(tmp_path / "cal.yaml", aligned.right_to_left).patches
+    seen = load_beside(file_of(aligned, tmp_path)).patches
     counting = seen.verdicts == COUNTS
     assert counting.sum() / 2 == aligned.diagnostics["patches_used"]  # of two grids
     assert len(seen.verdicts) / 2 == aligned.diagnostics["patches"] > counting.sum() / 2
@@ -51,8 +57,8 @@ def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used
 def test_those_of_another_alignment_are_not_used(aligned, tmp_path):
     aligned.observations.save(path_beside(tmp_path / "cal.yaml"))
     other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
-    assert load_beside(tmp_path / "cal.yaml", other) is None
-    assert load_beside(tmp_path / "none.yaml", aligned.right_to_left) is None
+    assert load_beside(file_of(dataclasses.replace(aligned, right_to_left=other), tmp_path)) is None
+    assert load_beside(file_of(aligned, tmp_path / "none")) is None
 
 
 def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the_transform(aligned, tmp_path):
@@ -67,7 +73,7 @@ def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the
     content |= {"left": left, "right": left @ now.at, "gradient": then.gradient}
     content["information"] = then.information[np.tril_indices(unknowns.size)]
     np.savez_compressed(path, **content)
-    again = load_beside(tmp_path / "cal.yaml", aligned.right_to_left)
+    again = load_beside(file_of(aligned, tmp_path))
     np.testing.assert_allclose(again.at, now.at, atol=1e-12)
     for name in ("information", "gradient"):
         expected = getattr(now, name)
@@ -79,7 +85,7 @@ def test_a_torn_file_is_told(aligned, tmp_path):
     aligned.observations.save(path)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="align the lidars again"):
-        load_beside(tmp_path / "cal.yaml", aligned.right_to_left)
+        load_beside(file_of(aligned, tmp_path))
 
 
 def test_the_floor_knows_the_range_offset_that_the_alignment_found():

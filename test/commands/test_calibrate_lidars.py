@@ -1,4 +1,4 @@
-"""`calibrate` on a recording of a robot with three lidars, and what the commands for two say of such a robot."""
+"""`calibrate` on a recording of a robot with three lidars, and other commands on such a robot."""
 
 import contextlib
 import io
@@ -15,7 +15,6 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import cli, files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
-from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
@@ -154,18 +153,29 @@ def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):
     assert CalibrationFile.load(out).floor_plane is None
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["calibrate", "{bag}", "--out", "{out}", "--method", "gicp"],
-        ["calibrate", "{bag}", "--out", "{out}", "--floor-method", "published"],
-    ],
-    ids=lambda arguments: " ".join(arguments[:1] + arguments[4:5]),
-)
-def test_a_command_for_two_lidars_says_so_in_one_line(recorded, tmp_path, arguments):
-    names = {"bag": recorded[1], "out": tmp_path / "out"}
-    code, said = told([argument.format(**names) for argument in arguments] + OPTIONS)
-    assert code == 2 and "takes two lidars at most" in said and len(said.strip().splitlines()) == 1, said
+@pytest.mark.parametrize("method", ["gicp", "published"])
+def test_a_method_for_two_aligns_every_lidar_with_the_left_one(recorded, tmp_path, method):
+    simulator, folder = recorded
+    out = tmp_path / "calibration.yaml"
+    arguments = ["calibrate", str(folder), "--out", str(out), "--method", method, *OPTIONS]
+    code, said = told([*arguments, "--floor-method", "published"])
+    assert code == 0 and f"3 lidars by {method}, each with left" in said, said
+    file = CalibrationFile.load(out)
+    for name, pose in file.to_left.items():
+        off = log(inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar(name) @ inverse(pose))
+        assert off @ np.linalg.solve(file.entries[f"{name}_to_left_transform"].covariance, off) < chi2.ppf(0.9999, 6)
+        assert file.entries[f"{name}_to_left_transform"].fit_method == method
+    assert file.entries["floor_to_base_link_transform"].fit_method == "published"
+
+
+def test_another_floor_method_begins_where_the_file_has_the_lidars(recorded, calibrated, tmp_path):
+    out = tmp_path / "calibration.yaml"
+    out.write_bytes(calibrated.read_bytes())
+    arguments = ["calibrate", str(recorded[1]), "--out", str(out), "--only", "floor", "--floor-method", "published"]
+    code, said = told([*arguments, *OPTIONS])
+    assert code == 0 and "floor in base_link (published" in said and "lidars by" not in said, said
+    heights = [CalibrationFile.load(path).floor_plane.offset for path in (out, calibrated)]
+    assert 0.0 < abs(heights[0] - heights[1]) < 1e-3
 
 
 @pytest.fixture(scope="module")
@@ -294,11 +304,6 @@ def test_a_recording_without_the_third_lidars_topic_names_it(recorded, tmp_path)
             writer.write_cloud(lidar.topic, lidar.frame, 100_000_000, simulator.scan(name, 0))
     code, said = told(["calibrate", str(tmp_path / "two"), "--out", str(tmp_path / "c.yaml"), *OPTIONS])
     assert code == 2 and "/mast_lidar/points" in said
-
-
-def test_gazebo_takes_two(recorded):
-    with pytest.raises(InputError, match="takes two lidars at most, .*three_lidar_amr.yaml has 3"):
-        load_profile(ROBOT).need_two("Gazebo")
 
 
 def test_arm_poses_give_the_mounts_of_two_lidars_and_the_third_ones_by_its_transform(tmp_path):

@@ -15,7 +15,7 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
 SENSOR = "jt128_sparse_real"
-SCANS = 8
+SCANS = 6
 
 
 def record(simulator, folder, turn=0.0, scans=SCANS, first=0, sides=SIDES, without=()):

@@ -156,21 +156,6 @@ def test_the_floor_and_the_driver_know_their_modes(folder, capfd, line):
 @pytest.mark.parametrize(
     "line",
     [
-        "stretch_sim_cal campaign smoke --cases 1 --out campaign --robot three_lidar_amr",
-    ],
-)
-def test_what_takes_two_lidars_says_so_of_a_robot_with_three(folder, capfd, line):
-    before = sorted(path.name for path in folder.iterdir())
-    program, *arguments = shlex.split(line)
-    code = main(arguments) if program == "stretch_sim_cal" else programs.main(program, arguments)
-    errors = [text for text in capfd.readouterr().err.splitlines() if "error:" in text]
-    assert code == 2 and len(errors) == 1 and "takes two lidars at most" in errors[0], errors
-    assert sorted(path.name for path in folder.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
         "check cal.yaml --model stretch4",
         "export cal.yaml --as urdf --model stretch4",
         "export cal.yaml --as urdf --model stretch4 --out new.urdf",

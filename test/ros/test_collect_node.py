@@ -26,6 +26,7 @@ from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_datase
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.ros import simulator_node, watchdog
+from stretch_sim_cal.ros.arm_motion import ArmMotion
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -140,10 +141,12 @@ def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
     assert far.joints["arm_l1_joint"] == pytest.approx(0.075, abs=1e-6)
 
 
-def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell):
+def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell, monkeypatch):
     folder = cell.folder("interrupted")
     with cell.collecting(str(folder)) as process:
-        second = cell.collect(str(cell.folder("second")), "--yes")
+        # As if the first one had begun only after the second one asked whether the arm is free.
+        monkeypatch.setattr(ArmMotion, "wait_for_driver", lambda _: None)
+        second = cell.collect(str(cell.folder("second")), "--yes", "--ignore-obstacles")
         assert second.code == 2 and "arm already; wait for it, or end it" in second.error
         assert process.poll() is None and not cell.folder("second").exists()
         assert stop(process, signal.SIGINT) == 130

@@ -107,4 +107,5 @@ def test_an_mcap_recording_is_what_mcap_doctor_asks_for(bag):
         "/joint_states": "sensor_msgs/msg/JointState", "/robot_description": "std_msgs/msg/String",
         "/tf": "tf2_msgs/msg/TFMessage", "/tf_static": "tf2_msgs/msg/TFMessage",
         "/is_homed": "std_msgs/msg/Bool", "/is_runstopped": "std_msgs/msg/Bool", "/mode": "std_msgs/msg/String",
+        "/wheel_odom": "nav_msgs/msg/Odometry",
     }  # fmt: skip

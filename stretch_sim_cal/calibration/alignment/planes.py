@@ -80,17 +80,12 @@ MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "lit
 
 @dataclass(frozen=True)
 class SeenPair:
-    """What two lidars see in common: their `names`, how well their `views` agree, and, of two that do not tie each
-    other, `refusals` that say why."""
+    """What two lidars see in common: their `names`, the `overlap`, the share (0 to 1) of both views that the other
+    lidar confirms, and, of two that do not tie each other, `refusals` that say why."""
 
     names: tuple[str, str]
-    views: Consistency
+    overlap: float
     refusals: list[Finding] = field(default_factory=list)
-
-    @property
-    def overlap(self) -> float:
-        """The share (0 to 1) of both views that the other lidar confirms."""
-        return self.views.overlap
 
     @property
     def used(self) -> bool:
@@ -500,11 +495,11 @@ def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
     found, ties = [], evidence.ties
     for pair in itertools.combinations(range(len(evidence.names)), 2):
         if pair in ties.pairs:
-            seen = evidence.agreement[0][pair], []
+            views, refusals = evidence.agreement[0][pair], []
         else:
             nothing = Consistency(0.0, 0.0, 0.0)
-            seen = ties.left_out.get(pair, (nothing, overlap_refusals(nothing, 0.0)))
-        found.append(SeenPair((evidence.names[pair[0]], evidence.names[pair[1]]), *seen))
+            views, refusals = ties.left_out.get(pair, (nothing, overlap_refusals(nothing, 0.0)))
+        found.append(SeenPair((evidence.names[pair[0]], evidence.names[pair[1]]), views.overlap, refusals))
     return found
 
 

@@ -71,8 +71,9 @@ class JointFloor:
 
     `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is where the
     description has base_footprint, `priors` are what is known of the poses, as of `Priors`. `settings.observations` is
-    what is known of the poses to each other. After `solve` the poses are those of `state`, with the covariance of
-    `solution`, both in the description's base_footprint. Raises `InputError` for a pose that is no rigid transform.
+    what is known of the poses to each other. `first_two` are the lidars of the result's `by_units`. After `solve` the
+    poses are those of `state`, with the covariance of `solution`, both in the description's base_footprint. Raises
+    `InputError` for a pose that is no rigid transform.
     """
 
     name = "support"
@@ -81,9 +82,10 @@ class JointFloor:
     def __init__(
         self, base_from_lidar: Sequence[np.ndarray], nominal_footprint_from_base: np.ndarray,
         settings: FloorSettings | None = None, names: Sequence[str] = SIDES,
-        priors: Sequence[np.ndarray | None] = (FIXED,),
+        priors: Sequence[np.ndarray | None] = (FIXED,), first_two: Sequence[int] = (0, 1),
     ):  # fmt: skip
         self.settings, self._names, self._priors = settings or FloorSettings(), names, priors
+        self._first_two = first_two[: len(names)]
         self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
         # All is estimated in the description's base_footprint.
         self._masks = self.settings
@@ -303,7 +305,7 @@ class JointFloor:
                 "repeated_scans": float(sum(self._intake.repeated)),
             }
             | numbers,
-            by_units=FloorByUnits.of(solution, unknowns, state, to_base),
+            by_units=FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
             systematic=to_base @ fit.systematic @ to_base.T,
         )
 

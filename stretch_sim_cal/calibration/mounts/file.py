@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration.calibration_entries import check_convention, check_covariance
 from stretch_sim_cal.calibration.calibration_file import (
@@ -222,30 +223,41 @@ def further_mounts(
     file: CalibrationFile, mounts: StoredMounts | MountsResult | None
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return by name the poses in base_link (4, 4) of the lidars beyond two, and their covariances (6, 6) over twists
-    there: on the left lidar by the file's transforms, given what the `mounts` of the left and the right one make of
-    theirs. What these lidars see of the robot themselves is not used.
+    there, as of `every_mount`; none without `mounts`."""
+    if mounts is None:
+        return {}
+    poses, covariance = every_mount(file, mounts)
+    blocks = {name: slice(6 * number, 6 * number + 6) for number, name in enumerate(poses)}
+    return {name: (poses[name], covariance[own, own]) for name, own in blocks.items() if name not in SIDES}
+
+
+def every_mount(file: CalibrationFile, mounts: StoredMounts | MountsResult) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return by name the poses in base_link (4, 4) of all lidars, and the covariance (6 n, 6 n) over twists there: of
+    those beyond two on the left lidar by the file's transforms, given what the `mounts` of the left and the right one
+    make of theirs. What these lidars see of the robot themselves is not used.
 
     With e_r the error of right_to_left and e_m that of another one, e_m = K e_r + e with K = cov(e_m, e_r) cov(e_r)^-1,
-    and e independent of e_r and of the mounts. So the transform moves by K times what the mounts move right_to_left by,
-    and its error is K times theirs, and e. Lidars whose entries have no covariance are left out.
+    and e independent of e_r, of the mounts, and from lidar to lidar. So the transform moves by K times what the mounts
+    move right_to_left by, and its error is K times theirs, and e. Lidars whose entries have no covariance are left out.
     """
-    if mounts is None or file.right_to_left is None:
-        return {}
     left, right = (mounts.base_from_lidar[side] for side in SIDES)
+    poses, by_both, alone = {"left": left, "right": right}, [np.eye(12)], [np.zeros((12, 12))]
+    if file.right_to_left is None:
+        return poses, mounts.covariance
     moved, to_base = log(inverse(left) @ right @ inverse(file.right_to_left)), adjoint(left)
-    of_right, found = file.entries[RIGHT_TO_LEFT].covariance, {}
+    of_right = file.entries[RIGHT_TO_LEFT].covariance
     for name, transform in file.further_to_left.items():
         key, beside = f"{name}{TO_LEFT}", file.covariance_with_right(name)
         own = file.entries[key].covariance
         if own is None or of_right is None or beside is None:
             continue
         gain = beside @ np.linalg.pinv(of_right, hermitian=True)
-        alone = own - gain @ beside.T
         by_right = to_base @ gain @ adjoint(inverse(left))
-        by_both = np.hstack([np.eye(6) - by_right, by_right])
-        covariance = by_both @ mounts.covariance @ by_both.T + to_base @ alone @ to_base.T
-        found[name] = (left @ exp(gain @ moved) @ transform, covariance)
-    return found
+        by_both.append(np.hstack([np.eye(6) - by_right, by_right]))
+        alone.append(to_base @ (own - gain @ beside.T) @ to_base.T)
+        poses[name] = left @ exp(gain @ moved) @ transform
+    change = np.vstack(by_both)
+    return poses, change @ mounts.covariance @ change.T + block_diag(*alone)
 
 
 def mounted_joints(

@@ -201,7 +201,7 @@ def residuals_at(
     samples = samples_of(dataset, robot, ())
     if known is not None and known.by_ring:
         samples = [
-            replace(sample, left=known.corrected(0, sample.left), right=known.corrected(1, sample.right))
+            replace(sample, left=known.corrected("left", sample.left), right=known.corrected("right", sample.right))
             for sample in samples
         ]
     return residuals_of(posed(samples, robot.surfaces), poses, SEEN * MountSettings().range_noise)

@@ -1,0 +1,651 @@
+"""Calibration by driving: lidars, floor, wheels, from scans that were taken where a robot stood on its way.
+
+    driven = DrivenArray({"left": ArrayLidar(pose), "right": ArrayLidar(pose)}, footprint_from_base)
+    for station in stations:
+        driven.new_station(station.odometry)         # x, y (m), yaw (rad) by the wheels' odometry
+        driven.add({"left": cloud, "right": cloud})  # as often as scans were taken there
+    result = driven.solve()
+
+What every lidar sees at every station are views of one room, and one least-squares problem: the pose of view (station
+s, lidar l) is T_s Y_l, with the lidars' poses Y in base_footprint and the stations' poses T over the floor. Beside the
+room's patches (`room.py`) there are factors of
+
+* the floor: patches of it lie at z = 0, apart from its unevenness;
+* how the base stands: its height and tilt over the mean floor, of a size that is taken from the data;
+* odometry: from one station to the next, with a scale of each axis and of the angle, and slip that grows with the root
+  of the way; if it slips more than that, by as much as the data says.
+
+Turning tells where a lidar is from the centre of rotation, driving straight its yaw against the direction of driving
+(hand-eye calibration: R. Tsai, R. Lenz, 1989; of wheeled robots with the odometry's own errors: A. Censi et al.,
+"Simultaneous calibration of odometry and sensor parameters for mobile robots", 2013). Lidars without a common view are
+tied by what both saw from different stations. The lidars' own errors are seen at many ranges and by many channels.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult
+from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
+from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
+from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
+from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
+from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.findings import (
+    another_opinion,
+    distorted,
+    disturbance,
+    large_residuals,
+    model_findings,
+    movement,
+    unit_warnings,
+)
+from stretch_sim_cal.calibration.floor.support_method import JointFloor
+from stretch_sim_cal.calibration.motion import motion_of
+from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.observability import directions, unobserved
+from stretch_sim_cal.calibration.observations import Observations, columns_of
+from stretch_sim_cal.calibration.problem import (
+    NormalEquations,
+    Priors,
+    Solution,
+    Solver,
+    State,
+    Unknowns,
+    first_units,
+    sensor_numbers,
+)
+from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block, scale_of
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
+from stretch_sim_cal.calibration.surfaces import Lidar, surface_of, without_body
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
+from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.sensor.sensor import by_lidar
+
+# How far (m) the views may still be apart, into how many shifted grids of patches they are cut, and whether the floor
+# is known by then.
+PASSES = ((0.01, 1, False), (0.002, 1, False), (0.001, 1, True), (0.0, 2, True))
+# What is known of a described pose in base_footprint: along x and y, along z (m), roll and pitch, yaw (rad).
+DESCRIBED = np.array([1.0, 1.0, 0.05, 0.1, 0.1, 1.0])
+# How much a station's height (m), roll and pitch (rad) may differ from the mean floor's: before the floor is known, as
+# one station more would say, and at least.
+STANCE = np.array([0.005, 0.01, 0.01])
+LIKELY_STANCE, LEAST_STANCE = np.array([1e-3, 2e-3, 2e-3]), np.array([1e-4, 1e-4, 1e-4])
+PARTNERS = 5  # views that a view is compared with
+ENOUGH = 50.0  # patches that two lidars see, for an opinion
+SLIP_BEFOREHAND = 4.0  # so many ways' slip counts what is expected of it
+KEPT = 1e-6  # m, rad: a station that stays where it is
+STEP = 1e-6  # of differences in place of derivatives
+ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
+LEAST_UNEVENNESS = 0.0005  # m
+LEAST_WAY = 0.02  # m, of which slip is counted at least
+SLIPPERY = 3.0  # slip beyond so many times what is expected is said
+PLANAR, OFF_PLANE = [0, 1, 5], [2, 3, 4]  # of a twist
+
+
+@dataclass(frozen=True)
+class DrivingSettings:
+    """What is known beforehand of wheel odometry, one standard deviation each, and what is asked of the result.
+
+    `scale` and `turn` are relative errors of ways and of angles, `slip` (m) and `slip_angle` (rad) what the base slips
+    in the wheels' way of 1 m. `track_width` (m) says what way the wheels make in a turn. `max_std_translation` (m) and
+    `max_std_yaw` (rad) are the standard deviations of a lidar's x, y and yaw against the wheels that are accepted.
+    Raises `InputError` for values that are not positive.
+    """
+
+    scale: float = 0.02
+    turn: float = 0.02
+    slip: float = 0.005
+    slip_angle: float = float(np.radians(0.2))
+    track_width: float = 0.4
+    max_std_translation: float = 0.005
+    max_std_yaw: float = float(np.radians(0.5))
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise InputError(f"driving: {name} = {value} must be greater than zero")
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What odometry says of the way between two stations: its `steps` (K, 3), each x, y (m) along the mean heading of
+    the step and the angle (rad) turned in it."""
+
+    steps: np.ndarray
+
+    @classmethod
+    def along(cls, poses: np.ndarray) -> "Leg":
+        """Return the way along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
+        from the one before."""
+        turned = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
+        heading, gone = poses[:-1, 2] + turned / 2.0, np.diff(poses[:, :2], axis=0)
+        cosine, sine = np.cos(heading), np.sin(heading)
+        return cls(np.column_stack([
+            cosine * gone[:, 0] + sine * gone[:, 1], cosine * gone[:, 1] - sine * gone[:, 0], turned,
+        ]))  # fmt: skip
+
+    def poses(self, scales: np.ndarray) -> np.ndarray:
+        """Return the poses (K + 1, 3) at the steps' ends in the first one's frame, if odometry says (1 + `scales` (3,))
+        times the way along x, along y, and the angle."""
+        steps = self.steps / (1.0 + scales)
+        yaw = np.r_[0.0, np.cumsum(steps[:, 2])]
+        heading = yaw[:-1] + steps[:, 2] / 2.0
+        cosine, sine = np.cos(heading), np.sin(heading)
+        x, y = cosine * steps[:, 0] - sine * steps[:, 1], sine * steps[:, 0] + cosine * steps[:, 1]
+        return np.column_stack([np.r_[0.0, np.cumsum(x)], np.r_[0.0, np.cumsum(y)], yaw])
+
+    def transform(self, scales: np.ndarray) -> np.ndarray:
+        """Return the later station's pose (4, 4) in the earlier one's frame, as of `poses`."""
+        x, y, yaw = self.poses(scales)[-1]
+        return from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
+
+    def slip_root(self, settings: DrivingSettings) -> np.ndarray:
+        """Return the lower root (3, 3) of the covariance of the later station's place, in its own frame, by slip."""
+        poses = self.poses(np.zeros(3))
+        ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
+        ways *= max(1.0, LEAST_WAY / max(ways.sum(), 1e-9))
+        covariance = np.diag([STEP, STEP, STEP]) ** 2
+        sizes, yaw = np.array([settings.slip, settings.slip, settings.slip_angle]), poses[-1, 2]
+        for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
+            # What slips is seen in the last frame; an angle moves all that comes after it, sideways.
+            ahead = np.eye(3)
+            ahead[:2, :2] = [[np.cos(turned), np.sin(turned)], [-np.sin(turned), np.cos(turned)]]
+            ahead[:2, 2] = [-np.cos(yaw) * y + np.sin(yaw) * x, np.sin(yaw) * y + np.cos(yaw) * x]
+            covariance += way * (ahead * sizes**2) @ ahead.T
+        root: np.ndarray = np.linalg.cholesky(covariance)
+        return root
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """The lidars against the wheels: their poses `footprint_from_lidar` (4, 4) by name, base_footprint being over the
+    floor at the centre of rotation with x along the direction of driving, and the `covariance` (6 n, 6 n) of their
+    twists there. `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`),
+    `slip` how many times larger it was than expected, `stations` the poses (4, 4) over the floor at which the robot
+    stood. A result with `refusals` must not be written.
+    """
+
+    footprint_from_lidar: dict[str, np.ndarray]
+    covariance: np.ndarray
+    odometry: dict[str, float]
+    slip: float
+    stations: list[np.ndarray]
+    refusals: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the drive supports the result."""
+        return not self.refusals
+
+    def planar(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return x, y (m) and yaw (rad) of a lidar against the centre of rotation and the direction of driving, (3,),
+        with their covariance (3, 3)."""
+        pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
+        own = slice(6 * number, 6 * number + 6)
+        at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[PLANAR]
+        planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
+        return planar, at_lidar @ self.covariance[own, own] @ at_lidar.T
+
+
+@dataclass(frozen=True)
+class DrivenResult(ArrayResult):
+    """An `ArrayResult` of a robot that drove, in base_link in which its first lidar is where the description has it,
+    and where that is against the `wheels`."""
+
+    wheels: Wheels | None = None
+
+
+class _DrivenUnknowns(Unknowns):
+    """The unknowns of lidars in base_footprint, and as `others` a twist of each station in the floor's frame, then the
+    odometry's three scales."""
+
+    def __init__(self, models: tuple, num_stations: int):
+        super().__init__(models, 6 * num_stations + 3)
+        first = self.others.start
+        self.stations = [slice(first + 6 * number, first + 6 * number + 6) for number in range(num_stations)]
+        self.scales = slice(self.others.stop - 3, self.others.stop)
+        self.free_poses = np.concatenate(list(map(columns_of, (*self.poses, *self.stations))))
+        self.views = list(itertools.product(range(num_stations), range(len(models))))
+
+
+class _ViewUnknowns(Unknowns):
+    """The same with a pose of each view, in the floor's frame, behind them."""
+
+    def __init__(self, driven: _DrivenUnknowns):
+        self.driven, count = driven, len(driven.views)
+        self.models = tuple(driven.models[lidar] for _, lidar in driven.views)
+        self.units = tuple(driven.units[lidar] for _, lidar in driven.views)
+        self.poses = tuple(slice(driven.size + 6 * n, driven.size + 6 * n + 6) for n in range(count))
+        self.size = driven.size + 6 * count
+
+    def by_driven(self, stations: Sequence[np.ndarray]) -> np.ndarray:
+        """Return how these unknowns change with the driven ones, (size, driven size)."""
+        change = np.zeros((self.size, self.driven.size))
+        change[: self.driven.size] = np.eye(self.driven.size)
+        for own, (station, lidar) in zip(self.poses, self.driven.views, strict=True):
+            change[own, self.driven.poses[lidar]] = adjoint(stations[station])
+            change[own, self.driven.stations[station]] = np.eye(6)
+        return change
+
+
+@dataclass(frozen=True)
+class _Drive:
+    """An estimate: the lidars' `state` in base_footprint, the `stations` (4, 4) over the floor, the odometry's `scales`
+    (3,), how far the `stance` (3,) of stations varies, and how many times `slip` is larger than expected."""
+
+    state: State
+    stations: list[np.ndarray]
+    scales: np.ndarray
+    stance: np.ndarray
+    slip: float = 1.0
+
+    def views(self, unknowns: _DrivenUnknowns) -> State:
+        """Return the views' poses, and the parameters of their lidars."""
+        return State(
+            tuple(self.stations[station] @ self.state.base_from_lidar[lidar] for station, lidar in unknowns.views),
+            tuple(self.state.units[lidar] for _, lidar in unknowns.views), Plane(np.array([0.0, 0.0, 1.0]), 0.0),
+        )  # fmt: skip
+
+    def stances(self) -> np.ndarray:
+        """Return how the base stands at each station, (S, 3): height (m), roll and pitch (rad)."""
+        return np.array([log(inverse(_planar(pose)) @ pose)[OFF_PLANE] for pose in self.stations])
+
+
+class DrivenArray:
+    """Calibrates the lidars of a robot that drives; `new_station` and `add` take what was seen, `solve` returns the
+    result."""
+
+    def __init__(
+        self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray,
+        settings: DrivingSettings | None = None, body: Mapping[str, Any] | None = None,
+        accept: tuple[float, float] | None = None,
+    ):  # fmt: skip
+        """`lidars` by name, one or more; `nominal_footprint_from_base` (4, 4) is where the description has
+        base_footprint; `body` as of `body_settings`, `accept` as of `accepting`."""
+        self._names, self._settings = tuple(lidars), settings or DrivingSettings()
+        self._nominal = nominal_footprint_from_base
+        self._described = [self._nominal @ lidar.base_from_lidar for lidar in lidars.values()]
+        self._base_from_first = next(iter(lidars.values())).base_from_lidar
+        self._sensors = tuple(lidar.sensor for lidar in lidars.values())
+        body = dict(body or {})
+        self._judging = AlignmentSettings(base_from_left=self._described[0], sensor=self._sensors, **accepting(accept))
+        if "body" in body:
+            body["body"] = apply(self._nominal, body["body"])
+        self._body = AlignmentSettings(**body)
+        self._floor = JointFloor(self._described, np.eye(4), FloorSettings(sensor=self._sensors, **body), self._names)
+        self._intakes: list[FrameIntake] = []
+        self._cells: list[tuple[DirectionCells, ...]] = []
+        self._legs: list[Leg] = []
+        self._at = np.zeros(3)
+
+    def new_station(self, odometry: np.ndarray | Sequence[float]) -> None:
+        """Begin with the clouds of another station, at x, y (m) and yaw (rad) by odometry, (3,), or all that it said on
+        the way there, (K, 3), the last one at the station; needed where the robot turns and drives on one way. Raises
+        `InputError` if these are no such numbers."""
+        said = np.atleast_2d(np.asarray(odometry, dtype=float))
+        if said.ndim != 2 or said.shape[1] != 3 or not len(said) or not np.isfinite(said).all():
+            raise InputError(
+                f"station {len(self._cells) + 1}: odometry: x, y, yaw were expected, or rows of these; finite numbers"
+            )
+        if self._cells:
+            self._legs.append(Leg.along(np.vstack([self._at, said])))
+        self._at = said[-1]
+        self._cells.append(tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names)))))
+        self._intakes.append(FrameIntake(self._judging, self._names))
+
+    def add(self, clouds: Mapping[str, np.ndarray]) -> None:
+        """Take a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`."""
+        in_order = [clouds[name] for name in self._names]
+        for cells, cloud in zip(self._cells[-1], self._intakes[-1].admit(*in_order), strict=True):
+            if len(cloud):
+                cells.add(cloud)
+        if len(self._cells) == 1:
+            self._floor.add(*in_order)
+
+    def solve(self) -> DrivenResult:
+        """Return the result, with refusals if the data does not support it. Raises `InputError` for fewer than two
+        stations, or a lidar without any return at one, `Refused` if it cannot be told how two stations fit."""
+        if len(self._cells) < 2:
+            raise InputError(f"driving: {len(self._cells)} stations; the robot has to stand at two places or more")
+        lidars = self._views()
+        first, suspects = self._first_drive(lidars)
+        unknowns = _DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(self._names)]), len(self._cells))
+        drive = replace(first, state=replace(first.state, units=first_units(unknowns.models, None)))
+        pairs = self._pairs(lidars, drive.views(unknowns).base_from_lidar)
+        _, lidars = seen_by_another(lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings())
+        solver = Solver(unknowns, Priors(drive.state, [np.diag(DESCRIBED**2)]))
+        noise, floor, trust = Noise.first(len(lidars)), None, None
+        for slack, grids, on_floor in PASSES:
+            if on_floor and floor is None:
+                drive, floor = self._onto_floor(drive)
+                solver.priors = replace(solver.priors, nominal=drive.state)
+                if floor.accepted:
+                    unevenness = max(floor.diagnostics["unevenness"], LEAST_UNEVENNESS)
+                    near = _near(drive.stations, self._floor.settings.radius)
+                    trust = FloorTrust(near, unevenness, ON_FLOOR, of_room=True)
+            block = room_block(lidars, drive.views(unknowns), noise, slack, grids, trust, pairs=pairs)
+            drive, solution = self._solved(block, drive, unknowns, solver, lidars)
+            noise = block.noise
+            if on_floor:
+                drive = self._learned(drive)
+        last = remeasured_block(lidars, drive.views(unknowns), block, trust)
+        return self._result(unknowns, drive, solution, last, floor, suspects)
+
+    def _views(self) -> list[Lidar]:
+        """Return what each lidar saw at each station, in its own frame, by station and lidar."""
+        lidars = []
+        for station, cells in enumerate(self._cells, start=1):
+            for name, own, pose in zip(self._names, cells, self._described, strict=True):
+                if not own.num_frames:
+                    raise InputError(
+                        f"no usable return of the {name} lidar at station {station}; is it running, and in view of "
+                        "anything?"
+                    )
+                rows = None
+                if not own.grid.by_ring:
+                    number = self._names.index(name)
+                    rows = np.unique(np.concatenate([each[number].rows for each in self._cells]))
+                model, channel_of_row = own.model(rows)
+                surface = without_body(surface_of(own.cells(), len(lidars), channel_of_row), pose, self._body)
+                lidars.append(Lidar(surface, model))
+        if len({own.grid.by_ring for cells in self._cells for own in cells}) > 1:
+            raise InputError("clouds of some stations have rings, those of others do not; record with one driver")
+        return lidars
+
+    def _first_drive(self, lidars: Sequence[Lidar]) -> tuple[_Drive, list[int]]:
+        """Return where stations and lidars are by their views, within millimetres, and which stations' views do not
+        agree with any before."""
+        count, poses = len(self._names), list(self._described)
+        views = [View(lidar.surface) for lidar in lidars]
+
+        def aligned(first: int, second: int, given: np.ndarray) -> np.ndarray | None:
+            try:
+                return coarse_alignment(lidars[first].surface, lidars[second].surface, given, self._judging)
+            except Refused:
+                return None
+
+        for lidar in range(1, count):
+            given = between(poses, (0, lidar))
+            if credible(Views(views[0], views[lidar]).under(given)):
+                found = aligned(0, lidar, given)
+                poses[lidar] = poses[lidar] if found is None else poses[0] @ found
+        stations, suspects = [np.eye(4)], []
+        for number in range(1, len(self._cells)):
+            guess = stations[-1] @ self._legs[number - 1].transform(np.zeros(3))
+            tried = []
+            for lidar, before in itertools.product(range(count), range(number)):
+                given = inverse(stations[before] @ poses[lidar]) @ guess @ poses[lidar]
+                both = Views(views[before * count + lidar], views[number * count + lidar])
+                tried.append((both.under(given, every=5, leniency=3.0).score, lidar, before, given, both))
+            best = None
+            for _, lidar, before, given, both in sorted(tried, key=lambda each: -each[0])[:2]:
+                found = aligned(before * count + lidar, number * count + lidar, given)
+                if found is not None and (best is None or both.under(found).score > best[0]):
+                    best = (
+                        both.under(found).score, stations[before] @ poses[lidar] @ found @ inverse(poses[lidar]),
+                        credible(both.under(found), near=True),
+                    )  # fmt: skip
+            if best is None or not best[2]:
+                suspects.append(number + 1)
+            stations.append(guess if best is None else best[1])
+        return _Drive(State(tuple(poses), ()), stations, np.zeros(3), STANCE), suspects
+
+    def _pairs(self, lidars: Sequence[Lidar], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+        """Return which views are compared: each with those that have most in common with it, and with those of the
+        same station, so that what many see costs no more than that."""
+        views, overlaps = [View(lidar.surface) for lidar in lidars], np.full((len(lidars), len(lidars)), -1.0)
+        for pair in itertools.combinations(range(len(lidars)), 2):
+            overlap = Views(*(views[view] for view in pair)).under(between(poses, pair), every=10).overlap
+            overlaps[pair] = overlaps[pair[::-1]] = overlap
+        count, found = len(self._names), set()
+        for view, own in enumerate(overlaps):
+            others = [*np.argsort(-own)[:PARTNERS], *range(view - view % count, view - view % count + count)]
+            found |= {(min(view, int(other)), max(view, int(other))) for other in others if other != view}
+            # Along the way as well, or groups of views that are alike would be by themselves.
+            found |= {(view - count, view)} if view >= count else set()
+        return sorted(found)
+
+    def _onto_floor(self, drive: _Drive) -> tuple[_Drive, FloorResult]:
+        """Return the same over the floor that is seen at the first station, standing level on average, and what is
+        found of it."""
+        poses = [drive.stations[0] @ pose for pose in drive.state.base_from_lidar]
+        known = None
+        if len(poses) > 1:
+            to_first = inverse(poses[0])
+            small = np.diag(np.repeat([1e-4, 1e-5], 3) ** 2)
+            known = Observations.of_known_poses(
+                tuple(to_first @ pose for pose in poses[1:]), np.kron(np.eye(len(poses) - 1), small)
+            )
+        self._floor.settings = replace(self._floor.settings, units=drive.state.units)
+        self._floor.begin_from(poses, known, [np.zeros((6, 6))])
+        found = self._floor.solve()
+        # What the lidars see of one floor from the first station alone is less than what ties them here, and their own
+        # errors are said with these.
+        kept = [said for said in found.warnings if said.code != "beyond_sensor_file"]
+        found = replace(
+            found, refusals=[said for said in found.refusals if said.code != "lidars_disagree"], warnings=kept
+        )
+        onto = footprint_from_base(found.plane)
+        drive = replace(drive, stations=[onto @ station for station in drive.stations])
+        mean = np.zeros(6)
+        mean[OFF_PLANE] = drive.stances().mean(axis=0)
+        level = exp(mean)
+        state = replace(drive.state, base_from_lidar=tuple(level @ pose for pose in drive.state.base_from_lidar))
+        return replace(drive, state=state, stations=[pose @ inverse(level) for pose in drive.stations]), found
+
+    def _solved(
+        self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, solver: Solver, lidars: Sequence[Lidar]
+    ) -> tuple[_Drive, Solution]:  # fmt: skip
+        """Return the estimate after one step, and the solution."""
+        of_views = _ViewUnknowns(unknowns)
+        equations = NormalEquations.empty(of_views.size)
+        block.add_to(equations, of_views, lidars)
+        change = of_views.by_driven(drive.stations)
+        reduced = NormalEquations(change.T @ equations.information @ change, change.T @ equations.gradient)
+        self._add_stances(reduced, drive, unknowns)
+        self._add_odometry(reduced, drive, unknowns)
+        # A motion of all views as one body changes nothing.
+        poses = np.concatenate(list(map(columns_of, of_views.poses)))
+        against_first = np.hstack([np.tile(-np.eye(6), (len(of_views.poses) - 1, 1)), np.eye(len(poses) - 6)])
+        by_driven = against_first @ change[np.ix_(poses, unknowns.free_poses)]
+        by_chance = by_driven.T @ block.information_by_chance() @ by_driven
+        solution = solver.solve(reduced, drive.state, by_chance)
+        return _Drive(
+            solver.decided(unknowns.moved(drive.state, solution.change), solution),
+            [exp(solution.change[own]) @ pose for own, pose in zip(unknowns.stations, drive.stations, strict=True)],
+            drive.scales + solution.change[unknowns.scales], drive.stance, drive.slip,
+        ), solution  # fmt: skip
+
+    def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
+        """Add that the base stands on the floor, and that the floor's frame is where it stood first."""
+        for own, pose, stance in zip(unknowns.stations, drive.stations, drive.stances(), strict=True):
+            rows = adjoint(inverse(_planar(pose)))[OFF_PLANE] / drive.stance[:, None]
+            equations.information[own, own] += rows.T @ rows
+            equations.gradient[own] -= rows.T @ (stance / drive.stance)
+        first = columns_of(unknowns.stations[0])[PLANAR]
+        equations.information[first, first] += KEPT**-2.0
+
+    def _add_odometry(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
+        """Add what odometry says of the ways, and what is known of its errors."""
+        for number, residual in enumerate(self._slipped(drive), start=1):
+            before, after = unknowns.stations[number - 1], unknowns.stations[number]
+            columns = np.concatenate(list(map(columns_of, (before, after, unknowns.scales))))
+            rows = np.empty((3, len(columns)))
+            for column, step in enumerate(STEP * np.eye(len(columns))):
+                stations = list(drive.stations)
+                stations[number - 1] = exp(step[:6]) @ stations[number - 1]
+                stations[number] = exp(step[6:12]) @ stations[number]
+                moved = replace(drive, stations=stations, scales=drive.scales + step[12:])
+                rows[:, column] = (self._slipped_on(moved, number) - residual) / STEP
+            rows, residual = rows / drive.slip, residual / drive.slip
+            equations.information[np.ix_(columns, columns)] += rows.T @ rows
+            equations.gradient[columns] -= rows.T @ residual
+        precision = np.array([self._settings.scale, self._settings.scale, self._settings.turn]) ** -2.0
+        equations.information[unknowns.scales, unknowns.scales] += np.diag(precision)
+        equations.gradient[unknowns.scales] -= precision * drive.scales
+
+    def _slipped(self, drive: _Drive) -> np.ndarray:
+        """Return how far the base slipped on the way to each station but the first, (S - 1, 3): x, y, angle, in what
+        was expected."""
+        return np.array([self._slipped_on(drive, number) for number in range(1, len(drive.stations))])
+
+    def _slipped_on(self, drive: _Drive, number: int) -> np.ndarray:
+        leg = self._legs[number - 1]
+        went = inverse(drive.stations[number - 1]) @ drive.stations[number]
+        slipped: np.ndarray = np.linalg.solve(
+            leg.slip_root(self._settings), log(inverse(leg.transform(drive.scales)) @ went)[PLANAR]
+        )
+        return slipped
+
+    def _learned(self, drive: _Drive) -> _Drive:
+        """Return the same with what the data says of stances and slip (empirical Bayes)."""
+        stances, slipped = drive.stances(), self._slipped(drive)
+        squares = np.sum(stances**2, axis=0) + LIKELY_STANCE**2
+        stance = np.maximum(np.sqrt(squares / (len(stances) + 1.0)), LEAST_STANCE)
+        # Lever and yaw of all, and three scales, are found from the same ways.
+        freedom = max(slipped.size - 6, 0)
+        slip = np.sqrt((np.sum(slipped**2) + SLIP_BEFOREHAND) / (freedom + SLIP_BEFOREHAND))
+        return replace(drive, stance=stance, slip=float(slip))
+
+    def _result(
+        self, unknowns: _DrivenUnknowns, drive: _Drive, solution: Solution, last: RoomBlock, floor: FloorResult,
+        suspects: Sequence[int],
+    ) -> DrivenResult:  # fmt: skip
+        names, poses, count = self._names, drive.state.base_from_lidar, len(self._names)
+        numbers_of_units = sensor_numbers(unknowns, drive.state, solution, names)
+        scale, motion = scale_of([last]), motion_of(last.surface, last.flat, last.noise)
+        columns = np.concatenate(list(map(columns_of, unknowns.poses)))
+        covariance = solution.covariance[np.ix_(columns, columns)] * scale**2
+        covariance += np.kron(np.eye(count), motion.covariance / len(drive.stations))
+        covariance += covariance_of_frames(poses, numbers_of_units, self._sensors, names)
+        base_from_footprint = self._base_from_first @ inverse(poses[0])
+        against_first = np.eye(6 * count) - np.hstack(
+            [np.tile(np.eye(6), (count, 1)), np.zeros((6 * count, 6 * (count - 1)))]
+        )
+        to_base = np.kron(np.eye(count), adjoint(base_from_footprint)) @ against_first
+        wheels = self._wheels(drive, solution, unknowns, covariance)
+        kept = last.weights > 0
+        result = DrivenResult(
+            {name: base_from_footprint @ pose for name, pose in zip(names, poses, strict=True)},
+            to_base @ covariance @ to_base.T, [],
+            self._floor_of(floor, base_from_footprint, covariance[:6, :6]), numbers_of_units,
+            sum(intake.num_frames for intake in self._intakes),
+            float(np.sqrt(np.mean(last.gaps.values[kept] ** 2))) if kept.any() else float("inf"), wheels=wheels,
+        )  # fmt: skip
+        disturbed = np.bincount(last.surface.side, last.surface.disturbed > 0) / np.bincount(last.surface.side)
+        refusals = [
+            Finding(
+                "stations_differ",
+                f"what is seen at station {number} does not agree with any station before",
+                "keep people out of view, stop at shorter distances, and drive where there is no slip",
+            ) for number in suspects
+        ] or movement(motion, float(disturbed.max()), last.num_used)  # fmt: skip
+        first = result.base_from_lidar[names[0]]
+        far, near = [], []
+        for name in names[1:]:
+            between_two = result.transform(names[0], name)
+            found = directions(
+                result.covariance(names[0], name), first, self._judging.max_std_translation,
+                self._judging.max_std_rotation,
+            )  # fmt: skip
+            where = f"lidar {name} to {names[0]}" if count > 2 else ""
+            refusals += [said.at(where) if where else said for said in unobserved(found)]
+            described = inverse(self._described[0]) @ self._described[names.index(name)]
+            for kind, said in zip((far, near), model_findings(described, between_two, self._judging), strict=True):
+                kind += said
+        refusals = refusals or large_residuals(scale, result.rmse)
+        refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
+        refusals = refusals or self._opinions(last, covariance)
+        warnings = list(dict.fromkeys(said for intake in self._intakes for said in intake.warnings()))
+        warnings += near + disturbance(float(disturbed.max())) + unit_warnings(numbers_of_units, self._sensors, names)
+        return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
+
+    def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
+        """Return whether what two lidars both see from the first station says otherwise than the estimate with the
+        `covariance` (6 n, 6 n) in base_footprint."""
+        found = []
+        for number in range(1, len(self._names)):
+            if last.used_between((0, number)) < ENOUGH:
+                continue
+            apart = np.zeros((6, len(covariance)))
+            apart[:, :6], apart[:, 6 * number : 6 * number + 6] = -np.eye(6), np.eye(6)
+            found += another_opinion(second_opinion(last.surface, (0, number)), apart @ covariance @ apart.T)
+        return found
+
+    def _wheels(self, drive: _Drive, solution: Solution, unknowns: _DrivenUnknowns, covariance: np.ndarray) -> Wheels:
+        deviations = np.sqrt(np.diag(solution.covariance[unknowns.scales, unknowns.scales]))
+        odometry = {}
+        for name, value, deviation in zip(("scale_x", "scale_y", "turn"), drive.scales, deviations, strict=True):
+            odometry |= {name: float(value), f"{name}_std": float(deviation)}
+        wheels = Wheels(
+            dict(zip(self._names, drive.state.base_from_lidar, strict=True)), covariance, odometry, drive.slip,
+            drive.stations,
+        )  # fmt: skip
+        planar, known = wheels.planar(self._names[0])
+        refusals, warnings = [], []
+        deviations = np.sqrt(np.diag(known))
+        bound = self._settings.max_std_translation
+        for axis, deviation in zip("xy", deviations, strict=False):
+            if deviation > bound:
+                refusals.append(Finding(
+                    "unobserved_lever",
+                    f"the drive does not determine the {self._names[0]} lidar's {axis} against the centre of rotation: "
+                    f"standard deviation {1e3 * deviation:.2g} mm, at most {1e3 * bound:g} "
+                    "mm is allowed",
+                    "turn on the spot by a full circle and back, with a stop every 45 deg",
+                ))  # fmt: skip
+        if deviations[2] > self._settings.max_std_yaw:
+            refusals.append(Finding(
+                "unobserved_yaw",
+                f"the drive does not determine the {self._names[0]} lidar's yaw against the direction of driving: "
+                f"standard deviation {np.degrees(deviations[2]):.2g} deg, at most "
+                f"{np.degrees(self._settings.max_std_yaw):.2g} deg is allowed",
+                "drive straight ahead and back by 1 m or more, with stops",
+            ))  # fmt: skip
+        if drive.slip > SLIPPERY:
+            warnings.append(Finding(
+                "slippery", f"the base slipped {drive.slip:.1f} times as much as expected",
+                "clean the wheels, drive more slowly, or say what slip is usual on this floor",
+            ))  # fmt: skip
+        nominal = self._described[0]
+        beyond, _ = model_findings(nominal, drive.state.base_from_lidar[0], self._judging)
+        refusals += [replace(said, sentence=f"against the wheels {said.sentence}") for said in beyond]
+        return replace(wheels, refusals=refusals, warnings=warnings)
+
+    def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
+        """Return the floor in base_link under all stations, if it was found under the first, with its covariance by
+        that (6, 6) of the first lidar's pose."""
+        level = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
+        plane = level.moved(base_from_footprint)
+        change = np.column_stack([
+            floor_between(plane, level.moved(base_from_footprint @ exp(-step))) / STEP for step in STEP * np.eye(6)
+        ])  # fmt: skip
+        if not found.accepted:
+            return found
+        known = change @ covariance @ change.T + found.systematic
+        return replace(found, plane=plane, footprint_from_base=footprint_from_base(plane), covariance=known)
+
+
+def _planar(pose: np.ndarray) -> np.ndarray:
+    """Return the pose (4, 4) in the plane below a pose (4, 4) that stands nearly level."""
+    return from_xyz_rpy((pose[0, 3], pose[1, 3], 0.0), (0.0, 0.0, float(np.arctan2(pose[1, 0], pose[0, 0]))))
+
+
+def _near(stations: Sequence[np.ndarray], radius: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what says whether points (N, 3) are near enough to a station to be floor, (N,)."""
+    places = np.array([pose[:2, 3] for pose in stations])
+
+    def near(points: np.ndarray) -> np.ndarray:
+        apart = np.linalg.norm(points[:, None, :2] - places, axis=2)
+        found: np.ndarray = (apart.min(axis=1) < radius).astype(float)
+        return found
+
+    return near

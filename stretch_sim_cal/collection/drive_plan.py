@@ -1,0 +1,195 @@
+"""A short drive for calibration, turns in place and straight ways, within what the lidars see free. Free of ROS.
+
+Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The robot is
+taken for a disc about the axis it turns about. What no lidar sees (below `FLOOR_WITHIN`, behind something, beside the
+robot below a lidar's horizon) is not found: this is no safety function, and does not replace the hand at the run-stop.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.collection.clearance import ENOUGH, Obstacle
+from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.geometry.transforms import apply
+
+# m above and below the floor, which 2 deg of error in a described lidar move by 7 cm at 2 m.
+FLOOR_WITHIN = 0.1
+# m from the robot's shapes within which points are its own, with errors of the description of a few cm and 2 deg.
+OWN = 0.12
+# m by which things may seem nearer to the way while the robot drives than when it was planned: noise, odometry's slip,
+# a scan that is taken on the move, and the description's errors once more, from another side.
+UNSURE = 0.1
+SECTORS = 72  # of directions about the robot, each of which is seen as far as its farthest return
+SHORTEST, GRID = 0.3, 0.05  # m: a straight way that says more than slip hides, and how closely its length is looked for
+SCANS = 3  # of each lidar that a plan is made from
+
+
+@dataclass(frozen=True)
+class DriveSettings:
+    """How far to drive: a stop every `turn_step` (rad) of a full turn and back, straight ways of `distance` (m) at
+    most, all by `clearance` (m) away from anything that is seen."""
+
+    turn_step: float = float(np.radians(60.0))
+    distance: float = 0.8
+    clearance: float = 0.3
+
+
+@dataclass(frozen=True)
+class DrivingBody:
+    """The robot's own body: its `radius` about the axis that it turns about, and its `height` (m); `shape` are points
+    (N, 3) on it, or None for a cylinder about `axis` (2,)."""
+
+    radius: float
+    height: float
+    shape: np.ndarray | None
+    axis: np.ndarray
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], footprint_from_base: np.ndarray) -> "DrivingBody":
+        """Return that of the settings of `body_settings`, with base_link's pose (4, 4) in base_footprint."""
+        axis = footprint_from_base[:2, 3]
+        if "body" in body:
+            shape = apply(footprint_from_base, body["body"])
+            return cls(float(np.hypot(*shape[:, :2].T).max()), float(shape[:, 2].max()), shape, axis)
+        radius = body.get("body_radius", AlignmentSettings.body_radius)
+        height = body.get("body_height", AlignmentSettings.body_height)
+        return cls(float(radius + np.hypot(*axis)), float(height + footprint_from_base[2, 3]), None, axis)
+
+    def others(self, points: np.ndarray) -> np.ndarray:
+        """Return those of the points (N, 3) that are not the robot's own."""
+        if self.shape is not None:
+            near = np.flatnonzero(np.hypot(*points[:, :2].T) < self.radius + OWN)
+            own = cKDTree(self.shape).query(points[near], distance_upper_bound=OWN)[0] < np.inf
+            return np.delete(points, near[own], axis=0)
+        own = (np.hypot(*(points[:, :2] - self.axis).T) < self.radius) & (points[:, 2] < self.height)
+        return points[~own]
+
+    def in_way(self, points: np.ndarray, end: np.ndarray, clearance: float) -> Obstacle | None:
+        """Return what of the points (N, 3) is nearer than `clearance` to the robot on a straight way to `end` (2,), the
+        origin for a turn: anything above or below the floor, up to the robot's height."""
+        near = np.hypot(*points[:, :2].T) < np.hypot(*end) + self.radius + clearance
+        near &= (np.abs(points[:, 2]) > FLOOR_WITHIN) & (points[:, 2] < self.height + UNSURE)
+        points = self.others(points[near])
+        share = np.clip(points[:, :2] @ end / max(float(end @ end), 1e-12), 0.0, 1.0)
+        distances = np.hypot(*(points[:, :2] - share[:, None] * end).T)
+        found = np.flatnonzero(distances < self.radius + clearance)
+        if len(found) < ENOUGH:
+            return None
+        return Obstacle(len(found), points[found[np.argmin(distances[found])]])
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where to stop: x, y (m) and yaw (rad), which counts whole turns, (3,), in base_footprint at the beginning; from
+    the stop before it is reached by a turn on the spot or a straight way. `words` say by what."""
+
+    target: np.ndarray
+    words: str
+
+
+@dataclass(frozen=True)
+class DrivePlan:
+    """The `stops` after the place where the robot stands, and a `note` if some kind of motion finds no room, ""
+    otherwise; `reach` (m) is how far from that place the robot's body comes."""
+
+    stops: tuple[Stop, ...]
+    note: str
+    reach: float
+
+    @property
+    def only_turns(self) -> bool:
+        """Whether no straight way is among the motions."""
+        return not any(stop.target[:2].any() for stop in self.stops)
+
+    def moving_time(self, speed: float, turn_speed: float) -> float:
+        """Return about how long (s) the motions take at speeds in m/s and rad/s."""
+        targets = np.vstack([np.zeros(3), *(stop.target for stop in self.stops)])
+        ways = np.abs(np.diff(targets, axis=0))
+        return float(np.sum(np.hypot(*ways[:, :2].T) / speed + ways[:, 2] / turn_speed))
+
+
+class _Seen:
+    """How far each direction is seen from points (N, 3) that are not the robot's own."""
+
+    def __init__(self, body: DrivingBody, points: np.ndarray):
+        low = body.others(points[points[:, 2] < body.height])
+        self._ranges = np.zeros(SECTORS)
+        np.maximum.at(self._ranges, _sectors(low), np.hypot(*low[:, :2].T))
+
+    def whole(self, places: np.ndarray) -> bool:
+        """Return whether all places (N, 2) are seen, or seen past."""
+        return bool(np.all(np.hypot(*places.T) <= self._ranges[_sectors(places)]))
+
+
+def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: DriveSettings) -> DrivePlan:
+    """Return the drive that the points (N, 3) of a few scans leave room for.
+
+    A full turn and back, and in the direction, among those of its stops, that has most room straight ahead, back,
+    behind and back, and to both sides for a base that `strafes`. Raises `Refused` if there is no room to turn.
+    """
+    reach = body.radius + settings.clearance
+    obstacle = body.in_way(points, np.zeros(2), settings.clearance)
+    if obstacle is not None:
+        x, y, z = obstacle.nearest
+        raise Refused(
+            f"no room to turn: {obstacle.count} points are nearer than {reach:.2f} m to the axis that the robot turns "
+            f"about ({body.radius:.2f} m of robot, {settings.clearance:.2f} m of clearance), the nearest at x {x:.2f} "
+            f"y {y:.2f} z {z:.2f} m in base_footprint; clear the place, or stow the arm if it is that"
+        )
+    seen = _Seen(body, points)
+    count = max(2, int(np.ceil(2.0 * np.pi / settings.turn_step - 1e-9)))
+    yaws = 2.0 * np.pi / count * np.arange(count)
+    aside = ((0.0, "ahead"), (np.pi, "behind")) + ((np.pi / 2, "left"), (-np.pi / 2, "right")) * strafes
+    lengths = np.array([
+        [_free_length(body, points, seen, yaw + angle, settings) for angle, _ in aside] for yaw in yaws
+    ])  # fmt: skip
+    best = int(np.argmax(lengths.sum(axis=1)))
+    stops = []
+    for yaw in (*yaws[1:], 2.0 * np.pi, *yaws[:0:-1], 0.0):
+        stops.append(Stop(np.array([0.0, 0.0, yaw]), f"turned to {np.degrees(yaw):.0f} deg"))
+        turned_back = len(stops) > count
+        if not turned_back or yaw != yaws[best]:
+            continue
+        for (angle, words), length in zip(aside, lengths[best], strict=True):
+            if length:
+                x, y = length * np.cos(yaw + angle), length * np.sin(yaw + angle)
+                stops.append(Stop(np.array([x, y, yaw]), f"{length:.2f} m {words}"))
+                stops.append(Stop(np.array([0.0, 0.0, yaw]), "and back"))
+    lacking = [words for (_, words), length in zip(aside, lengths[best], strict=True) if not length]
+    note = ""
+    if len(lacking) == len(aside):
+        note = (
+            f"there is no room for a straight way of {SHORTEST:g} m in any direction, so the robot turns only: the "
+            "lidars against the direction of driving stay unknown; move it to where there is more room for these"
+        )
+    elif lacking:
+        note = f"there is no room for a straight way of {SHORTEST:g} m {' and '.join(lacking)}"
+    return DrivePlan(tuple(stops), note, float(body.radius + lengths[best].max()))
+
+
+def _free_length(
+    body: DrivingBody, points: np.ndarray, seen: _Seen, heading: float, settings: DriveSettings
+) -> float:  # fmt: skip
+    """Return how far it is free, and seen to be so, into a direction; 0 if that is less than `SHORTEST`."""
+    ahead, reach = np.array([np.cos(heading), np.sin(heading)]), body.radius + settings.clearance
+    across = np.array([-ahead[1], ahead[0]])
+    for length in np.arange(settings.distance, SHORTEST - 1e-9, -GRID):
+        ways, sides = np.arange(0.0, length + reach, GRID), np.linspace(-reach, reach, 9)
+        places = np.array([way * ahead + side * across for way, side in itertools.product(ways, sides)])
+        apart = np.hypot(*(places - np.clip(places @ ahead, 0.0, length)[:, None] * ahead).T)
+        places = places[(apart <= reach) & (np.hypot(*places.T) > reach)]
+        if seen.whole(places) and body.in_way(points, length * ahead, settings.clearance) is None:
+            return float(length)
+    return 0.0
+
+
+def _sectors(points: np.ndarray) -> np.ndarray:
+    azimuth = np.arctan2(points[:, 1], points[:, 0])
+    sectors: np.ndarray = np.floor((azimuth + np.pi) / (2.0 * np.pi) * SECTORS).astype(np.int64) % SECTORS
+    return sectors

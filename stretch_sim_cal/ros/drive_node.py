@@ -1,0 +1,280 @@
+"""The drive of `ros_calibrate_by_driving [DIR]`: turns and straight ways with stops, and what the lidars saw at each
+stop as a recording that `stretch-sim-cal calibrate DIR --drive` reads, too.
+
+Checks, plan, question, then stop by stop drive, stand and scan. While the robot moves every scan is looked at for what
+is in its way.
+"""
+
+import contextlib
+import functools
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.collection.drive_plan import SCANS, UNSURE, DrivePlan, DriveSettings, DrivingBody, plan_drive
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.frame_tree import complaint_about_frame
+from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.recording.rosbag import CLOUD_TYPE, RecordingWriter
+from stretch_sim_cal.recording.stations import ODOMETRY_TYPE, SCAN, SETTLE
+from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
+from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Patience, Speeds
+from stretch_sim_cal.ros.captures import STALE_PAIRS, check_driver
+from stretch_sim_cal.ros.collect_node import duration
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.subscription import MatchedSubscription
+
+BLIND_AFTER = 1.0  # s of silence of odometry or a lidar while the robot moves
+PER_STOP = 1.5  # s of the robot's time per stop beside its scans: slowing down and settling
+FRAME_PERIOD = 0.1  # s
+QUEUED = 5  # clouds of each lidar that wait to be looked at
+LATE = 5.0  # s of odometry that has to come after a scan
+
+
+class Lidars:
+    """Listens to all lidars, by name; `take` gives what came. A lidar without returns counts as silent."""
+
+    def __init__(self, context: NodeContext, topics: Mapping[str, str], frames: Mapping[str, str], watchdogs: tuple):
+        from sensor_msgs.msg import PointCloud2
+
+        self._context, self.topics, self._frames, self._watchdogs = context, topics, frames, watchdogs
+        self._waiting: dict[str, deque] = {name: deque(maxlen=QUEUED) for name in topics}
+        self._complaints = {""}
+        self._subscriptions = {
+            name: MatchedSubscription(context, PointCloud2, topic, self._waiting[name].append, depth=2)
+            for name, topic in topics.items()
+        }
+        for name, subscription in self._subscriptions.items():
+            for watchdog in watchdogs:
+                watchdog.watch(self._silence(name), subscription.diagnose)
+
+    def close(self) -> None:
+        """Stop listening."""
+        for subscription in self._subscriptions.values():
+            subscription.close()
+
+    def take(self, newest: bool = False) -> list[tuple[str, Any, np.ndarray]]:
+        """Return what came since the last time, or the `newest` of each lidar alone, as lidar, message and returns
+        (N, 5 or 3) in its own frame. Raises `InputError` for clouds that are another lidar's, or no clouds."""
+        found = []
+        for name, waiting in self._waiting.items():
+            messages = [waiting[-1]] if newest and waiting else list(waiting)
+            waiting.clear()
+            for message in messages:
+                self._check_frame(name, message.header.frame_id)
+                if len(cloud := returns_from_message(message)):
+                    found.append((name, message, cloud))
+                    for watchdog in self._watchdogs:
+                        watchdog.seen(self._silence(name))
+        return found
+
+    def _silence(self, name: str) -> str:
+        return f"no returns on {self.topics[name]}"
+
+    def _check_frame(self, name: str, frame: str) -> None:
+        options = {"topics": "topics of the lidars", "frame": f"the {name} lidar's frame"}
+        complaint = complaint_about_frame(name, self.topics[name], frame, self._frames, options)
+        if complaint not in self._complaints:
+            self._complaints.add(complaint)
+            self._context.log.warning(complaint)
+
+
+@dataclass(frozen=True)
+class DrivenRobot:
+    """What is known of the robot before it drives: `topics` and `frames` of its lidars and their described poses (4, 4)
+    in base_link by name, base_link's pose in base_footprint, the settings that say what its body is, and its
+    `description` (URDF)."""
+
+    profile: RobotProfile
+    topics: Mapping[str, str]
+    frames: Mapping[str, str]
+    base_from_lidar: Mapping[str, np.ndarray]
+    footprint_from_base: np.ndarray
+    body: Mapping[str, Any]
+    description: str
+
+    def in_footprint(self, name: str, cloud: np.ndarray) -> np.ndarray:
+        """Return a lidar's returns (N, 5 or 3) as points (N, 3) in base_footprint."""
+        return apply(self.footprint_from_base @ self.base_from_lidar[name], cloud[:, :3])
+
+
+def check_asked(arguments: Any, directory: Path) -> None:
+    """Raise `InputError` if nobody can be asked whether the robot may drive, or the folder is there already."""
+    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
+        raise InputError("the robot is going to drive: give --yes, since there is no terminal to ask on")
+    if directory.exists():
+        raise InputError(f"{directory}: exists already; a drive is recorded as a whole, name another folder")
+
+
+def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePlan | None:
+    """Check, plan, ask, drive, and write the recording `directory`. Return the plan, None if that is all that was asked
+    for. Raises `Refused` if there is no room, something comes near, or the base does not do what it is told."""
+    options, arguments = context.options, context.arguments
+    say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    base = robot.profile.driven_base
+    speeds = Speeds.of(base, options.speed, np.radians(options.turn_speed))
+    watchdog, blind = context.watchdog(options.timeout), context.watchdog(BLIND_AFTER)
+    odometer = Odometer(context, options.odometry_topic or base.odometry, (watchdog, blind))
+    lidars = Lidars(context, robot.topics, robot.frames, (watchdog, blind))
+    settings = DriveSettings(np.radians(options.turn_step), options.distance, options.clearance)
+    body = DrivingBody.of(robot.body, robot.footprint_from_base)
+    points, begin = _look_around(context, robot, lidars, odometer, watchdog)
+    plan = plan_drive(body, points, base.strafes, settings)
+    seconds = plan.moving_time(speeds.linear, speeds.angular)
+    seconds += (PER_STOP + options.scans * FRAME_PERIOD) * (len(plan.stops) + 1)
+    _tell(plan, seconds, say)
+    if arguments.dry_run:
+        if arguments.json:
+            stops = [stop.target.tolist() for stop in plan.stops]
+            print(json.dumps({"stops": stops, "note": plan.note, "seconds": round(seconds, 1)}), flush=True)
+        return None
+    topic = options.command_topic or base.command or base.stamped_command or ""
+    motion = BaseMotion(context, odometer, base, topic, speeds, blind)
+    motion.wait_for_driver()
+    check_driver(context, robot.profile, base.modes, homed=False)
+    if not arguments.yes:
+        question = f"The robot is going to drive, and its body comes {plan.reach:.1f} m from where it stands. "
+        if input(f"{question}Is the floor around it clear, and the arm stowed? [yes/no] ").strip().lower() not in (
+            "y", "yes",
+        ):  # fmt: skip
+            raise Refused("nothing was moved")
+
+    def look(left: np.ndarray) -> None:
+        for name, _, cloud in lidars.take(newest=True):
+            found = body.in_way(robot.in_footprint(name, cloud), left, options.clearance - UNSURE)
+            if found is not None:
+                x, y, z = found.nearest
+                raise Refused(
+                    f"the robot was stopped: something came near its way, at x {x:.1f} y {y:.1f} z {z:.1f} m in "
+                    f"base_footprint ({found.count} points of the {name} lidar); clear the place and drive again"
+                )
+        tape.write_odometry()
+
+    with _Tape(context, robot, odometer, directory) as tape, motion.stopping():
+        scans = functools.partial(_stand, context, lidars, odometer, watchdog, tape, options.scans)
+        scans()
+        cosine, sine = np.cos(begin[2]), np.sin(begin[2])
+        for number, stop in enumerate(plan.stops, start=1):
+            x, y, yaw = stop.target
+            target = begin + [cosine * x - sine * y, sine * x + cosine * y, yaw]
+            motion.drive(target, look)
+            scans()
+            say(f"stop {number} of {len(plan.stops)}: {stop.words}")
+    say(f"the drive is recorded in {directory}")
+    lidars.close()  # more would be sent, and simulated, for nobody while the result is computed
+    odometer.close()
+    return plan
+
+
+def _look_around(
+    context: NodeContext, robot: DrivenRobot, lidars: Lidars, odometer: Odometer, watchdog: Any
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return what a few scans of each lidar see while the robot stands, (N, 3) in base_footprint, and where that is by
+    odometry, (3,)."""
+    seen: dict[str, list[np.ndarray]] = {name: [] for name in robot.topics}
+    while odometer.pose is None or min(map(len, seen.values())) < SCANS:
+        context.spin_once()
+        watchdog.tick()
+        for name, _, cloud in lidars.take():
+            if len(seen[name]) < SCANS:
+                seen[name].append(robot.in_footprint(name, cloud))
+    return np.concatenate([points for own in seen.values() for points in own]), odometer.pose
+
+
+def _tell(plan: DrivePlan, seconds: float, say: Callable) -> None:
+    for number, stop in enumerate(plan.stops, start=1):
+        say(f"{number:4d}. {stop.words}")
+    if plan.note:
+        say(plan.note)
+    say(
+        f"{len(plan.stops)} stops, about {duration(seconds)} of the robot's time; its body stays within "
+        f"{plan.reach:.1f} m of where it stands"
+    )
+
+
+class _Tape(contextlib.AbstractContextManager):
+    """The recording of a drive: the robot's description and frames, all odometry, and the clouds of its stops. A folder
+    that is there whole when the context ends, also by an exception."""
+
+    def __init__(self, context: NodeContext, robot: DrivenRobot, odometer: Odometer, directory: Path):
+        from rclpy.serialization import serialize_message
+        from std_msgs.msg import String
+
+        from stretch_sim_cal.ros.messages import transforms_message
+
+        self._clock, self._odometer, self._serialize = context.node.get_clock(), odometer, serialize_message
+        self._topics, options = robot.topics, context.options
+        frames = {(options.footprint_frame, options.base_link_frame): robot.footprint_from_base}
+        frames |= {(options.base_link_frame, robot.frames[name]): pose for name, pose in robot.base_from_lidar.items()}
+        self._writer = RecordingWriter(directory)
+        self._writer.add_topic(DESCRIPTION_TOPIC, "std_msgs/msg/String", latched=True)
+        self._writer.add_topic("/tf_static", TF_TYPE, latched=True)
+        self._writer.add_topic(odometer.topic, ODOMETRY_TYPE)
+        for topic in self._topics.values():
+            self._writer.add_topic(topic, CLOUD_TYPE)
+        self._write(DESCRIPTION_TOPIC, String(data=robot.description))
+        self._write("/tf_static", transforms_message(frames, self._clock.now().nanoseconds))
+
+    def __exit__(self, *_exception: object) -> None:
+        self._writer.close()
+
+    def write_odometry(self) -> None:
+        """Write the odometry that came since the last time."""
+        messages, self._odometer.messages = self._odometer.messages, []
+        for message in messages:
+            self._write(self._odometer.topic, message)
+
+    def write_cloud(self, name: str, message: Any) -> None:
+        """Write a lidar's cloud."""
+        self._write(self._topics[name], message)
+
+    def _write(self, topic: str, message: Any) -> None:
+        self._writer.write_message(topic, self._clock.now().nanoseconds, message, self._serialize(message))
+
+
+def _stand(
+    context: NodeContext, lidars: Lidars, odometer: Odometer, watchdog: Any, tape: _Tape, scans: int
+) -> None:  # fmt: skip
+    """Write so many scans of each lidar while the robot stands, and odometry until after them. Raises `RunFailure` if
+    the stamps of clouds and odometry do not go together."""
+    settled, counts, stale, last = -1, dict.fromkeys(lidars.topics, 0), dict.fromkeys(lidars.topics, 0), 0
+    waiting = Patience(context, LATE)
+    while True:
+        context.spin_once(timeout=0.05)
+        watchdog.tick()
+        tape.write_odometry()
+        if odometer.still_since + SETTLE != settled:  # it moved after all: what was scanned before is another stop's
+            settled, last = odometer.still_since + SETTLE, 0
+            counts = dict.fromkeys(counts, 0)
+        for name, message, _ in lidars.take():
+            stamp = stamp_of(message)
+            if stamp - SCAN < settled:
+                stale[name] += 1
+            elif counts[name] < scans:
+                tape.write_cloud(name, message)
+                counts[name] += 1
+                last = max(last, stamp)
+                waiting.begin()
+            if stale[name] > STALE_PAIRS:
+                raise _apart(lidars.topics[name], stamp, odometer)
+        if min(counts.values()) == scans:
+            if odometer.stamp > last + SCAN:
+                return
+            if waiting.over:
+                raise _apart("the lidars", last, odometer)
+
+
+def _apart(who: str, stamp: int, odometer: Odometer) -> RunFailure:
+    return RunFailure(
+        f"the stamps of {who} are {1e-9 * (stamp - odometer.stamp):+.1f} s from those of {odometer.topic}: it cannot "
+        "be determined which scans were taken while the robot stood; synchronise the lidars' clocks with the robot's"
+    )

@@ -1,0 +1,218 @@
+"""Calibration by driving: lidars against each other, the floor and the wheels, from a robot that stops on its way."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from recorded_robot import write_description, write_odometry
+from scipy.stats import chi2
+
+import stretch_sim_cal as cal
+from stretch_sim_cal import cli
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.drive_results import drive_stages, with_drive
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings, Leg
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.robot.wheeled_base import WheeledBase
+from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
+
+SENSOR = "os0_32_sparse"
+SECOND = 1_000_000_000
+DRIVE = [(0, 0, np.pi / 2), (0, 0, np.pi), (0, 0, -np.pi / 2), (0.7, 0, 0), (0.7, 0.7, 0)]
+UNLIKELY = 1e-4  # of an honest covariance
+BASE = WheeledBase("omnidirectional", 0.1, 0.4, ((0.2, 0.0), (-0.1, 0.17), (-0.1, -0.17)))
+
+
+@pytest.fixture(scope="module")
+def driven():
+    return cal.simulate(world="furnished_room", sensor=SENSOR, seed=3, frames=3, drive=DRIVE)
+
+
+@pytest.fixture(scope="module")
+def result(driven):
+    return cal.calibrate_by_driving(driven.rig, driven.stations)
+
+
+def test_lidars_floor_and_wheels_are_found_with_an_honest_covariance(driven, result):
+    assert result.accepted, result
+    errors = result.errors(driven.truth)
+    assert errors.mm < 1.0 and errors.deg < 0.02 and errors.floor.height_mm < 0.7 and errors.floor.tilt_deg < 0.05
+    for side, off in errors.wheels.items():
+        assert off.mm < 4.0 and off.yaw_deg < 0.8, side
+    for off, freedom in [(errors.pairs["left", "right"], 6), (errors.floor, 3), (errors.wheels["left"], 3)]:
+        assert freedom * off.nees < chi2.isf(UNLIKELY, freedom)
+    assert "against the centre of rotation" in str(result) and "direction of driving" in result._repr_html_()
+
+
+def test_odometry_s_errors_are_found(driven, result):
+    true, found = driven.simulator.driving.errors, result.wheels.odometry
+    for name, value in (("scale_y", true.scale[1]), ("turn", true.track_width)):
+        assert abs(found[name] - value) < 4.0 * found[f"{name}_std"], name
+    assert found["turn_std"] < 0.002 and found["scale_y_std"] < 0.01
+    assert 0.3 < result.wheels.slip < 2.0
+
+
+def test_the_stations_are_where_the_robot_stood(driven, result):
+    start = np.linalg.inv(driven.stations[0].world_from_footprint)
+    first = np.linalg.inv(result.wheels.stations[0])
+    for found, station in zip(result.wheels.stations, driven.stations, strict=True):
+        distance, angle = error(start @ station.world_from_footprint, first @ found)
+        assert distance < 0.006 and angle < np.radians(0.03)
+
+
+def test_lidars_that_never_see_the_same_from_one_station_are_tied_by_the_drive(driven):
+    def halved(station):
+        """The left lidar sees what is ahead of the robot, the right one what is behind it."""
+        clouds = {}
+        for name, sign in (("left", 1.0), ("right", -1.0)):
+            pose = driven.rig.base_from_lidar[name]
+            clouds[name] = []
+            for cloud in station.clouds[name]:
+                points = np.stack([cloud[axis] for axis in "xyz"], axis=1) @ pose[:3, :3].T + pose[:3, 3]
+                clouds[name].append(cloud[sign * points[:, 0] > 0.05])
+        return dataclasses.replace(station, clouds=clouds)
+
+    stations = [halved(station) for station in driven.stations]
+    standing = cal.calibrate(driven.rig, stations[0].clouds, floor=False)
+    assert not standing.accepted
+    result = cal.calibrate_by_driving(driven.rig, stations)
+    assert result.accepted, result
+    errors = result.errors(driven.truth)
+    assert errors.mm < 3.0 and errors.deg < 0.05
+    assert 6 * errors.pairs["left", "right"].nees < chi2.isf(UNLIKELY, 6)
+    assert 3 * errors.wheels["left"].nees < chi2.isf(UNLIKELY, 3)
+
+
+def test_wheels_that_slip_more_than_expected_make_the_result_unsure_by_as_much(driven, result):
+    random = np.random.default_rng(5)
+    stations, slipped = [], np.zeros(3)
+    for number, station in enumerate(driven.stations):
+        if number:
+            slipped = slipped + random.normal(size=3) * [0.02, 0.02, np.radians(1.0)]
+        said = station.odometry.copy()
+        said[-1] += slipped
+        stations.append(dataclasses.replace(station, odometry=said))
+    found = cal.calibrate_by_driving(driven.rig, stations)
+    assert found.wheels.slip > 3.0 and "slippery" in {said.code for said in found.wheels.warnings}
+    assert "unobserved_lever" in {said.code for said in found.wheels.refusals} and not found.accepted
+    assert 3 * found.errors(driven.truth).wheels["left"].nees < chi2.isf(UNLIKELY, 3)
+    # Lidar to lidar does not depend on the wheels.
+    assert error(found.left_from_right, result.left_from_right)[0] < 2e-4
+
+
+def test_a_robot_that_only_drove_straight_knows_no_lever(driven):
+    stations = [driven.stations[0], driven.stations[-2], driven.stations[-1]]
+    said = [station.odometry[-1] * [1, 1, 0] for station in stations]
+    stations = [dataclasses.replace(each, odometry=own) for each, own in zip(stations, said, strict=True)]
+    found = cal.calibrate_by_driving(driven.rig, stations)
+    assert "unobserved_lever" in {said.code for said in found.wheels.refusals}
+    assert found.alignment.accepted
+    with pytest.raises(Refused, match="centre of rotation"):
+        found.save("never.yaml")
+
+
+def test_a_recording_with_stops_is_calibrated_and_written(driven, result, tmp_path, capsys):
+    recording, out = tmp_path / "drive", tmp_path / "calibration.yaml"
+    record(recording, driven)
+    arguments = ["calibrate", str(recording), "--drive", "--out", str(out), "--sensor", SENSOR]
+    assert cli.main([*arguments, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert set(said) == {"lidars", "floor", "wheels", "file"} and said["wheels"]["num_stations"] == len(DRIVE) + 1
+    file = CalibrationFile.load(out)
+    for name, pose in result.wheels.footprint_from_lidar.items():
+        distance, angle = error(pose, file.footprint_from_lidar[name])
+        assert distance < 2e-3 and angle < np.radians(0.2), name
+    assert error(file.right_to_left, result.left_from_right)[0] < 3e-4
+    stations = cal.open_drive(recording)
+    assert [len(station.clouds["right"]) for station in stations] == [3] * (len(DRIVE) + 1)
+    np.testing.assert_allclose(stations[-1].odometry[-1], driven.stations[-1].odometry[-1], atol=1e-3)
+
+
+def test_without_wheels_lidars_and_floor_are_told_and_written_alone(driven, result):
+    described = driven.rig.base_from_lidar
+    alone = dataclasses.replace(result.array, wheels=None)
+    assert [stage.name for stage in drive_stages(alone, described, np.eye(4))] == ["lidars", "floor"]
+    file = with_drive(CalibrationFile(), alone, "robot", described)
+    assert file.right_to_left is not None and file.footprint_from_base is not None and not file.footprint_from_lidar
+
+
+def test_what_is_said_of_a_drive_with_one_lidar_is_told_with_its_floor(result):
+    one = dataclasses.replace(
+        result.array, base_from_lidar={"left": result.array.base_from_lidar["left"]}, refusals=["stations differ"]
+    )
+    floor, wheels = drive_stages(one, one.base_from_lidar, np.eye(4))
+    assert floor.found.refusals == ["stations differ"] and not floor.found.accepted and wheels.found.accepted
+    with pytest.raises(Refused):
+        with_drive(CalibrationFile(), one, "robot", one.base_from_lidar)
+
+
+def test_what_cannot_be_read_as_a_drive_is_said_in_one_line(driven, tmp_path, capsys):
+    recording, out = tmp_path / "standing", str(tmp_path / "calibration.yaml")
+    record(recording, driven, stations=1)
+    arguments = ["calibrate", str(recording), "--drive", "--out", out, "--sensor", SENSOR]
+    assert cli.main(arguments) == 2
+    assert "the robot stood at 1 places" in capsys.readouterr().err
+    assert cli.main([*arguments, "--odometry-topic", "/odom"]) == 2
+    assert "has no topic /odom" in capsys.readouterr().err
+    assert cli.main(["calibrate", str(recording), "--out", out, "--odometry-topic", "/odom"]) == 2
+    assert "--odometry-topic goes with --drive only" in capsys.readouterr().err
+    assert cli.main([*arguments, "--only", "floor"]) == 2
+    assert "not with --drive" in capsys.readouterr().err
+    lidars = {"left": cal.api.ArrayLidar(driven.rig.base_from_left)}
+    array = DrivenArray(lidars, np.eye(4))
+    with pytest.raises(InputError, match="station 1: odometry"):
+        array.new_station([0.0, np.nan, 0.0])
+    with pytest.raises(InputError, match="two places or more"):
+        array.solve()
+    with pytest.raises(InputError, match="slip = 0"):
+        DrivingSettings(slip=0.0)
+
+
+def record(folder, driven, stations: int | None = None) -> None:
+    """Write a drive as a robot records it: odometry at 20 Hz, and clouds while the robot stands for 2 s."""
+    stamp = SECOND
+    with RecordingWriter(folder) as writer:
+        write_description(writer, driven.simulator.nominal_description)
+        for station in driven.stations[:stations]:
+            for pose in station.odometry:
+                write_odometry(writer, "/wheel_odom", pose, stamp)
+                stamp += SECOND // 20
+            arrived = stamp
+            for _ in range(40):
+                write_odometry(writer, "/wheel_odom", station.odometry[-1], stamp)
+                stamp += SECOND // 20
+            for number in range(3):
+                for side, clouds in station.clouds.items():
+                    at = arrived + SECOND // 2 + number * SECOND // 10
+                    writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", at, clouds[number])
+
+
+@pytest.mark.parametrize("scales", [(0.0, 0.0, 0.0), (0.02, -0.01, 0.03)])
+def test_a_way_by_odometry_is_the_true_one_once_its_scales_are_taken_out(scales):
+    base = DrivingBase(BASE, OdometryErrors(scale=scales[:2], track_width=scales[2]))
+    base.follow([(0.0, 0.0, 0.5, 3.0), (0.3, 0.0, 0.0, 3.0), (0.1, 0.2, -0.4, 4.0)])
+    base.step(10.5)
+    said = np.array([base.odometry(time)[0] for time in np.linspace(0.0, 10.5, 1000)])
+    went = base.poses(np.array([10.5]))[0]
+    distance, angle = error(went, Leg.along(said).transform(np.array(scales)))
+    assert distance < 2e-5 and angle < 1e-6
+    if any(scales):
+        assert error(went, Leg.along(said[[0, -1]]).transform(np.array(scales)))[0] > 0.01
+
+
+def test_slip_on_a_way_scatters_as_its_covariance_says():
+    settings, legs = DrivingSettings(slip=0.01, slip_angle=0.02, track_width=0.4), []
+    errors = OdometryErrors(slip=0.01, slip_angle=0.02)
+    for seed in range(150):
+        base = DrivingBase(BASE, errors, seed=seed)
+        base.follow([(0.0, 0.0, 1.0, 1.5), (0.5, 0.0, 0.0, 2.0)])
+        base.step(4.5)
+        leg = Leg.along(np.array([base.odometry(time)[0] for time in np.linspace(0.0, 4.5, 40)]))
+        off = np.linalg.inv(leg.transform(np.zeros(3))) @ base.poses(np.array([4.5]))[0]
+        legs.append(np.linalg.solve(leg.slip_root(settings), [off[0, 3], off[1, 3], np.arctan2(off[1, 0], off[0, 0])]))
+    scatter = np.cov(np.array(legs).T)
+    assert np.abs(np.array(legs).mean(axis=0)).max() < 0.25
+    np.testing.assert_allclose(scatter, np.eye(3), atol=0.4)

@@ -1,0 +1,76 @@
+"""A drive is planned within what is seen to be free, and something near its way is noticed."""
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.collection.drive_plan import DriveSettings, DrivingBody, plan_drive
+from stretch_sim_cal.errors import Refused
+
+CYLINDER = DrivingBody.of({"body_radius": 0.3, "body_height": 1.0}, np.eye(4))
+SETTINGS = DriveSettings()
+
+
+def box(low, high, spacing=0.04):
+    """Return points on the walls of a box from `low` to `high`, (3,) each in m, and on what is below it."""
+    x, y, z = (np.arange(a, b + spacing / 2, spacing) for a, b in zip(low, high, strict=True))
+    sides = [np.stack(np.meshgrid([edge], y, z), -1).reshape(-1, 3) for edge in (low[0], high[0])]
+    sides += [np.stack(np.meshgrid(x, [edge], z), -1).reshape(-1, 3) for edge in (low[1], high[1])]
+    return np.concatenate([*sides, np.stack(np.meshgrid(x, y, [low[2]]), -1).reshape(-1, 3)])
+
+
+ROOM = box((-3.0, -3.0, 0.0), (3.0, 3.0, 1.5))
+
+
+def headings(plan):
+    """Return the headings (deg) of the straight ways, over the floor."""
+    ends = [stop.target for stop in plan.stops if stop.target[:2].any()]
+    return [round(float(np.degrees(np.arctan2(y, x)))) % 360 for x, y, _ in ends]
+
+
+def test_a_full_turn_and_back_and_ways_in_all_directions():
+    plan = plan_drive(CYLINDER, ROOM, strafes=True, settings=SETTINGS)
+    yaws = np.degrees([stop.target[2] for stop in plan.stops if not stop.target[:2].any()])
+    np.testing.assert_allclose(yaws[:12], [60, 120, 180, 240, 300, 360, 300, 240, 180, 120, 60, 0], atol=1e-9)
+    assert headings(plan) == [0, 180, 90, 270] and plan.note == ""
+    assert plan.reach == pytest.approx(1.1) and not plan.only_turns
+    assert plan.moving_time(0.1, np.radians(30.0)) == pytest.approx(8 * 0.8 / 0.1 + 720.0 / 30.0)
+    assert headings(plan_drive(CYLINDER, ROOM, strafes=False, settings=SETTINGS)) == [0, 180]
+
+
+def test_ways_are_as_long_and_where_there_is_room():
+    # Walls at 0.7 m to both sides: room for ways along y alone, which the stop at 90 deg has ahead and behind.
+    lane = box((-0.7, -3.0, 0.0), (0.7, 1.2, 1.5))
+    plan = plan_drive(CYLINDER, lane, strafes=False, settings=DriveSettings(turn_step=np.radians(90.0)))
+    assert headings(plan) == [90, 270]
+    ahead, behind = (np.hypot(*stop.target[:2]) for stop in plan.stops if stop.target[:2].any())
+    assert ahead == pytest.approx(0.55, abs=0.051) and ahead < 0.6 and behind == pytest.approx(0.8)
+    one_way = plan_drive(CYLINDER, lane - [0, 0.4, 0], False, DriveSettings(np.radians(90.0)))
+    assert headings(one_way) == [270] and "no room for a straight way of 0.3 m ahead" in one_way.note
+
+
+def test_a_small_place_is_for_turns_only_and_a_smaller_one_for_none():
+    plan = plan_drive(CYLINDER, box((-0.7, -0.7, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
+    assert plan.only_turns and len(plan.stops) == 12 and "the robot turns only" in plan.note
+    with pytest.raises(Refused, match="no room to turn: .* nearer than 0.60 m .* nearest at x"):
+        plan_drive(CYLINDER, box((-0.7, -0.55, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
+
+
+def test_what_no_lidar_sees_is_not_driven_to():
+    ahead = ROOM[np.abs(np.arctan2(ROOM[:, 1], ROOM[:, 0])) < np.radians(120.0)]
+    assert 180 not in headings(plan_drive(CYLINDER, ahead, strafes=True, settings=SETTINGS))
+
+
+def test_holes_count_and_floor_ceiling_and_the_robot_itself_do_not():
+    way = np.array([0.8, 0.0])
+    there = np.tile([1.0, 0.1, 0.5], (6, 1))
+    assert CYLINDER.in_way(there, way, 0.2).count == 6
+    assert CYLINDER.in_way(there - [0, 0, 0.7], way, 0.2) is not None
+    for moved in ([0, 0, -0.45], [0, 0, 1.0], [-0.9, 0, 0], [0.4, 0, 0], [0, 0.6, 0]):
+        assert CYLINDER.in_way(there + moved, way, 0.2) is None, moved
+    assert CYLINDER.in_way(there, np.zeros(2), 0.2) is None
+    assert CYLINDER.in_way(there[:4], way, 0.2) is None  # a few points are noise
+    shaped = DrivingBody.of({"body": box((-0.3, -0.2, 0.1), (0.3, 0.2, 0.6))}, np.eye(4))
+    assert shaped.radius == pytest.approx(0.36, abs=0.01) and shaped.height == pytest.approx(0.6, abs=0.05)
+    beside = np.tile([0.0, 0.25, 0.3], (6, 1))
+    assert shaped.in_way(beside, np.zeros(2), 0.2) is None
+    assert shaped.in_way(beside + [0, 0.15, 0], np.zeros(2), 0.2) is not None

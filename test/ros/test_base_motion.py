@@ -1,0 +1,114 @@
+"""Driving by odometry, against the simulated base without ROS's network: where it ends, and when it gives up."""
+
+import contextlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import Twist
+
+from stretch_sim_cal.errors import Refused, RunFailure
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.ros import base_motion
+from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
+from stretch_sim_cal.ros.messages import odometry_message
+from stretch_sim_cal.ros.watchdog import Watchdog
+from stretch_sim_cal.simulation.driving import DrivingBase
+
+BASES = {name: load_profile(name).base for name in ("stretch4", "two_lidar_amr")}
+STEP = 0.02
+
+
+class Road:
+    """A base that is driven in a time of its own: what a node is to `BaseMotion`, `said` the odometry that it hears."""
+
+    def __init__(self, monkeypatch, base, said=lambda pose: pose):
+        self.driving, self.said, self.twists = DrivingBase(base), said, []
+        clock = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=round(self.driving.now * 1e9)))
+        self.node = SimpleNamespace(get_clock=lambda: clock)
+        self.log = SimpleNamespace(warning=lambda text: None)
+        self.executor = SimpleNamespace(spin_once=lambda timeout_sec: self.spin_once(timeout_sec))
+        monkeypatch.setattr(base_motion, "time", SimpleNamespace(monotonic=lambda: self.driving.now))
+        silent = SimpleNamespace(diagnose=lambda: "")
+        monkeypatch.setattr(base_motion, "MatchedSubscription", lambda *_, **__: silent)
+        watchdog = Watchdog(1.0, lambda text: None, now=lambda: self.driving.now)
+        self.odometer = Odometer(self, "/odom", [watchdog])
+        self.motion = BaseMotion(self, self.odometer, base, "/cmd_vel", Speeds.of(base, 0.2, 0.5), watchdog)
+        self.motion._publisher = SimpleNamespace(msg_type=Twist, publish=self._publish)
+        self.spin_once(STEP)
+
+    def _publish(self, twist):
+        self.twists.append((twist.linear.x, twist.linear.y, twist.angular.z))
+        self.driving.command(*self.twists[-1])
+
+    def spin_once(self, timeout):
+        self.driving.step(float(np.clip(timeout, 1e-3, STEP)))
+        pose, twist = self.driving.odometry(self.driving.now)
+        x, y, yaw = self.said(pose)
+        matrix = from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
+        self.odometer._take(odometry_message(matrix, twist, ("odom", "base"), round(self.driving.now * 1e9)))
+
+    signals_held = staticmethod(contextlib.nullcontext)
+
+
+def look(_left):
+    pass
+
+
+@pytest.mark.parametrize("robot", BASES)
+def test_it_turns_beyond_a_whole_turn_and_drives_there_and_back(monkeypatch, robot):
+    road = Road(monkeypatch, BASES[robot])
+    turns = np.array([[0.0, 0.0, yaw] for yaw in (2.0, 4.0, 6.3, 4.0, 2.0, 0.5)])
+    ways = [[0.7 * np.cos(0.5), 0.7 * np.sin(0.5), 0.5], [0.0, 0.0, 0.5]]
+    ways += [[-0.4 * np.sin(0.5), 0.4 * np.cos(0.5), 0.5], [0.0, 0.0, 0.5]] if robot == "stretch4" else []
+    for target in np.vstack([turns, ways]):
+        road.motion.drive(target, look)
+        gap = np.abs(road.odometer.pose - target)
+        assert np.all(gap < [0.02, 0.02, 0.035]) and road.odometer.stands and not road.driving.moving
+    twists = np.array(road.twists)
+    assert 0.15 < np.hypot(*twists[:, :2].T).max() < 0.201 and 0.45 < np.abs(twists[:, 2]).max() < 0.501
+    # Speed comes and goes gradually, but for the last centimetre.
+    assert np.abs(np.diff(twists[:, 0])).max() < 0.08
+
+
+def test_what_is_looked_at_is_what_is_left_of_the_way(monkeypatch):
+    road, seen = Road(monkeypatch, BASES["two_lidar_amr"]), []
+    road.motion.drive(np.array([-0.5, 0.0, 0.0]), lambda left: seen.append(left.copy()))
+    np.testing.assert_allclose(seen[0], [-0.5, 0.0], atol=0.01)
+    assert np.all(np.diff([left[0] for left in seen[:-10]]) >= 0.0) and not seen[-1].any()
+
+
+@pytest.mark.parametrize(
+    ("said", "target"),
+    [
+        (lambda pose: -pose, (0.6, 0.0, 0.0)),
+        (lambda pose: pose[[1, 0, 2]], (0.6, 0.0, 0.0)),
+        (lambda pose: pose * [1, 1, -1], (0.0, 0.0, 2.0)),
+    ],
+)
+def test_odometry_that_goes_another_way_stops_it(monkeypatch, said, target):
+    road = Road(monkeypatch, BASES["stretch4"], said)
+    with pytest.raises(Refused, match="moves otherwise than it is told"), road.motion.stopping():
+        road.motion.drive(np.array(target), look)
+    assert not road.driving.moving and not any(road.twists[-1])
+    assert np.hypot(*road.driving.odometry(road.driving.now)[0][:2]) < 0.3
+
+
+def test_a_base_that_stands_still_or_never_does_is_given_up(monkeypatch):
+    road = Road(monkeypatch, BASES["stretch4"], lambda pose: pose * 0)
+    with pytest.raises(Refused, match="did not move for 3 s.*mode other than navigation or velocity"):
+        road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
+    random = np.random.default_rng(3)
+    road = Road(monkeypatch, BASES["stretch4"], lambda pose: pose + random.normal(size=3) * 0.005)
+    with pytest.raises(RunFailure, match="does not come to rest"):
+        road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
+
+
+def test_silent_odometry_ends_the_motion(monkeypatch):
+    road = Road(monkeypatch, BASES["stretch4"])
+    heard = road.odometer._take
+    road.odometer._take = lambda message: heard(message) if road.driving.now < 1.0 else None
+    with pytest.raises(RunFailure, match="no messages on /odom"), road.motion.stopping():
+        road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
+    assert not any(road.twists[-1]) and not road.driving.moving

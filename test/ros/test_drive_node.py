@@ -1,0 +1,215 @@
+"""ros_calibrate_by_driving against simulated robots over DDS: a calibration, or a base that was stopped."""
+
+import contextlib
+import json
+import signal
+from unittest import mock
+
+import numpy as np
+import pytest
+import trimesh
+from node_process import Graph
+from robot_client import robot_client
+
+import stretch_sim_cal as cal
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.ros import base_motion, simulator_node
+from stretch_sim_cal.ros.base_motion import BaseMotion
+from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
+
+AMR = ("--robot", "two_lidar_amr", "--sensor", "os0_32_sparse")
+STRETCH = ("--sensor", "jt128_sparse")
+ERRORS = (
+    "--lidar-left-error", "0.004,-0.003,0.002,0.3,-0.2,0.4",
+    "--lidar-right-error", "-0.004,0.003,0.002,0.2,0.3,-0.4", "--seed", "3",
+)  # fmt: skip
+SHORT = ("--turn-step", "180", "--scans", "2", "--speed", "0.4", "--turn-speed", "60")
+SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
+
+
+class Robot:
+    """A simulated robot with its `simulation`, the `commands` that came to its base, and a client beside it."""
+
+    def __init__(self, graph, client, simulation, own):
+        self.graph, self.client, self.simulation, self.own = graph, client, simulation, own
+        self.commands, command = [], simulation.driving.command
+
+        def recorded(*twist_and_stamp):
+            self.commands.append(twist_and_stamp[:3])
+            command(*twist_and_stamp)
+
+        simulation.driving.command = recorded
+
+    def calibrate(self, name, *arguments):
+        """Run the node in this process with the folder of that name."""
+        return self.graph.call("ros_calibrate_by_driving", name, *self.own, *SHORT, *arguments, *SIMULATED_TIME)
+
+    def folder(self, name):
+        return self.graph.folder / name
+
+    def place(self):
+        """Return x, y and yaw by odometry, now."""
+        return self.simulation.driving.odometry(self.simulation.driving.now)[0]
+
+    def assert_was_stopped(self, ended):
+        """Assert that zero was the last that was commanded, after something else, and that the robot stands."""
+        assert "the base was stopped" in ended.err and "Traceback" not in ended.err
+        before = self.place()
+        self.client.spin_for(0.5)
+        np.testing.assert_array_equal(self.place(), before)
+        assert np.abs(self.commands).max() > 0.1 and not any(self.commands[-1])
+
+
+@contextlib.contextmanager
+def simulated(folder, own, *arguments):
+    simulations, simulation = [], simulator_node._simulation
+    kept = mock.patch.object(
+        simulator_node, "_simulation", lambda *given: simulations.append(simulation(*given)) or simulations[-1]
+    )
+    with own_domain() as domain, kept:
+        graph = Graph(domain, folder)
+        with graph.simulator(*own, *arguments), robot_client(domain) as client:
+            yield Robot(graph, client, simulations[0], own)
+
+
+@pytest.fixture(scope="module")
+def amr(tmp_path_factory):
+    with simulated(tmp_path_factory.mktemp("amr"), AMR, *ERRORS) as robot:
+        yield robot
+
+
+@pytest.fixture
+def on_its_way(monkeypatch):
+    """A function that lets something happen while the robot drives, after a few commands."""
+
+    def do(action):
+        command, done = BaseMotion._command, []
+
+        def commanded(motion, twist):
+            command(motion, twist)
+            if np.any(twist):
+                done.append(twist)
+            if len(done) == 8:
+                done.append(None)
+                action()
+
+        monkeypatch.setattr(BaseMotion, "_command", commanded)
+
+    return do
+
+
+def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
+    before = amr.place()
+    ended = amr.calibrate("whole", "--yes", "--json")
+    assert ended.code == 0, ended.err
+    assert "8 stops" in ended.err and "stop 8 of 8" in ended.err
+    said, file = json.loads(ended.out.splitlines()[-1]), CalibrationFile.load(amr.graph.calibration_file)
+    assert said["accepted"] and said["file"] == str(amr.graph.calibration_file)
+    truth = load_truth(amr.folder("truth.json"))
+    distance, angle = error(truth.right_to_left, file.right_to_left)
+    deviations = np.sqrt(np.diag(file.data["right_to_left_transform"]["covariance"]))
+    assert distance < min(0.002, 4.0 * np.linalg.norm(deviations[:3]))
+    assert angle < min(np.radians(0.06), 4.0 * np.linalg.norm(deviations[3:]))
+    over_floor = footprint_from_base(truth.floor_in_base_link)
+    for name, true in (("left", truth.base_link_from_lidar_left), ("right", truth.base_link_from_lidar_right)):
+        own, true = said["wheels"]["lidars"][name], over_floor @ true
+        off = 1e-3 * np.array([own["x_mm"], own["y_mm"]]) - true[:2, 3]
+        assert np.all(np.abs(off) < np.minimum(0.006, 4e-3 * np.array(own["standard_deviation_mm"]))), name
+        yaw = own["yaw_deg"] - np.degrees(np.arctan2(true[1, 0], true[0, 0]))
+        assert abs(yaw) < min(0.8, 4.0 * own["standard_deviation_yaw_deg"]), name
+        assert error(file.footprint_from_lidar[name], true)[0] < 0.01
+    # In a simulation that runs three times as fast, what is heard and commanded is three times as late.
+    np.testing.assert_allclose(amr.place()[:2], before[:2], atol=0.12)
+    stations = cal.open_drive(amr.folder("whole"), robot="two_lidar_amr")
+    assert [len(station.clouds["right"]) for station in stations] == [2] * 9
+    assert said["wheels"]["num_stations"] == 9
+
+
+def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
+    before, commands = amr.place(), len(amr.commands)
+    ended = amr.calibrate("dry", "--dry-run", "--json")
+    assert ended.code == 0, ended.err
+    plan = json.loads(ended.out.splitlines()[-1])
+    assert len(plan["stops"]) == 8 and plan["note"] == "" and 20.0 < plan["seconds"] < 60.0
+    assert "its body stays within 1.3 m" in ended.err
+    np.testing.assert_array_equal(amr.place(), before)
+    assert len(amr.commands) == commands and not amr.folder("dry").exists()
+
+
+def test_what_keeps_it_from_driving_is_said_in_one_line(amr):
+    ended = amr.calibrate("unasked")
+    assert ended.code == 2 and "--yes" in ended.error
+    amr.folder("there").mkdir()
+    ended = amr.calibrate("there", "--yes")
+    assert ended.code == 2 and "exists already" in ended.error
+    with mock.patch.object(base_motion, "DISCOVERED", 0.5):
+        ended = amr.calibrate("command", "--yes", "--command-topic", "/base/cmd_vel")
+    assert ended.code == 3 and "nobody subscribes" in ended.error
+
+
+def test_no_room_to_turn_is_no_drive(amr):
+    with visitor(amr, 0.9):
+        ended = amr.calibrate("narrow", "--yes")
+    assert ended.code == 1 and "no room to turn" in ended.error
+    assert not amr.folder("narrow").exists()
+
+
+def test_a_signal_stops_it(amr, on_its_way):
+    on_its_way(lambda: signal.raise_signal(signal.SIGINT))
+    ended = amr.calibrate("interrupted", "--yes")
+    assert ended.code == 130, ended.err
+    amr.assert_was_stopped(ended)
+    assert (amr.folder("interrupted") / "metadata.yaml").exists()
+
+
+def test_it_stops_for_somebody_who_comes_near(amr, on_its_way):
+    with contextlib.ExitStack() as stack:
+        on_its_way(lambda: stack.enter_context(visitor(amr, 0.8)))
+        ended = amr.calibrate("visited", "--yes")
+    assert ended.code == 1, ended.err
+    assert "the robot was stopped: something came near its way" in ended.error
+    amr.assert_was_stopped(ended)
+
+
+def test_it_stops_if_a_lidar_falls_silent(amr, on_its_way, monkeypatch):
+    on_its_way(lambda: monkeypatch.setattr(LidarDrivers, "step", lambda *_: None))
+    ended = amr.calibrate("blind", "--yes")
+    assert ended.code == 3 and "no returns on /" in ended.error
+    amr.assert_was_stopped(ended)
+
+
+def test_a_base_that_does_not_move_is_given_up(amr, monkeypatch):
+    monkeypatch.setattr(base_motion, "STUCK", 1.0)
+    monkeypatch.setattr(amr.simulation.driving, "command", lambda *_: None)
+    ended = amr.calibrate("stuck", "--yes")
+    assert ended.code == 1 and "the base did not move" in ended.error and "run-stop" in ended.error
+
+
+@contextlib.contextmanager
+def visitor(robot, distance):
+    """Somebody stands so far (m) from the robot's axis, ahead of it."""
+    x, y, yaw = robot.simulation.driving._true
+    place = [x + distance * np.cos(yaw), y + distance * np.sin(yaw), 0.85]
+    body = trimesh.creation.box([0.3, 0.3, 1.7], trimesh.transformations.translation_matrix(place))
+    robot.simulation.add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
+    try:
+        yield
+    finally:
+        robot.simulation.add_surface("visitor", None)
+
+
+def test_a_base_with_modes_and_plain_twists(tmp_path, on_its_way):
+    with simulated(tmp_path, STRETCH, "--world", "empty_hall") as stretch:
+        ended = stretch.calibrate("mode", "--yes")
+        assert ended.code == 1 and "mode is 'position', it has to be navigation or velocity" in ended.error
+        stretch.client.set_mode("navigation")
+        on_its_way(lambda: signal.raise_signal(signal.SIGTERM))
+        ended = stretch.calibrate("ended", "--yes")
+        assert ended.code == 143, ended.err
+        assert "0.80 m right" in ended.out
+        stretch.assert_was_stopped(ended)
