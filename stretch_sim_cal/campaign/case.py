@@ -1,4 +1,4 @@
-"""One case of a campaign: a room, two lidars and a recording are simulated and calibrated, and the result is judged.
+"""One case of a campaign: a room, a robot's lidars and a recording are simulated and calibrated, and the result judged.
 
 A case is a pure function of campaign and index. As a program (`python -m stretch_sim_cal.campaign.case`) this runs the
 cases that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +21,18 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, left_from_lidars, with_lidars
+from stretch_sim_cal.calibration.array_methods import ArrayFloor, array_alignment
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.mounts.file import every_mount
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.surfaces import body_settings
@@ -67,6 +72,7 @@ class SimulatedCase:
         sensor = load_sensor(campaign.sensor)
         self.sensor = replace(sensor, range_noise=sensor.range_noise * numbers["lidar.noise"])
         self.setup = _setup(campaign, self.sensor, numbers, random, folder)
+        self.lidars = self.setup.lidars
         self.simulator = EmbeddedSimulator(self.setup, self.sensor)
         self.num_places = 1
         self._tick = 0
@@ -77,36 +83,53 @@ class SimulatedCase:
         return body_settings(self.simulator.profile, self.simulator.nominal_description, print)
 
     @cached_property
-    def aligned(self) -> AlignmentResult:
+    def described(self) -> dict[str, ArrayLidar]:
+        """The lidars by name, where the description has them."""
+        poses = {name: self.simulator.base_from_lidar(name, nominal=True) for name in self.lidars}
+        return {name: ArrayLidar(pose, self.sensor) for name, pose in poses.items()}
+
+    @cached_property
+    def footprint_from_base(self) -> np.ndarray:
+        """From base_link to base_footprint (4, 4) as described."""
+        profile = self.simulator.profile
+        model = parse_urdf(self.simulator.nominal_description)
+        return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+
+    @cached_property
+    def aligned(self) -> AlignmentResult | ArrayResult:
         """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded
         again, and the method is given all of it, as long as places are left (`num_places` says how many it took)."""
-        left, right = (self.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-        method = alignment_method(self.campaign.methods["alignment"])(
-            inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor, **self.body)
-        )
-        result = _add(method, self.pairs("alignment")).solve()
-        while result.refusals and self.num_places < self.numbers["recording.places"] and hasattr(method, "new_place"):
+        name = self.campaign.methods["alignment"]
+        method_class, left, right = alignment_method(name), *(self.described[s].base_from_lidar for s in SIDES)
+        if len(self.lidars) > len(SIDES):
+            method = array_alignment(name, self.described, self.body)
+        else:
+            method = method_class(
+                inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor, **self.body)
+            )
+        result, takes_places = self._solved(method, "alignment"), hasattr(method_class, "new_place")
+        while result.refusals and self.num_places < self.numbers["recording.places"] and takes_places:
             self.simulator.move_base(from_xyz_rpy((0, 0, 0), (0, 0, self.num_places * TURN)))
             self.num_places += 1
             method.new_place()
-            result = _add(method, self.pairs("alignment")).solve()
+            result = self._solved(method, "alignment")
         return result
 
     @cached_property
     def floor(self) -> FloorResult | None:
-        """What the campaign's method makes of the floor's pairs, after those of the alignment;
+        """What the campaign's method makes of the floor's scans, after those of the alignment;
         None if that was refused."""
-        aligned = self.aligned
+        aligned, name = self.aligned, self.campaign.methods["floor"]
         if aligned.refusals:
             return None
-        model = parse_urdf(self.simulator.nominal_description)
-        profile = self.simulator.profile
-        footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
-        method = floor_method(self.campaign.methods["floor"])(
-            self.simulator.base_from_lidar("left", nominal=True), aligned.right_to_left, footprint_from_base,
+        if isinstance(aligned, ArrayResult):
+            found = {each: ArrayLidar(pose, self.sensor) for each, pose in aligned.base_from_lidar.items()}
+            return self._solved(ArrayFloor(name, found, self.footprint_from_base, self.body), "floor")
+        method = floor_method(name)(
+            self.described["left"].base_from_lidar, aligned.right_to_left, self.footprint_from_base,
             FloorSettings(sensor=self.sensor, observations=aligned.known, **self.body),
         )  # fmt: skip
-        return _add(method, self.pairs("floor")).solve()
+        return self._solved(method, "floor")
 
     @cached_property
     def mounts(self) -> MountsResult | None:
@@ -124,12 +147,12 @@ class SimulatedCase:
         for number, values in enumerate(itertools.product(*grids.values())):
             pose = {profile.commands[joint]: value for joint, value in zip(grids, values, strict=True)}
             joints.place(pose)
-            clouds = zip(*self.pairs("mounts"), strict=True)
+            clouds = zip(*self.scans("mounts", SIDES), strict=True)
             columns = (return_columns(np.concatenate(scans)) for scans in clouds)
             positions = profile.joint_positions(model, pose)
             samples.append(robot.sample(f"pose {number}", positions, *columns, tuple(profile.offset_joints)))
         joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
-        return calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
+        return calibrate_mounts(robot.surfaces, samples, robot.nominal, known(aligned).of_two(), settings)
 
     @cached_property
     def body_shape(self) -> dict[str, Any] | None:
@@ -141,8 +164,8 @@ class SimulatedCase:
         profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
         path = find_shared("config", SETTINGS_NAME, ".yaml")
         grids = load_settings(path, "demo", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
-        found = aligned.right_to_left, floor.footprint_from_base
-        recorder = BodyDatasetRecorder(simulator, aligned.known, found, self._tick)
+        found = left_from_lidars(aligned)[0], floor.footprint_from_base
+        recorder = BodyDatasetRecorder(simulator, known(aligned), found, self._tick)
         values = [grids[joint] for joint in profile.planned_names]
         with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
             recorder.record(folder, [*itertools.product(*values)], int(self.numbers["recording.body_shape_frames"]))
@@ -163,15 +186,24 @@ class SimulatedCase:
             "between_mm": 1e3 * recorder.protrusion_between(shape, between), "area_ratio": float(ratios.max()),
         }  # fmt: skip
 
-    def pairs(self, stage: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the returns of the pairs of scans that a stage is given next, as readers of recordings do."""
+    def scans(self, stage: str, lidars: Sequence[str]) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield the returns of the scans of lidars that a stage is given next, as readers of recordings do."""
         count = int(self.numbers[f"recording.{stage}_frames"])
         for _ in range(count):
             if self.numbers["recording.moved_mm"] and stage == "alignment" and self._tick == count // 2:
                 self.simulator.move_base(from_xyz_rpy((1e-3 * self.numbers["recording.moved_mm"], 0, 0), (0, 0, 0)))
-            scans = (self.simulator.scan(device, self._tick) for device in SIDES)
+            scans = (self.simulator.scan(device, self._tick) for device in lidars)
             self._tick += 1
             yield tuple(map(returns_of, scans))
+
+    def _solved(self, method: Any, stage: str) -> Any:
+        """Return what a method makes of the scans that it is given next: a method for two, or one for all lidars."""
+        for scans in self.scans(stage, self.lidars):
+            if len(self.lidars) > len(SIDES):
+                method.add(dict(zip(self.lidars, scans, strict=True)))
+            else:
+                method.add(*given_clouds(method, *scans))
+        return method.solve()
 
     def rewind(self) -> None:
         """Begin anew with the first pair of scans."""
@@ -211,16 +243,12 @@ def run_numbers(
 
 def _solved(case: SimulatedCase) -> dict[str, Any]:
     """Return how what the campaign's methods make of a case compares with the truth, stage by stage."""
-    campaign, simulator = case.campaign, case.simulator
-    left = simulator.base_from_lidar("left", nominal=True)
-    true_left, true_right = (simulator.base_from_lidar(device) for device in SIDES)
-    truth, aligned = inverse(true_left) @ true_right, case.aligned
-    translation, rotation = error(truth, aligned.right_to_left)
-    off = log(truth @ inverse(aligned.right_to_left))
-    found = _judged("alignment", aligned, off) | {
-        "alignment.places": case.num_places,
-        "alignment.translation_mm": 1e3 * translation, "alignment.rotation_deg": float(np.degrees(rotation)),
-    }  # fmt: skip
+    campaign, simulator, aligned = case.campaign, case.simulator, case.aligned
+    true = {name: simulator.base_from_lidar(name) for name in case.lidars}
+    found = _judged_lidars(
+        "alignment", aligned, {name: inverse(true["left"]) @ pose for name, pose in true.items()},
+        *left_from_lidars(aligned),
+    ) | {"alignment.places": case.num_places}  # fmt: skip
     if "floor" not in campaign.stages:
         return found
     floor = case.floor
@@ -228,9 +256,9 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
         not_run = {"accepted": False, "refusals": "not run: the alignment was refused"}
         return found | {f"{stage}.{key}": value for stage in campaign.stages[1:] for key, value in not_run.items()}
     # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.
-    plane = simulator.floor_in_base.moved(left @ inverse(true_left))
+    plane = simulator.floor_in_base.moved(case.described["left"].base_from_lidar @ inverse(true["left"]))
     height, angle = floor_error(plane, floor.plane)
-    found |= _judged("floor", floor, floor_between(floor.plane, plane)) | {
+    found |= _judged("floor", floor, floor_between(floor.plane, plane), getattr(floor, "covariance", None)) | {
         "floor.height_mm": 1e3 * height, "floor.tilt_deg": float(np.degrees(angle)),
     }  # fmt: skip
     if "body_shape" in campaign.stages:
@@ -238,27 +266,51 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
         return found | {f"body_shape.{key}": value for key, value in shape.items()}
     if "mounts" not in campaign.stages:
         return found
-    mounts, truth = case.mounts, {"left": true_left, "right": true_right}
-    errors = [error(truth[side], mounts.base_from_lidar[side]) for side in SIDES]
-    off = np.concatenate([log(truth[side] @ inverse(mounts.base_from_lidar[side])) for side in SIDES])
-    return found | _judged("mounts", mounts, off) | {
-        "mounts.translation_mm": 1e3 * max(distance for distance, _ in errors),
-        "mounts.rotation_deg": float(np.degrees(max(angle for _, angle in errors))),
+    file = with_lidars(CalibrationFile(), aligned, "") if isinstance(aligned, ArrayResult) else CalibrationFile()
+    return found | _judged_lidars("mounts", case.mounts, true, *every_mount(file, case.mounts))
+
+
+def known(aligned: AlignmentResult | ArrayResult) -> Observations:
+    """Return the observations of an alignment for later stages: its own, or the left and the right lidar's transform by
+    its covariance."""
+    if isinstance(aligned, ArrayResult):
+        return aligned.observations or aligned.aligned(*SIDES).known
+    return aligned.known
+
+
+def _judged_lidars(
+    stage: str, result: Any, true: Mapping[str, np.ndarray], poses: Mapping[str, np.ndarray],
+    covariance: np.ndarray | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return how the `poses` (4, 4) of lidars by name, with their `covariance` (6 n, 6 n), compare with the `true`
+    ones: as of `_judged`, the largest error, and each lidar's."""
+    off = np.array([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
+    lidars = []
+    for number, (name, pose) in enumerate(poses.items()):
+        own = slice(6 * number, 6 * number + 6)
+        distance, angle = error(true[name], pose)
+        nees = _nees(off[number], None if covariance is None else covariance[own, own])
+        lidars.append({
+            "name": name, "translation_mm": 1e3 * distance, "rotation_deg": float(np.degrees(angle)),
+            "sigmas": None if nees is None else float(np.sqrt(6 * nees)),
+        })  # fmt: skip
+    return _judged(stage, result, off.ravel(), covariance) | {f"{stage}.lidars": lidars} | {
+        f"{stage}.{key}": max(each[key] for each in lidars) for key in ("translation_mm", "rotation_deg")
     }  # fmt: skip
 
 
-def _add(method, pairs):
-    for pair in pairs:
-        method.add(*given_clouds(method, *pair))
-    return method
+def _nees(off: np.ndarray, covariance: np.ndarray | None) -> float | None:
+    """Return the squared error (N,) in units of its covariance over the degrees of freedom; None without a covariance,
+    as from some methods."""
+    if covariance is None or not np.isfinite(covariance).all() or (np.diag(covariance) <= 0).any():
+        return None
+    return float(off @ np.linalg.solve(covariance, off)) / len(off)
 
 
-def _judged(stage: str, result, off: np.ndarray) -> dict[str, Any]:
+def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | None) -> dict[str, Any]:
     """Return whether a result was accepted, its refusals, and its error (N,) in units of its covariance: `nees` over
-    the degrees of freedom, `sigmas` as a distance. None without a covariance, as from the published methods."""
-    covariance, nees = getattr(result, "covariance", None), None
-    if covariance is not None and np.isfinite(covariance).all() and (np.diag(covariance) > 0).all():
-        nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
+    the degrees of freedom, `sigmas` as a distance."""
+    nees = _nees(off, covariance)
     return {
         f"{stage}.accepted": not result.refusals,
         f"{stage}.refusals": " | ".join(result.refusals),
@@ -274,17 +326,19 @@ def _setup(
     room = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("room.")}
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
-    mounts = [_pose_error(random, 1e-3 * numbers["mount.translation_mm"], np.radians(numbers["mount.rotation_deg"]))
-              for _ in SIDES]  # fmt: skip
+    size = 1e-3 * numbers["mount.translation_mm"], np.radians(numbers["mount.rotation_deg"])
+    mounts = [_pose_error(random, *size) for _ in SIDES]
     way, tilt = random.uniform(-np.pi, np.pi), np.radians(numbers["base.tilt_deg"])
     base = BaseError(1e-3 * numbers["base.height_mm"], tilt * np.cos(way), tilt * np.sin(way))
     model = sensor.error_model()
     driver = dict.fromkeys(Driver.__dataclass_fields__, True) if numbers["lidar.driver_corrects"] else {}
-    units = {}
-    for device in SIDES:
-        units[device] = folder / f"unit_{device}.yaml"
-        values = numbers["lidar.unit"] * model.draw(random)
-        write_simulated_unit(units[device], campaign.sensor, model, values, range_noise=sensor.range_noise)
+
+    def unit(device: str) -> Path:
+        path, values = folder / f"unit_{device}.yaml", numbers["lidar.unit"] * model.draw(random)
+        write_simulated_unit(path, campaign.sensor, model, values, range_noise=sensor.range_noise)
+        return path
+
+    units = {device: unit(device) for device in SIDES}
     world = write_room(Room(**room, yaw=yaw), random, folder)
     seed, keys = int(random.integers(2**31)), {"robot": campaign.robot} if campaign.robot else {}
     if numbers["robot.tool"]:
@@ -292,9 +346,12 @@ def _setup(
     payload = (PAYLOAD,) if numbers["robot.payload"] and keys.get("tool") != WITHOUT_TOOL else ()
     of_robot = SimulationSetup.from_mapping(keys, "campaign")
     joints = _joints_off(of_robot, numbers, random)
+    # Drawn last, so that known cases of two lidars stay as they are.
+    further = {name: _pose_error(random, *size) for name in of_robot.profile.further}
+    units |= {name: unit(name) for name in further}
     return SimulationSetup(
         world, sensor.name, seed, *mounts, base, payload, joints, units=units, driver=driver,
-        robot=of_robot.robot, robot_keys=of_robot.robot_keys,
+        robot=of_robot.robot, robot_keys=of_robot.robot_keys, further_errors=further,
     )  # fmt: skip
 
 
@@ -338,13 +395,15 @@ def draw(case: SimulatedCase, path: Path) -> None:
     """Write a picture of the case's first clouds, as described and as calibrated."""
     from stretch_sim_cal.harness.report import clouds_before_and_after
 
-    left, right = (case.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
     case.rewind()
-    pairs = list(itertools.islice(case.pairs("alignment"), DRAWN_PAIRS))
-    points = [np.concatenate([coordinates(pair[side]) for pair in pairs]) for side in (0, 1)]
+    scans = zip(*itertools.islice(case.scans("alignment", case.lidars), DRAWN_PAIRS), strict=True)
+    points = {name: np.concatenate(list(map(coordinates, own))) for name, own in zip(case.lidars, scans, strict=True)}
+    described = {name: lidar.base_from_lidar for name, lidar in case.described.items()}
+    left, found = described["left"], left_from_lidars(case.aligned)[0]
     picture = clouds_before_and_after(
-        apply(left, points[0]), apply(right, points[1]), apply(left @ case.aligned.right_to_left, points[1])
-    )
+        apply(left, points["left"]), np.concatenate([apply(described[name], points[name]) for name in found]),
+        np.concatenate([apply(left @ pose, points[name]) for name, pose in found.items()]),
+    )  # fmt: skip
     write_atomic(path, lambda stream: stream.write(picture))
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.distributed import Client, Future, LocalCluster, Security, as_completed
 
-from stretch_sim_cal.campaign.plan import INPUTS, QUANTITIES, STAGES, Campaign
+from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, StretchSimCalError
 from stretch_sim_cal.files import read_text, write_atomic, write_text
@@ -247,6 +247,10 @@ class Results:
         self._number += 1
 
 
+LIDAR = pa.struct([
+    ("name", pa.string()), ("translation_mm", pa.float64()), ("rotation_deg", pa.float64()), ("sigmas", pa.float64()),
+])  # fmt: skip
+"""The result of one lidar."""
 SCHEMA = pa.schema(
     [("index", pa.int64()), ("status", pa.string()), ("message", pa.string()), ("traceback", pa.string())]
     + [(f"input.{name}", pa.float64()) for name in INPUTS]
@@ -261,6 +265,7 @@ SCHEMA = pa.schema(
         ]
     ]
     + [("alignment.places", pa.int64())]
+    + [(f"{stage}.lidars", pa.list_(LIDAR)) for stage in OF_LIDARS]
     + [(name, pa.float64()) for name in QUANTITIES]
     + [(f"nodes.{stage}.sigmas", pa.float64()) for stage in STAGES]
     + [("nodes.agree", pa.bool_()), ("nodes.message", pa.string()), ("seconds", pa.float64())]

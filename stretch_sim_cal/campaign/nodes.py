@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.array import left_from_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.campaign.plan import DEFAULT_STAGES, Campaign, contradicts
 from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
@@ -56,8 +57,8 @@ def through_nodes(
             reasons.append(f"{stage}: the nodes accept, the arrays do not: {refused}" if there[stage]
                            else f"{stage}: the arrays accept, the nodes do not: {said}")  # fmt: skip
         elif accepted and getattr(result, "covariance", None) is not None:
-            off = _off(stage, written, result)
-            squares = float(off @ np.linalg.solve(2.0 * result.covariance, off))
+            off, covariance = _off(stage, written, result)
+            squares = float(off @ np.linalg.solve(2.0 * covariance, off))
             found[f"nodes.{stage}.sigmas"] = np.sqrt(squares)
             if contradicts(squares, len(off)):
                 reasons.append(
@@ -88,8 +89,9 @@ def _scenario(campaign: Campaign, numbers: Mapping[str, float], setup: Simulatio
     return scenario_from_mapping(said, folder / "scenario.yaml")
 
 
-def _off(stage: str, written: CalibrationFile, result) -> np.ndarray:
-    """Return by how much what was written differs from a result, as its covariance has it: (6,) or (3,)."""
-    if stage == "alignment":
-        return log(written.right_to_left @ inverse(result.right_to_left))
-    return floor_between(result.plane, written.floor_plane)
+def _off(stage: str, written: CalibrationFile, result: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return by how much what was written differs from a result, (6 n,) or (3,), and the result's covariance of it."""
+    if stage == "floor":
+        return floor_between(result.plane, written.floor_plane), result.covariance
+    poses, covariance = left_from_lidars(result)
+    return np.concatenate([log(written.to_left[name] @ inverse(pose)) for name, pose in poses.items()]), covariance

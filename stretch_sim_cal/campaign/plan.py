@@ -21,7 +21,8 @@ from stretch_sim_cal.calibration.methods import (
 )
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, read_yaml, share_directory
-from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.robot.profile import load_profile, profile_called
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
 
@@ -83,15 +84,17 @@ QUANTITIES = {
     "alignment.rotation_deg": "lidar to lidar, rotation / deg",
     "floor.height_mm": "floor, height / mm",
     "floor.tilt_deg": "floor, tilt / deg",
-    "mounts.translation_mm": "lidars on the robot, the farther one / mm",
-    "mounts.rotation_deg": "lidars on the robot, the more turned one / deg",
+    "mounts.translation_mm": "lidars on the robot, the farthest one / mm",
+    "mounts.rotation_deg": "lidars on the robot, the most turned one / deg",
     "body_shape.protrusion_mm": "robot sticking out of its shape, at the samples' poses / mm",
     "body_shape.between_mm": "robot sticking out of its shape, at poses between / mm",
     "body_shape.area_ratio": "area of the shape over that of the smallest capsule",
 }
-"""Errors by the names that limits and results have them under."""
-STAGES = {"alignment": 6, "floor": 3, "mounts": 12, "body_shape": 0}
-"""The stages in their order, with how many numbers each estimates; 0 of one without a covariance."""
+"""Errors by the names that limits and results have them under; of several lidars the largest."""
+OF_LIDARS = ("alignment", "mounts")
+"""Stages that have a result of each lidar: to the left one, and on the robot."""
+STAGES = ("alignment", "floor", "mounts", "body_shape")
+"""The stages in their order."""
 STAGE_LISTS = [["alignment"]] + [["alignment", "floor", *last] for last in ([], ["mounts"], ["body_shape"])]
 DEFAULT_STAGES = ("alignment", "floor")
 # An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard
@@ -209,7 +212,6 @@ class Campaign:
             robot = validate.text(data["robot"], f"{source}: robot")
             if (beside := Path(source).parent / robot).is_file():  # workers start elsewhere
                 robot = data["robot"] = str(beside.resolve())
-            load_profile(robot).need_two("a campaign")
             kind = load_profile(robot).sensor
         stages = data.get("stages", list(DEFAULT_STAGES))
         if stages not in STAGE_LISTS:
@@ -258,6 +260,13 @@ class Campaign:
         kept = {key: value for key, value in self.data.items() if key != "sensor"}
         kept["inputs"] = {key: value for key, value in kept.get("inputs", {}).items() if key not in OF_THE_STRETCH}
         return Campaign.from_mapping(kept | {"robot": robot, "name": f"{self.name}_{Path(robot).stem}"}, "--robot")
+
+    @property
+    def freedom(self) -> dict[str, int]:
+        """How many numbers each stage of the campaign estimates; 0 of one without a covariance."""
+        lidars = len(SIDES) + len(profile_called(self.robot).further)
+        known = {"alignment": 6 * (lidars - 1), "floor": 3, "mounts": 6 * lidars, "body_shape": 0}
+        return {stage: known[stage] for stage in self.stages}
 
     @property
     def key(self) -> str:

@@ -11,11 +11,11 @@ import numpy as np
 import trimesh
 
 from stretch_sim_cal.files import write_atomic, write_text
+from stretch_sim_cal.simulation.floor import Undulation, uneven_sheet
 
 WALL = 0.1  # thickness of walls, floor and ceiling
 CORRIDOR = 2.5  # depth of what lies behind a glass front
 KEPT_FREE = 1.0  # radius around the robot's axis: its outline with the arm stowed, and the way of a hand
-FLOOR_CELL = 0.1  # grid of an uneven floor
 WAVES = (0.7, 5.0)  # wavelengths of its bumps: shorter ones are texture, longer ones a slope
 WALKING_SPEED = 1.0  # m/s
 REFLECTIVITY = {"walls": 0.8, "floor": 0.5, "glass": 0.3, "mirror": 0.05}
@@ -155,22 +155,8 @@ def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.G
     """Write an uneven sheet around the plane z = 0 as an STL file and return its geometry; None if it is flat."""
     if not rms:
         return None
-    counts = [max(2, int(np.ceil(extent / FLOOR_CELL)) + 1) for extent in size]
-    grid = np.stack(
-        np.meshgrid(*(np.linspace(-e / 2, e / 2, n) for e, n in zip(size, counts, strict=True)), indexing="ij")
-    )
-    heights = np.zeros(grid.shape[1:])
-    number = 24
-    lengths = np.exp(random.uniform(*np.log(WAVES), number))
-    for length, way, phase in zip(
-        lengths, random.uniform(0, np.pi, number), random.uniform(0, 2 * np.pi, number), strict=True
-    ):
-        heights += np.cos(2 * np.pi / length * (np.cos(way) * grid[0] + np.sin(way) * grid[1]) + phase)
-    heights *= rms / np.sqrt(number / 2)
-    vertices = np.stack([*grid, heights], axis=-1).reshape(-1, 3)
-    index = np.arange(len(vertices)).reshape(counts)
-    a, b, c, d = (corner.ravel() for corner in (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]))
-    faces = np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])
+    half = np.array(size) / 2
+    vertices, faces = uneven_sheet(-half, half, Undulation.drawn(rms, WAVES, random))
     sheet = trimesh.Trimesh(vertices, faces, process=False)
     write_atomic(path, lambda stream: sheet.export(stream, file_type="stl"))
     return f"<mesh><uri>{path.name}</uri></mesh>"

@@ -8,7 +8,7 @@ one that the campaign may draw.
 import json
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import cma
 import numpy as np
 
 from stretch_sim_cal.campaign.engine import CaseProcess
-from stretch_sim_cal.campaign.plan import INPUTS, STAGES, Campaign, as_rare_as
+from stretch_sim_cal.campaign.plan import INPUTS, Campaign, as_rare_as
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 
@@ -26,10 +26,10 @@ START_SPREAD = 0.3
 MARGIN = 0.005
 
 
-def wrongness(record: dict[str, Any], stages: tuple[str, ...]) -> float:
+def wrongness(record: dict[str, Any], freedom: Mapping[str, int]) -> float:
     """Return how wrong the worst accepted stage is, as rare as so many standard deviations of a single number; 0 if
-    none was accepted."""
-    return max([0.0] + [float(as_rare_as(record[f"{stage}.sigmas"] ** 2, STAGES[stage])) for stage in stages
+    none was accepted. `freedom` is how many numbers each stage estimates."""
+    return max([0.0] + [float(as_rare_as(record[f"{stage}.sigmas"] ** 2, number)) for stage, number in freedom.items()
                         if record.get(f"{stage}.accepted") and record.get(f"{stage}.sigmas") is not None])  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def search(
             asked = strategy.ask()[: evaluations - number]
             scores = []
             for record in pool.map(tried, enumerate(asked, number)):
-                scores.append(wrongness(record, campaign.stages))
+                scores.append(wrongness(record, campaign.freedom))
                 tell(record, scores[-1])
                 if scores[-1] > worst["wrongness"]:
                     worst = record | {"wrongness": scores[-1]}

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import beta, binom, binomtest, chi2, spearmanr, wilcoxon
 
-from stretch_sim_cal.campaign.plan import QUANTITIES, STAGES, WRONG, Campaign, as_rare_as, contradicts
+from stretch_sim_cal.campaign.plan import OF_LIDARS, QUANTITIES, WRONG, Campaign, as_rare_as, contradicts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.report import as_png, image, write_page
@@ -70,13 +70,13 @@ class Cases:
         self.status = np.array(table["status"].to_pylist())
         self.computed = self.status == "done"
         self.inputs = {name: self.column(f"input.{name}") for name in campaign.varied}
-        stages = campaign.stages
+        stages, self.freedom = campaign.stages, campaign.freedom
         self.accepted = {stage: self.column(f"{stage}.accepted") == 1.0 for stage in stages}
         self.sigmas = {stage: self.column(f"{stage}.sigmas") for stage in stages}
         self.wrong = np.zeros(len(self.index), bool)
         for stage in stages:
             with np.errstate(invalid="ignore"):
-                self.wrong |= self.accepted[stage] & contradicts(self.sigmas[stage] ** 2, STAGES[stage])
+                self.wrong |= self.accepted[stage] & contradicts(self.sigmas[stage] ** 2, self.freedom[stage])
         self.all_accepted = self.computed & np.all([self.accepted[stage] for stage in stages], axis=0)
         self.within = self.computed.copy()
         for name, limit in campaign.limits.items():
@@ -126,8 +126,8 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         nees = nees[np.isfinite(nees)]
         if len(nees):
             honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
-                              "beyond_95_percent": float((chi2.cdf(nees * STAGES[stage],
-                                                                   STAGES[stage]) > 0.95).mean())}  # fmt: skip
+                              "beyond_95_percent": float((chi2.cdf(nees * cases.freedom[stage],
+                                                                   cases.freedom[stage]) > 0.95).mean())}  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
         "campaign": campaign.name, "key": campaign.key, "code": campaign.code, "cases": total, "shown": bool(shown),
@@ -142,12 +142,29 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         "nodes": {"cases": len(agree), "disagree": int((~agree).sum()),
                   "messages": [said for said in table["nodes.message"].to_pylist() if said]},
         "failed": {kind: int((cases.status == kind).sum()) for kind in ("crashed", "timeout")},
-        "quantities": quantities, "honesty": honesty,
+        "quantities": quantities, "lidars": _lidars(cases), "honesty": honesty,
         "refusals": Counter(_kind(reason) for reason in cases.refusals if reason).most_common(),
         "causes": causes(cases),
         "worst": worst(cases),
         "seconds": {"median": float(np.median(seconds)), "total": float(seconds.sum())} if len(seconds) else None,
     }  # fmt: skip
+
+
+def _lidars(cases: Cases) -> dict[str, dict[str, dict[str, float]]]:
+    """Return by stage and lidar the medians and the largest of the accepted results' errors; nothing of a stage with
+    the result of one lidar, which has them as its own."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for stage in filter(OF_LIDARS.__contains__, cases.campaign.stages):
+        rows = cases.table[f"{stage}.lidars"].filter(cases.accepted[stage] & cases.computed).to_pylist()
+        each = [one for row in rows for one in row or []]
+        names = list(dict.fromkeys(one["name"] for one in each))
+        for name in names if len(names) > 1 else []:
+            own = found.setdefault(stage, {})[name] = {}
+            for key in ("translation_mm", "rotation_deg", "sigmas"):
+                values = [one[key] for one in each if one["name"] == name and one[key] is not None]
+                if values:  # some methods give no covariance
+                    own |= {f"median_{key}": float(np.median(values)), f"worst_{key}": max(values)}
+    return found
 
 
 def _would_be_within(cases: Cases) -> np.ndarray:
@@ -206,7 +223,7 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
     for name, limit in cases.campaign.limits.items():
         over = np.fmax(over, np.nan_to_num(cases.column(name) / limit))
     for stage in cases.campaign.stages:
-        rare = as_rare_as(np.nan_to_num(cases.sigmas[stage]) ** 2, STAGES[stage])
+        rare = as_rare_as(np.nan_to_num(cases.sigmas[stage]) ** 2, cases.freedom[stage])
         over = np.fmax(over, np.where(cases.accepted[stage], rare / WRONG, 0.0))
     rank = np.where(cases.wrong, 3e6, 0.0) + np.where(~cases.computed, 2e6, 0.0) + np.where(
         cases.all_accepted, np.where(cases.within, 0.0, 1e6), 5e5) + over  # fmt: skip
@@ -266,6 +283,12 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
             f"{one['label']}: median {_bounded(one['median'])}, 95 % below {_bounded(one['p95'])}, "
             f"99 % below {_bounded(one['p99'])}, worst {one['worst']:.3g}"
         )
+    lines += [
+        f"{stage}, {name} lidar: median {one['median_translation_mm']:.3g} mm and {one['median_rotation_deg']:.3g} "
+        f"deg, worst {one['worst_translation_mm']:.3g} mm and {one['worst_rotation_deg']:.3g} deg"
+        for stage, lidars in found["lidars"].items()
+        for name, one in lidars.items()
+    ]
     lines += [
         f"{stage}: squared errors are {one['mean_nees_over_freedom']:.2f} times what the covariance says (NEES over "
         f"degrees of freedom), {100 * one['beyond_95_percent']:.1f} % beyond its 95 % bound"
@@ -357,10 +380,11 @@ def _nees_plot(cases: Cases) -> bytes:
     figure, axes = plt.subplots(1, len(stages), figsize=(4.2 * len(stages), 3.0), squeeze=False)
     for axis, stage in zip(axes[0], stages, strict=True):
         squares = cases.sigmas[stage][cases.accepted[stage] & cases.computed] ** 2
-        end = chi2.ppf(0.9999, STAGES[stage])
+        freedom = cases.freedom[stage]
+        end = chi2.ppf(0.9999, freedom)
         edges = np.linspace(0, end, 30)
         axis.hist(np.minimum(squares, end), edges, density=True, color="#9ec5e8", label=f"{len(squares)} cases")
-        axis.plot(edges, chi2.pdf(edges, STAGES[stage]), color="#2b2b2b", label=f"chi square, {STAGES[stage]} dof")
+        axis.plot(edges, chi2.pdf(edges, freedom), color="#2b2b2b", label=f"chi square, {freedom} dof")
         axis.set(xlabel=f"{stage}: squared error over the covariance (last bar: all beyond)", ylabel="density")
         axis.legend(fontsize=8)
     figure.tight_layout()

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.api import Result
+from stretch_sim_cal.calibration.array import ArrayResult, of_file
 from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, RIGHT_TO_LEFT
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.harness.processes import RunFiles
@@ -16,10 +18,8 @@ from stretch_sim_cal.simulated import Simulated
 
 
 def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded") -> Result:
-    """Return the calibration of two simulated lidars by the nodes, which see the same robot in the same world in a
-    simulator of their own; the run's files are in `folder`. Raises `InputError` for more than two lidars, `RunFailure`
-    if the run breaks."""
-    sim.simulator.profile.need_two("a calibration by nodes")
+    """Return the calibration of simulated lidars by the nodes, which see the same robot in the same world in a
+    simulator of their own; the run's files are in `folder`. Raises `RunFailure` if the run breaks."""
     frames = len(next(iter(sim.clouds.values())))
     stages = {"alignment": {"num_samples": frames}, "floor": {"num_samples": frames}}
     data = {"name": "by_nodes", "simulation": sim.simulator.setup.to_mapping(), "stages": stages}
@@ -33,8 +33,14 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
         found[RIGHT_TO_LEFT].covariance if RIGHT_TO_LEFT in found else np.full((6, 6), np.inf),
         0.0, frames, "nodes", 1.0, [], refusals=refusals,
     )  # fmt: skip
+    array = None
+    if sim.rig.further and file.right_to_left is not None:
+        array = of_file(file, sim.rig.base_from_left)
+    elif sim.rig.further:
+        nominal = sim.rig.base_from_lidar
+        array = ArrayResult(nominal, UNOBSERVED**2 * np.eye(6 * len(nominal)), [], None, {}, frames, 0.0, refusals)
     if file.floor_plane is None:
-        return Result(sim.rig, aligned)
+        return Result(sim.rig, aligned, array=array)
     floor = FloorResult(
         file.footprint_from_base,
         file.floor_plane,
@@ -44,4 +50,4 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
         0,
         "nodes",
     )
-    return Result(sim.rig, aligned, floor)
+    return Result(sim.rig, aligned, floor, array)

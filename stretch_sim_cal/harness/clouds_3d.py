@@ -21,7 +21,7 @@ from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.recording.dataset import further_cloud
+from stretch_sim_cal.recording.dataset import cloud_name
 
 MOST_POINTS = 50_000  # of both clouds
 CELL = 0.1  # m
@@ -59,12 +59,11 @@ class CapturedClouds:
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
-            key = other if other in SIDES else further_cloud(other)
-            if key not in arrays:
+            if (key := cloud_name(other)) not in arrays:
                 raise InputError(f"no clouds of lidar {other} were captured")
             returns = {"left": arrays["left"], "right": arrays[key]}
             if "base_from_left" in arrays:
-                described = {side: arrays[f"base_from_{side}"] for side in SIDES}
+                described = {"left": arrays["base_from_left"], "right": arrays[f"base_from_{other}"]}
             else:
                 truth = load_truth(files.truth)
                 right = truth.nominal_base_link_from_further.get(other, truth.nominal_base_link_from_lidar_right)
@@ -74,8 +73,8 @@ class CapturedClouds:
     def points(self, known: Observations | None = None) -> dict[str, np.ndarray]:
         """Return the points (N, 3) by side, without the lidars' own errors if these are `known` (see `usable`)."""
         return {
-            side: known.corrected(number, self.returns[side]) if known else self.returns[side][:, :3]
-            for number, side in enumerate(SIDES)
+            side: known.corrected(name, self.returns[side]) if known else self.returns[side][:, :3]
+            for side, name in zip(SIDES, ("left", self.other), strict=True)
         }
 
     def usable(self, known: Observations | None) -> Observations | None:
@@ -86,16 +85,16 @@ class CapturedClouds:
 
     def poses(self, file: CalibrationFile) -> dict[str, np.ndarray]:
         """Return base_link_from_lidar (4, 4) by side as calibrated. Raises `InputError` if the lidars are not."""
-        if file.right_to_left is None:
+        if self.other not in file.to_left:
             raise InputError("the lidars are not aligned")
         left = left_pose(file, self.described["left"])
-        return {"left": left, "right": left @ file.right_to_left}
+        return {"left": left, "right": left @ file.to_left[self.other]}
 
     def poses_before(self, old: CalibrationFile | None = None) -> dict[str, np.ndarray]:
         """Return the poses as described, or with the right lidar's from the left one's by an `old` calibration."""
-        if old is None or old.right_to_left is None:
+        if old is None or self.other not in old.to_left:
             return dict(self.described)
-        return {"left": self.described["left"], "right": self.described["left"] @ old.right_to_left}
+        return {"left": self.described["left"], "right": self.described["left"] @ old.to_left[self.other]}
 
 
 def placed(points: Mapping[str, np.ndarray], poses: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

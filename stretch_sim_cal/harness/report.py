@@ -10,7 +10,6 @@ import io
 import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import FRONT
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
-from stretch_sim_cal.calibration.observations import known_alignment
+from stretch_sim_cal.calibration.observations import known_alignment, load_beside
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.points import voxel_keys
@@ -118,7 +117,7 @@ def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
 
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
     """Return both clouds before and after as a part of a page: to be turned, and as pictures."""
-    known = seen.usable(known_alignment(new))
+    known = seen.usable(load_beside(new))
     said = (
         "The lidars' own errors (range, angles), which the calibration has found along, are taken out in both."
         if known
@@ -166,7 +165,7 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
     """Draw the mean height over the calibrated floor, cell by cell."""
     if file.footprint_from_base is None:
         raise InputError("there is no floor in the calibration")
-    in_base = placed(seen.points(seen.usable(known_alignment(file))), seen.poses(file))
+    in_base = placed(seen.points(seen.usable(load_beside(file))), seen.poses(file))
     points = apply(file.footprint_from_base, np.vstack(list(in_base.values())))
     near = points[(np.abs(points[:, 2]) < 0.03) & (np.abs(points[:, :2]).max(axis=1) < FLOOR_REACH)]
     edges = np.arange(-FLOOR_REACH, FLOOR_REACH + FLOOR_CELL, FLOOR_CELL)
@@ -412,7 +411,7 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
 def _of_further(files: RunFiles, file: CalibrationFile, name: str) -> str:
     if name not in file.further_to_left:
         return true_clouds(files, name)
-    return clouds(CapturedClouds.load(files, name), replace(file, right_to_left=file.further_to_left[name]))
+    return clouds(CapturedClouds.load(files, name), file)
 
 
 def _heading(verdict: Verdict) -> str:

@@ -27,6 +27,7 @@ from stretch_sim_cal.harness.clouds_3d import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
 from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session
 from stretch_sim_cal.harness.scenario import STAGES
+from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
@@ -112,11 +113,11 @@ def _present(
 
 def keep_clouds(session: Session, look: LiveLook) -> None:
     """Keep the clouds of the first look, for the page."""
-    arrays = {
-        side: np.concatenate([clouds[index] for clouds in look.frames]) for index, side in enumerate(("left", "right"))
-    }
-    poses = {f"base_from_{side}": pose for side, pose in look.base_from_lidar.items()}
-    write_atomic(session.files.clouds, lambda stream: np.savez_compressed(stream, **arrays, **poses))
+    arrays = {}
+    for index, (name, pose) in enumerate(look.base_from_lidar.items()):
+        arrays[cloud_name(name)] = np.concatenate([clouds[index] for clouds in look.frames])
+        arrays[f"base_from_{name}"] = pose
+    write_atomic(session.files.clouds, lambda stream: np.savez_compressed(stream, **arrays))
 
 
 def run_stage(
@@ -237,10 +238,12 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
         "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
         report.recorded(recording) if recording else "",
     ]
+    compared = [("Both clouds before and after", "right")]
+    compared += [(f"Lidars left and {name} before and after", name) for name in profile.further]
     for title, draw in (
-        (
-            "Both clouds before and after",
-            lambda: report.clouds(CapturedClouds.load(session.files), session.new, session.old),
+        *(
+            (title, lambda name=name: report.clouds(CapturedClouds.load(session.files, name), session.new, session.old))
+            for title, name in compared
         ),
         ("Floor residuals", lambda: report.floor_picture(CapturedClouds.load(session.files), session.new)),
         (

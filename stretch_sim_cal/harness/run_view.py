@@ -9,7 +9,7 @@ from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.checks import changes
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.calibration.observations import known_alignment
+from stretch_sim_cal.calibration.observations import load_beside
 from stretch_sim_cal.calibration.room import VERDICTS
 from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.errors import InputError
@@ -34,7 +34,7 @@ def show_described(view: View, seen: CapturedClouds) -> None:
 
 def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> None:
     """Show both clouds, the patches and the floor under a calibration that holds an alignment."""
-    known, poses = known_alignment(file), seen.poses(file)
+    known, poses = load_beside(file), seen.poses(file)
     points = placed(seen.points(seen.usable(known)), poses)
     view.clouds("after", **points)
     if known is not None and known.patches is not None:

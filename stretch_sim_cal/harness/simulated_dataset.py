@@ -37,20 +37,23 @@ class BodyDatasetRecorder:
 
     def __init__(
         self, simulator: EmbeddedSimulator, observations: Observations | None = None,
-        found: tuple[np.ndarray, np.ndarray] | None = None, first_tick: int = 0,
+        found: tuple[Mapping[str, np.ndarray], np.ndarray] | None = None, first_tick: int = 0,
     ):  # fmt: skip
         """Record with a simulator from scan `first_tick` on; `observations` of an alignment take the lidars' own errors
-        out of the points, as the collecting node does; `found` are left_from_right and footprint_from_base_link (4, 4)
-        of a calibration."""
+        out of the points, as the collecting node does; `found` are the transforms of the other lidars to the left one
+        by name, and footprint_from_base_link, (4, 4) each, of a calibration."""
         self._simulator, self._observations = simulator, observations
         self._model = parse_urdf(simulator.nominal_description)
         nominal_left = simulator.base_from_lidar("left", nominal=True)
         lidar_base_from_base = nominal_left @ inverse(simulator.base_from_lidar("left"))
         self._lidar_base_from_base = lidar_base_from_base
-        self._left_from_right, self.footprint_from_base_link = found or (
-            inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right"),
+        self._lidars = (*SIDES, *simulator.profile.further)
+        left_from_base = inverse(simulator.base_from_lidar("left"))
+        left_from_lidar, self.footprint_from_base_link = found or (
+            {name: left_from_base @ simulator.base_from_lidar(name) for name in self._lidars},
             footprint_from_base(simulator.floor_in_base.moved(lidar_base_from_base)),
         )
+        self._left_from_lidar = {**left_from_lidar, "left": np.eye(4)}
         self._tick = first_tick
 
     def record(
@@ -131,17 +134,12 @@ class BodyDatasetRecorder:
         base_from_lidar = link_transforms(self._model, {}, [base, left])
         base_from_left = inverse(base_from_lidar[base]) @ base_from_lidar[left]
         footprint_from_left = self.footprint_from_base_link @ base_from_left
-        left_from_base = inverse(self._simulator.base_from_lidar("left"))
         seen, raw = [], {}
-        for side, name in enumerate((*SIDES, *self._simulator.profile.further)):
-            left_from_lidar = left_from_base @ self._simulator.base_from_lidar(name)
-            if name in SIDES:
-                left_from_lidar = (np.eye(4), self._left_from_right)[side]
+        for name in self._lidars:
             scans = np.concatenate([self._simulator.scan(name, tick) for tick in ticks])
             cloud = return_columns(returns_of(scans))
-            known = self._observations is not None and name in SIDES
-            own = self._observations.corrected(side, cloud) if known else cloud[:, :3]
-            placed = apply(footprint_from_left @ left_from_lidar, own)
+            own = cloud[:, :3] if self._observations is None else self._observations.corrected(name, cloud)
+            placed = apply(footprint_from_left @ self._left_from_lidar[name], own)
             near = (
                 (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
                 & (placed[:, 2] > -0.5)

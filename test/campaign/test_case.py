@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.campaign import case
-from stretch_sim_cal.campaign.plan import INPUTS, STAGES, TOOLS, Campaign, contradicts
+from stretch_sim_cal.campaign.plan import INPUTS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, available_tools
 from stretch_sim_cal.sensor.points import coordinates
+from stretch_sim_cal.sensor.sensor import load_sensor
 
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 
@@ -109,7 +110,7 @@ def test_the_mounts_are_judged_with_the_other_stages(tmp_path):
     record = case.run_case(campaign, 1)
     assert record["alignment.accepted"] and record["mounts.accepted"], record
     assert 0.0 < record["mounts.translation_mm"] < 10.0 and 0.0 < record["mounts.rotation_deg"] < 1.0
-    assert not contradicts(record["mounts.sigmas"] ** 2, STAGES["mounts"])
+    assert not contradicts(record["mounts.sigmas"] ** 2, campaign.freedom["mounts"])
 
 
 def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
@@ -118,7 +119,7 @@ def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
     assert record["alignment.accepted"] and record["floor.accepted"]
     assert 5.0 < record["floor.height_mm"] < 10.0  # still the case that it was
     for stage in worst.stages:
-        assert not contradicts(record[f"{stage}.sigmas"] ** 2, STAGES[stage]), record
+        assert not contradicts(record[f"{stage}.sigmas"] ** 2, worst.freedom[stage]), record
 
 
 def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_found(tmp_path, monkeypatch):
@@ -154,6 +155,40 @@ def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
     assert record["alignment.translation_mm"] < 2.0 and record["alignment.nees"] < 4.0
     # Ranges of an xt32 may be off by millimetres, so its floor may.
     assert record["floor.height_mm"] < 5.0 and record["floor.nees"] < 5.4
+
+
+@pytest.mark.parametrize(
+    ("methods", "stages"),
+    [
+        ({}, ["alignment", "floor", "mounts"]),
+        ({"alignment": "gicp", "floor": "published"}, ["alignment", "floor", "body_shape"]),
+    ],
+)
+def test_a_case_of_more_than_two_lidars_has_a_result_of_each(tmp_path, methods, stages):
+    inputs = {"recording.alignment_frames": 4, "recording.floor_frames": 3, "recording.body_shape_frames": 1}
+    said = {"name": "tried", "robot": "three_lidar_amr", "sensor": "os0_32_sparse", "stages": stages}
+    campaign = Campaign.from_mapping(said | {"methods": methods, "inputs": inputs}, "tried.yaml")
+    freedom = {"alignment": 12, "floor": 3, "mounts": 18, "body_shape": 0}
+    assert campaign.freedom == {stage: freedom[stage] for stage in stages}
+    record = case.run_case(campaign, 1, tmp_path)
+    assert all(record[f"{stage}.accepted"] for stage in stages), record
+    names = {"alignment.lidars": ["right", "mast"], "mounts.lidars": ["left", "right", "mast"]}
+    for key in filter(record.__contains__, names):
+        stage, found = key.partition(".")[0], record[key]
+        assert [one["name"] for one in found] == names[key]
+        assert record[f"{stage}.translation_mm"] == max(one["translation_mm"] for one in found) < 3.0
+        assert record[f"{stage}.rotation_deg"] == max(one["rotation_deg"] for one in found) < 0.3
+        assert not contradicts(record[f"{stage}.sigmas"] ** 2, campaign.freedom[stage])
+    assert (tmp_path / "clouds.png").is_file()
+
+
+def test_every_lidar_has_errors_of_its_own(tmp_path):
+    campaign = Campaign.from_mapping({"name": "tried", "robot": "three_lidar_amr", "sensor": "jt128_sparse_real"}, "x")
+    setup = case.SimulatedCase(campaign, campaign.numbers(0), (1, 2), tmp_path).setup
+    units = {name: load_sensor(file).unit.values for name, file in setup.units.items()}
+    assert set(units) == {"left", "right", "mast"} and len({values.tobytes() for values in units.values()}) == 3
+    poses = [setup.lidar_left_error, setup.lidar_right_error, setup.further_errors["mast"]]
+    assert len(set(poses)) == 3 and all(np.linalg.norm(pose.xyz) == pytest.approx(0.005) for pose in poses)
 
 
 def test_a_campaigns_robot_is_checked_with_the_file(tmp_path, capsys):

@@ -361,13 +361,13 @@ def test_a_cluster_behind_tls_is_used_with_its_certificates_only(certificates, t
 
 
 def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):
-    code = main(["campaign", "smoke", "--cases", "12", "--workers", "1", "--out", str(tmp_path), "--json"])
+    code = main(["campaign", "smoke", "--cases", "4", "--workers", "1", "--out", str(tmp_path), "--json"])
     found = json.loads(capfd.readouterr().out)
     assert code == (0 if found["shown"] else 1)
-    assert found["cases"] == 12 and not any(found["failed"].values()), found
+    assert found["cases"] == 4 and not any(found["failed"].values()), found
     assert found["wrong"] == 0 and found["beyond_limits"] == 0, found["worst"]
-    assert found["good"] >= 9, found["refusals"]
-    assert (tmp_path / "report.html").is_file() and len(engine.read_table(tmp_path)) == 12
+    assert found["good"] >= 3, found["refusals"]
+    assert (tmp_path / "report.html").is_file() and len(engine.read_table(tmp_path)) == 4
 
 
 def cut(path: Path) -> None:

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.campaign import nodes
 from stretch_sim_cal.campaign.case import SimulatedCase
-from stretch_sim_cal.campaign.plan import Campaign
+from stretch_sim_cal.campaign.plan import Campaign, contradicts
 from stretch_sim_cal.geometry.transforms import exp
+from stretch_sim_cal.harness.processes import RunFiles
 
 CAMPAIGN = Campaign.from_mapping(
     {"name": "with nodes", "sensor": "jt128_sparse", "nodes": 0.25, "inputs": {
@@ -70,3 +72,19 @@ def test_a_run_that_breaks_is_no_agreement(run, monkeypatch):
     monkeypatch.setattr(nodes, "run_scenario", lambda *a, **k: broken)
     found = nodes.through_nodes(CAMPAIGN, case.numbers, case.setup, results, folder)
     assert not found["nodes.agree"] and found["nodes.message"] == "the simulator died"
+
+
+def test_nodes_and_arrays_come_to_the_same_of_more_than_two_lidars(tmp_path):
+    methods = {"alignment": "gicp", "floor": "published"}
+    campaign = Campaign.from_mapping(
+        dict(CAMPAIGN.data) | {"robot": "three_lidar_amr", "sensor": "os0_32_sparse", "methods": methods}, "three.yaml"
+    )
+    case = SimulatedCase(campaign, campaign.numbers(0), (1, 0), tmp_path)
+    results = {"alignment": case.aligned, "floor": case.floor}
+    found = nodes.through_nodes(campaign, case.numbers, case.setup, results, tmp_path)
+    assert found["nodes.agree"], found
+    moved = dict(results["alignment"].base_from_lidar)
+    moved["mast"] = exp(np.array([0, 0.05, 0, 0, 0, 0])) @ moved["mast"]
+    written = CalibrationFile.load(RunFiles(tmp_path / "nodes").calibration)
+    off, covariance = nodes._off("alignment", written, replace(results["alignment"], base_from_lidar=moved))
+    assert contradicts(off @ np.linalg.solve(2.0 * covariance, off), campaign.freedom["alignment"])

@@ -54,7 +54,7 @@ def test_a_search_that_was_ended_goes_on_where_it_was(tmp_path, computed):
 
 
 def test_where_nothing_is_accepted_the_search_begins_anew_until_it_has_tried_as_many_as_asked(computed, monkeypatch):
-    monkeypatch.setattr(search, "wrongness", lambda record, stages: 0.0)
+    monkeypatch.setattr(search, "wrongness", lambda record, freedom: 0.0)
     tried = []
     search.search(CAMPAIGN, 40, 3, lambda record, score: tried.append(tuple(record["point"])))
     assert computed == list(range(40)) and len(set(tried)) == 40
@@ -69,6 +69,6 @@ def test_stages_are_compared_by_how_rare_their_errors_are():
         "alignment.accepted": True, "alignment.sigmas": 4.0, "floor.accepted": True, "floor.sigmas": 3.5,
         "mounts.accepted": False, "mounts.sigmas": 20.0, "body_shape.accepted": True, "body_shape.sigmas": None,
     }  # fmt: skip
-    stages = ("alignment", "floor", "mounts", "body_shape")
-    assert search.wrongness(record, stages) == pytest.approx(float(as_rare_as(3.5**2, 3)))
-    assert search.wrongness({"status": "crashed"}, stages) == 0.0
+    freedom = {"alignment": 6, "floor": 3, "mounts": 12, "body_shape": 0}
+    assert search.wrongness(record, freedom) == pytest.approx(float(as_rare_as(3.5**2, 3)))
+    assert search.wrongness({"status": "crashed"}, freedom) == 0.0

@@ -106,6 +106,21 @@ def test_refusals_crashes_and_large_errors_are_told_apart():
     assert found["cases_needed"] is None and "no number of cases would show it" in sentences(found)[1]
 
 
+def test_of_several_lidars_each_ones_errors_are_told():
+    def with_each(index: int, record: dict) -> None:
+        record["alignment.lidars"] = [
+            {"name": name, "translation_mm": size * (1 + index % 3), "rotation_deg": 0.01 * size, "sigmas": None}
+            for name, size in (("right", 0.1), ("mast", 0.5))
+        ]
+
+    found = statement(campaign(robot="three_lidar_amr", sensor="os0_32_sparse"), made(30, with_each))
+    assert found["lidars"]["alignment"]["mast"]["median_translation_mm"] == pytest.approx(1.0)
+    said = "\n".join(sentences(found))
+    assert "alignment, mast lidar: median 1 mm and 0.005 deg, worst 1.5 mm and 0.005 deg" in said
+    assert "alignment, right lidar: median 0.2 mm" in said
+    assert not statement(campaign(), made(30))["lidars"]
+
+
 def test_refusals_of_one_kind_are_counted_together_whatever_their_numbers():
     def pushed(index, record):
         if index % 20 == 0:

@@ -36,7 +36,7 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SPARSE = "furnished_room_sparse"
-SILENCE = 20.0
+SILENCE = 8.0
 """How long (s) a lidar has to be silent: on a busy machine it takes seconds until those who send are found."""
 NOMINAL_METHOD = '''
 import numpy as np

@@ -111,7 +111,7 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     known = Observations.of_transform(right_in_left, 1e-6 * np.eye(6))
     verdicts = np.array([COUNTS, FEW, DISAGREE], dtype=np.uint8)
     seen = SeenPatches(np.eye(3), np.array([0.001, np.nan, 0.02]), verdicts)
-    monkeypatch.setattr(run_view, "known_alignment", lambda file: dataclasses.replace(known, patches=seen))
+    monkeypatch.setattr(run_view, "load_beside", lambda file: dataclasses.replace(known, patches=seen))
     shown_patches = []
     monkeypatch.setattr(view, "patches", lambda *what, show=view.patches: shown_patches.append(what) or show(*what))
     shown.update()
