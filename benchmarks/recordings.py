@@ -180,15 +180,24 @@ def read_lily(folder: Path) -> Iterator[Recorded]:
         said = read_yaml(root / "src" / "lily" / "config.yaml")
         poses = {}
         for topic, pose in said.items():
-            values = [float(pose.get(key, pose.get(f"tf_{key}"))) for key in ("x", "y", "z", "roll", "pitch", "yaw")]
-            poses[topic.rsplit("/", 1)[-1]] = from_xyz_rpy(values[:3], values[3:])
-        clouds = {name: [read_pcd(root / "data" / f"{name}.pcd")] for name in poses}
-        for dome in ("front", "back"):
+            poses[topic.rsplit("/", 1)[-1]] = _lily_pose(pose)
+        clouds = {name: [read_pcd(root / "data" / f"{name}.pcd")] for name in ("top", "front", "back")}
+        for dome in sorted(poses.keys() & {"front", "back"}):
             top_from_dome = inverse(poses["top"]) @ poses[dome]
             yield Recorded(
                 f"{root.name}/{dome}", {name: clouds[name] for name in ("top", dome)}, ("helios32", "bpearl"),
                 guess=top_from_dome, answer=Answer(top_from_dome, 0.1, np.radians(5.0)),
             )  # fmt: skip
+
+
+def _lily_pose(said: dict) -> np.ndarray:
+    """Return a pose (4, 4) as one of the commits has it: six numbers under two sets of names, or a quaternion."""
+    if "transform" in said:
+        w, *xyz = said["transform"]["rotation"]
+        rotation = Rotation.from_quat([*xyz, w]).as_matrix()
+        return from_rotation_translation(rotation, np.array(said["transform"]["translation"], dtype=float))
+    values = [float(said.get(key, said.get(f"tf_{key}"))) for key in ("x", "y", "z", "roll", "pitch", "yaw")]
+    return from_xyz_rpy(values[:3], values[3:])
 
 
 # A sensor log of Argoverse 2: its files, and how many rings each of its two lidars has; the upper one's come first.

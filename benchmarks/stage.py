@@ -78,7 +78,7 @@ class Stage:
         unit = self.seed + 1 if two_units and side == "right" else self.seed
         lidar = Lidar(self.sensor, "left", self.seed, unit)
         rays, scenes = lidar.rays(tick + 100 * SIDES.index(side)), [self._room, *([somebody] if somebody else [])]
-        seen, other, _ = self._optics.scan(lidar, rays, pose, lambda begin, way: Hits(begin, way, scenes))
+        seen, other, _ = self._optics.scan(lidar, rays, pose, lambda begin, way, _rows: Hits(begin, way, scenes))
         return returns_of(lidar.measure(rays, seen.echoes, None if other is None else other.echoes)[0])
 
 

@@ -47,3 +47,22 @@ def _write(writer: RecordingWriter, topic: str, kind: str, stamp: int, latched: 
     writer.add_topic(topic, kind, latched=latched)
     message = writer._typestore.types[kind](**fields)
     writer.write(topic, stamp, bytes(writer._typestore.serialize_cdr(message, kind)))
+
+
+def write_odometry(writer: RecordingWriter, topic: str, pose: Sequence[float], stamp: int) -> None:
+    """Write wheel odometry, x, y (m), yaw (rad), of `stamp` (ns)."""
+    types, covariance = writer._typestore.types, np.zeros(36)
+    vector, zero = types["geometry_msgs/msg/Vector3"], {"x": 0.0, "y": 0.0, "z": 0.0}
+    x, y, yaw = map(float, pose)
+    turned = types["geometry_msgs/msg/Quaternion"](x=0.0, y=0.0, z=float(np.sin(yaw / 2)), w=float(np.cos(yaw / 2)))
+    placed = types["geometry_msgs/msg/Pose"](
+        position=types["geometry_msgs/msg/Point"](x=x, y=y, z=0.0), orientation=turned
+    )
+    twist = types["geometry_msgs/msg/Twist"](linear=vector(**zero), angular=vector(**zero))
+    time = types["builtin_interfaces/msg/Time"](*divmod(stamp, SECOND))
+    _write(
+        writer, topic, "nav_msgs/msg/Odometry", stamp, header=types["std_msgs/msg/Header"](stamp=time, frame_id="odom"),
+        child_frame_id="base_footprint",
+        pose=types["geometry_msgs/msg/PoseWithCovariance"](pose=placed, covariance=covariance),
+        twist=types["geometry_msgs/msg/TwistWithCovariance"](twist=twist, covariance=covariance),
+    )  # fmt: skip

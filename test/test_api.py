@@ -110,7 +110,7 @@ def test_what_is_saved_is_read_by_every_other_command(scene, result, tmp_path):
     assert np.allclose(file.right_to_left, result.left_from_right, atol=1e-12)
     assert np.allclose(file.footprint_from_base, result.floor.footprint_from_base, atol=1e-12)
     assert file.entries["right_to_left_transform"].robot_id == "se4-0000"
-    observations = load_beside(path, file.right_to_left)
+    observations = load_beside(file)
     assert observations is not None and path_beside(path).stat().st_size < 10e6
 
 

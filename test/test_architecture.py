@@ -20,6 +20,7 @@ ROS_MODULES = (
     "rclpy",
     "sensor_msgs",
     "geometry_msgs",
+    "nav_msgs",
     "tf2_msgs",
     "std_msgs",
     "control_msgs",

@@ -1,0 +1,142 @@
+"""Scans of real lidars beside simulated ones of the same sensor file: noise, holes, edges.
+
+    python benchmarks/real_scans.py --data DIR [--worlds tables] [--picture FILE]
+
+DIR holds clones of the public repositories (docs/real_data.md says which). The rooms are others, so what is compared
+depends little on them, along each channel's firings:
+    noise     the fourth difference of five ranges that follow each other, on surfaces between 1 and 10 m, as a standard
+              deviation (1.48 times the median of its size), and how often it exceeds four of these
+    holes     how often one return is missing between two that lie within 10 cm
+    edges     where ranges jump by 0.2 to 1 m: how often the return between lies on neither side (a mixed pixel); where
+              they jump by more: how often there is none
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from recordings import SETS
+
+import stretch_sim_cal as cal
+from stretch_sim_cal import command
+from stretch_sim_cal.errors import InputError, StretchSimCalError
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+FOURTH = np.array([1.0, -4.0, 6.0, -4.0, 1.0])
+NEAR, FAR = 1.0, 10.0  # m
+SAME_SURFACE, EDGE, BESIDE, MARGIN = 0.1, 0.5, 0.1, 0.05  # m
+TAIL = 4.0
+SCANS = 3
+
+
+def along_channels(cloud: np.ndarray) -> list[np.ndarray]:
+    """Return the ranges (m) of each channel of a cloud by firing, NaN where nothing came back."""
+    xyz = np.column_stack([cloud[axis] for axis in "xyz"]).astype(float)
+    ranges, azimuths = np.linalg.norm(xyz, axis=1), np.arctan2(xyz[:, 1], xyz[:, 0])
+    channels = []
+    for ring in np.unique(cloud["ring"]):
+        own = np.flatnonzero((cloud["ring"] == ring) & (ranges > 0))
+        own = own[np.argsort(azimuths[own], kind="stable")]
+        if len(own) < 20:
+            continue
+        gaps = np.diff(azimuths[own])
+        step = np.median(gaps[gaps > 1e-5])
+        numbers = np.r_[0, np.cumsum(np.rint(gaps / step).astype(int))]
+        line = np.full(numbers[-1] + 1, np.nan)
+        line[numbers[::-1]] = ranges[own][::-1]  # of two returns of one firing the first
+        channels.append(line)
+    return channels
+
+
+def windows(line: np.ndarray, size: int) -> np.ndarray:
+    """Return all stretches of `size` firings, (N, size)."""
+    return np.lib.stride_tricks.sliding_window_view(line, size) if len(line) >= size else np.zeros((0, size))
+
+
+def measured(clouds: list[np.ndarray]) -> tuple[dict[str, float], np.ndarray]:
+    """Return the statistics of scans, and the noise (m) of each stretch of a surface."""
+    lines = [line for cloud in clouds for line in along_channels(cloud)]
+    five = np.vstack([windows(line, 5) for line in lines])
+    near = (five > NEAR).all(axis=1) & (five < FAR).all(axis=1) & (np.ptp(five, axis=1) < EDGE)
+    noise = five[near] @ FOURTH / np.linalg.norm(FOURTH)
+    deviation = 1.4826 * np.median(np.abs(noise))
+    before, at, after = np.vstack([windows(line, 3) for line in lines]).T
+    first, one, two, three, last = five.T
+    with np.errstate(invalid="ignore"):
+        same = np.abs(before - after) < SAME_SURFACE
+        jump = np.where((np.abs(one - first) < BESIDE) & (np.abs(last - three) < BESIDE), np.abs(three - one), 0.0)
+        jump[~((np.minimum(one, three) > NEAR) & (np.minimum(one, three) < FAR))] = 0.0
+        between = (two > np.minimum(one, three) + MARGIN) & (two < np.maximum(one, three) - MARGIN)
+    small, wide = (jump > 0.2) & (jump < EDGE), jump > EDGE
+    return {
+        "noise, mm": 1e3 * deviation,
+        "noise beyond 4 deviations, %": 100.0 * np.mean(np.abs(noise) > TAIL * deviation),
+        "holes, %": 100.0 * np.mean(np.isnan(at[same])),
+        "mixed at edges of 0.2 to 0.5 m, %": 100.0 * np.mean(between[small]),
+        "of 0.5 to 1 m, %": 100.0 * np.mean(between[wide & (jump < 1.0)]),
+        "edges beyond 0.5 m without a return, %": 100.0 * np.mean(np.isnan(two[wide])),
+    }, noise  # fmt: skip
+
+
+def real_scans(folder: Path) -> dict[str, list[np.ndarray]]:
+    """Return real scans by the sensor file that fits."""
+    found: dict[str, list[np.ndarray]] = {}
+    for reader in SETS.values():
+        try:
+            for recorded in reader(folder):
+                for sensor, clouds in zip(recorded.sensors, recorded.clouds.values(), strict=True):
+                    if (
+                        sensor is not None
+                        and "ring" in clouds[0].dtype.names
+                        and len(found.get(sensor, [])) < 4 * SCANS
+                    ):
+                        found.setdefault(sensor, []).extend(clouds[:SCANS])
+        except InputError as problem:
+            command.warn(f"{problem}: left out")
+    return found
+
+
+def simulated_scans(sensor: str, worlds: list[str]) -> list[np.ndarray]:
+    """Return simulated scans of a sensor file, in each world."""
+    rooms = [cal.simulate(None, world, sensor, seed, frames=SCANS) for seed, world in enumerate(worlds, 1)]
+    return [cloud for sim in rooms for cloud in sim.clouds["left"]]
+
+
+def main() -> None:
+    """Print the table, and draw the noise of each kind."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--worlds", nargs="+", default=["furnished_room", "tables", "uneven", "surfaces"])
+    parser.add_argument("--picture", type=Path, default=Path("real_scans.png"))
+    args = parser.parse_args()
+    real = real_scans(args.data)
+    if not real:
+        raise InputError(f"{args.data}: holds none of the recordings; docs/real_data.md says what to clone there")
+    figure, axes = plt.subplots(2, -(-len(real) // 2), figsize=(16, 7), squeeze=False, constrained_layout=True)
+    header: list[str] = []
+    for (sensor, clouds), axis in zip(sorted(real.items()), axes.flat, strict=False):
+        rows = {"real": measured(clouds), "simulated": measured(simulated_scans(sensor, args.worlds))}
+        if not header:
+            header = list(rows["real"][0])
+            print(f"| real, simulated | {' | '.join(header)} |\n|{'---|' * (len(header) + 1)}")
+        cells = (", ".join(f"{rows[which][0][name]:.2g}" for which in rows) for name in header)
+        print(f"| {sensor} | {' | '.join(cells)} |", flush=True)
+        edges = np.linspace(-6.0, 6.0, 61) * rows["real"][0]["noise, mm"]
+        for which, (_, noise) in rows.items():
+            axis.hist(1e3 * noise, edges, density=True, histtype="step", log=True, label=which)
+        axis.set(title=sensor, xlabel="noise, mm", yticks=[])
+    axes.flat[0].legend()
+    for axis in list(axes.flat)[len(real) :]:
+        axis.set_axis_off()
+    figure.savefig(args.picture, dpi=70)
+    print(f"noise of every stretch, drawn: {args.picture}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except StretchSimCalError as problem:
+        raise SystemExit(command.failure(problem)) from problem
