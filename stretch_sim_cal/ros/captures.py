@@ -25,8 +25,8 @@ from stretch_sim_cal.ros.frame_listener import FrameListener
 # Pairs scanned before the arm stood still, one after the other, that are no mere latency any more.
 STALE_PAIRS = 30
 MOVING_MODES = ("position", "navigation")
-# Wall time that a status topic, which some driver publishes, and a parameter get.
-ANSWER = 10.0
+# s of wall time that a status topic, which some driver publishes, and a parameter get, and until a publisher is found.
+ANSWER, DISCOVERED = 10.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -204,13 +204,12 @@ def check_driver(
             f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; "
             f"for example: ros2 param set {_driver_name(context, profile.trajectory)} mode {modes[0]}"
         )
-    runstopped = _flag(context, "/is_runstopped")
-    if runstopped:
+    flags = _flags(context, ("/is_runstopped", *["/is_homed"] * homed))
+    if flags["/is_runstopped"]:
         raise Refused("the runstop is on; release it (ros2 service call /runstop std_srvs/srv/SetBool '{data: false}')")
-    is_homed = _flag(context, "/is_homed") if homed else True
-    if is_homed is False:
+    if flags.get("/is_homed") is False:
         raise Refused("the robot has not been homed; call /home_the_robot (std_srvs/srv/Trigger) first")
-    for topic, value in (("/is_runstopped", runstopped), ("/is_homed", is_homed)):
+    for topic, value in flags.items():
         if value is None:
             context.log.warning(f"the driver does not say {topic}; look yourself")
 
@@ -224,9 +223,10 @@ def _driver_name(context: Any, action: str) -> str | None:
 def _driver_mode(context: Any, action: str) -> str | None:
     from rcl_interfaces.srv import GetParameters
 
-    name = _driver_name(context, action)
-    if name is None:
+    # A driver that runs may not have been found by this node yet: that it says nothing would be no answer.
+    if not context.spin_until(lambda: _driver_name(context, action) is not None, timeout=ANSWER):
         return None
+    name = _driver_name(context, action)
     client = context.node.create_client(GetParameters, f"{name}/get_parameters")
     try:
         if not context.spin_until(client.service_is_ready, timeout=ANSWER):
@@ -247,16 +247,26 @@ def _driver_mode(context: Any, action: str) -> str | None:
         context.node.destroy_client(client)
 
 
-def _flag(context: Any, topic: str) -> bool | None:
-    """Return what the driver says on a status topic; None if it has none, or says nothing."""
+def _flags(context: Any, topics: Sequence[str]) -> dict[str, bool | None]:
+    """Return what the driver says on each status topic; None where nobody publishes it, or says nothing."""
     from std_msgs.msg import Bool
 
-    if not context.node.get_publishers_info_by_topic(topic):
-        return None
-    heard: list[bool] = []
-    subscription = context.node.create_subscription(Bool, topic, lambda message: heard.append(message.data), 1)
+    heard: dict[str, bool | None] = dict.fromkeys(topics)
+    node = context.node
+    subscriptions = [
+        node.create_subscription(Bool, topic, lambda message, topic=topic: heard.update({topic: message.data}), 1)
+        for topic in topics
+    ]
+    began = time.monotonic()
+
+    def told() -> bool:  # or there is nobody, after a second in which a publisher is found
+        missing = [topic for topic, value in heard.items() if value is None]
+        late = time.monotonic() > began + DISCOVERED
+        return not missing or late and not any(map(node.get_publishers_info_by_topic, missing))
+
     try:
-        context.spin_until(lambda: bool(heard), timeout=ANSWER)
+        context.spin_until(told, timeout=ANSWER)
     finally:
-        context.node.destroy_subscription(subscription)
-    return heard[-1] if heard else None
+        for subscription in subscriptions:
+            node.destroy_subscription(subscription)
+    return heard
