@@ -16,8 +16,9 @@ from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_we
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import apply, exp, log
 
-STEPS = 10
-# How far (m) from the other lidar's planes returns may lie, in the first steps and in the later ones; cells that curve
+STEPS = 5  # at most
+CONVERGED = 2e-5  # m, rad
+# How far (m) from the other lidar's planes returns may lie, first and then; cells that curve
 # more, or face another way, are of no common plane.
 WIDE, NARROW = 0.15, 0.05
 FAR = 0.5
@@ -54,11 +55,13 @@ def second_opinion(surface: Surface, pair: tuple[int, int] = (0, 1)) -> SecondOp
     scatters by itself (Hotelling), and what the cells' noise brings.
     """
     matching, prior, found = _Matching(surface, pair), PRIOR**-2.0, np.zeros(8)
-    for step in range(STEPS + 1):
-        information, gradient = matching.by_sector(found, WIDE if step < STEPS // 2 else NARROW)
-        whole = information.sum(axis=0) + np.diag(prior), gradient.sum(axis=0) - prior * found
-        if step < STEPS:
+    for width in (WIDE, NARROW):
+        for _ in range(STEPS):
+            information, gradient = matching.by_sector(found, width)
+            whole = information.sum(axis=0) + np.diag(prior), gradient.sum(axis=0) - prior * found
             change = np.linalg.solve(*whole)
+            if np.abs(change).max() < CONVERGED:
+                break
             found = np.r_[log(exp(change[:6]) @ exp(found[:6])), found[6:] + change[6:]]
     changes = np.linalg.solve(whole[0] - information, (whole[1] - gradient)[:, :, None])[:, :, 0]
     scatter = changes - changes.mean(axis=0)
