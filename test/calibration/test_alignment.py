@@ -73,10 +73,9 @@ def test_the_same_frames_give_the_same_result_to_the_last_bit(room, aligned):
     assert again.covariance.tobytes() == aligned.covariance.tobytes()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned, seed):
+def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned):
     scene, frames = room
-    result = align(frames, scene.truth @ off_by(10.0, 0.1, seed), scene.settings)
+    result = align(frames, scene.truth @ off_by(10.0, 0.1), scene.settings)
     distance, angle = error(aligned.right_to_left, result.right_to_left)
     assert distance < 1e-4 and angle < 2e-5
     assert any("far from the description" in warning for warning in result.warnings)
@@ -180,14 +179,13 @@ def test_without_noise_the_result_is_exact():
     assert errors(scene.truth, result)[0] < 0.05
 
 
-@pytest.mark.parametrize("share", [0.01, 0.03])
-def test_dust_and_rain_before_the_lidars_do_not_matter(room, share):
+def test_dust_and_rain_before_the_lidars_do_not_matter(room):
     scene, frames = room
     rng = np.random.default_rng(7)
 
     def dusty(cloud):
         """Let a share of the returns come from somewhere on their way."""
-        nearer = np.where(rng.random(len(cloud)) < share, rng.uniform(0.05, 1.0, len(cloud)), 1.0)
+        nearer = np.where(rng.random(len(cloud)) < 0.03, rng.uniform(0.05, 1.0, len(cloud)), 1.0)
         return cloud * nearer[:, None]
 
     result = align([(dusty(left), dusty(right)) for left, right in frames], scene.initial, scene.settings)

@@ -11,7 +11,7 @@ from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.sensor import sensor_called
 
-FRAMES = 6
+FRAMES = 4
 PLACES = ((0.0, 0.0, 0.0), (0.3, -0.2, np.pi / 2))  # x, y (m), yaw
 
 

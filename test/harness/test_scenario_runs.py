@@ -100,19 +100,24 @@ def test_gazebo_does_not_run_in_this_process(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error: --in-process: runs the embedded simulator")
 
 
-def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_again_the_same(tmp_path, capsys):
-    run, *again = (tmp_path / name for name in ("three_lidar_amr", "three_lidar_amr_1", "three_lidar_amr_2"))
-    assert main(["run", run.name, "--out", str(tmp_path)]) == 0, capsys.readouterr()
-    here = ["--repeat", "2", "--in-process", "--out", str(tmp_path)]
-    assert main(["run", run.name, *here]) == 0, capsys.readouterr()
-    result, *repeated = (json.loads((folder / "result.json").read_text()) for folder in (run, *again))
-    for stage in ("alignment", "floor", "body_shape"):
-        assert repeated[0][stage] == repeated[1][stage]
-        for part, found in result[stage].items():
-            assert repeated[0][stage][part] == pytest.approx(found, rel=1e-6)
+def test_a_repeated_run_is_the_same_again(tmp_path, capsys):
+    simulation = "{world: furnished_room, sensor: jt128_sparse, seed: 3}"
+    (tmp_path / "twice.yaml").write_text(f"simulation: {simulation}\nstages: {{alignment: {{num_samples: 3}}}}\n")
+    options = ["--repeat", "2", "--in-process", "--out", str(tmp_path)]
+    assert main(["run", str(tmp_path / "twice.yaml"), *options]) == 0, capsys.readouterr()
     printed = capsys.readouterr().out
-    assert "three_lidar_amr: 2 of 2 runs pass" in printed
-    assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 9
+    assert "twice: 2 of 2 runs pass" in printed
+    assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 2
+
+
+def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_in_one_process_the_same(tmp_path, capsys):
+    run = tmp_path / "three_lidar_amr"
+    for how in (["--nodes", "--out", str(tmp_path)], ["--in-process", "--out", str(tmp_path / "here")]):
+        assert main(["run", run.name, *how]) == 0, capsys.readouterr()
+    result, here = (json.loads((path / run.name / "result.json").read_text()) for path in (tmp_path, tmp_path / "here"))
+    for stage in ("alignment", "floor", "body_shape"):
+        for part, found in result[stage].items():
+            assert here[stage][part] == pytest.approx(found, rel=1e-6)
     for lidar in (result["alignment"], result["alignment"]["mast"]):
         assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
     assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
