@@ -25,7 +25,8 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 Pose = tuple[float, ...]
-IsFree = Callable[[Pose], bool]
+Free = Callable[[Sequence[Pose]], Sequence[bool] | np.ndarray]
+"""Returns of each pose whether nothing is nearer than some margin: many at once cost little more than one."""
 
 # Entries into the grid that are tried from the robot's pose, nearest first.
 ENTRIES = 24
@@ -83,28 +84,29 @@ def plan_collection(
     start: Pose,
     grids: Sequence[Sequence[float]],
     speeds: Sequence[float],
-    is_free: IsFree,
+    free: Free,
     explain: Callable[[Pose], str],
     margin: float,
     done: Callable[[Pose], bool] = lambda pose: False,
-    is_touching: IsFree = lambda pose: False,
+    outright: Free | None = None,
     profile: RobotProfile | None = None,
 ) -> Plan:
     """Return the tour over a grid (values per joint) from the robot's present pose.
 
-    `is_free` returns whether no parts are nearer than `margin` (m) to each other in a pose, `explain` which parts are,
-    `done` whether a pose is captured already, `is_touching` whether parts touch outright: a robot that stands with
-    parts nearer than the margin (stowed, say) may leave that pose without it.
+    `free` returns whether no parts are nearer than `margin` (m) to each other in poses, `explain` which parts are in
+    one, `done` whether a pose is captured already, `outright` whether no parts touch (by default none do): a robot that
+    stands with parts nearer than the margin (stowed, say) may leave that pose without it.
     Raises `Refused` if the present pose touches, or no pose of the grid can be reached from it.
     """
     profile = profile or stretch_profile()
-    cramped = not is_free(start)
-    if cramped and is_touching(start):
+    outright = outright or (lambda poses: [True] * len(poses))
+    cramped = not all(free([start]))
+    if cramped and not all(outright([start])):
         raise Refused(
             f"the robot's model says that parts touch where the arm is now ({describe(start, profile)}): "
             f"{explain(start)}; move the arm to a free pose (for example /home_the_robot) and try again"
         )
-    graph = _Graph(grids, speeds, functools.cache(is_free), margin, profile)
+    graph = _Graph(grids, speeds, free, margin, profile)
     plan = Plan(start)
     wanted = set()
     for node in graph.nodes():
@@ -117,8 +119,7 @@ def plan_collection(
             plan.skipped.append(Skipped(pose, explain(pose)))
     if not wanted:
         return plan
-    leaving = functools.cache(lambda pose: not is_touching(pose)) if cramped else graph.pose_is_free
-    entry = _entry(start, graph, leaving)
+    entry = _entry(start, graph, outright if cramped else free)
     if entry is None:
         raise Refused(
             f"no path free of collisions leads from where the arm is now ({describe(start, profile)}) to a pose of the "
@@ -157,12 +158,15 @@ def plan_of_robot(
     outright = functools.cache(lambda: SelfCollision(model, 0.0, floor, still=still))  # seldom asked for
     resting = {name: value for name, value in others.items() if name in model.joints}
 
-    def positions(pose: Pose) -> dict[str, float]:
-        commanded = dict(zip(profile.commands.values(), pose, strict=False))
+    def positions(poses: Sequence[Pose]) -> dict[str, float | np.ndarray]:
+        commanded = dict(zip(profile.commands.values(), np.array(poses, dtype=float).T, strict=False))
         return resting | profile.joint_positions(model, commanded)
 
+    def free(poses: Sequence[Pose], collision: SelfCollision = with_margin) -> np.ndarray:
+        return np.broadcast_to(collision.free(positions(poses)), len(poses))  # a robot without joints has one pose
+
     def explain(pose: Pose) -> str:
-        pairs = with_margin.colliding_pairs(positions(pose))
+        pairs = with_margin.colliding_pairs(positions([pose]))
         return ", ".join(f"{a} near {b}" for a, b in pairs[:PAIRS_SHOWN]) + (
             ", ..." if len(pairs) > PAIRS_SHOWN else ""
         )
@@ -171,8 +175,8 @@ def plan_of_robot(
         start,
         [settings.grids[joint] for joint in profile.planned_names],
         [settings.speeds[joint] for joint in profile.planned_names],
-        is_free=lambda pose: with_margin.is_free(positions(pose)),
-        is_touching=lambda pose: not outright().is_free(positions(pose)),
+        free=free,
+        outright=lambda poses: free(poses, outright()),
         explain=explain,
         margin=settings.margin,
         done=done,
@@ -204,15 +208,17 @@ class _Graph:
     """Free poses of a grid and the free moves of one joint between neighbours; both are found out when asked for."""
 
     def __init__(
-        self, grids: Sequence[Sequence[float]], speeds: Sequence[float], is_free: IsFree, margin: float,
+        self, grids: Sequence[Sequence[float]], speeds: Sequence[float], free: Free, margin: float,
         profile: RobotProfile,
     ):  # fmt: skip
         self._profile = profile
         self._grids = grids
         self.speeds = speeds
-        self.pose_is_free = is_free
+        self._free = free
         self._margin = margin
         self._edges: dict[tuple, bool] = {}
+        nodes = list(self.nodes())
+        self._nodes = dict(zip(nodes, free([self.pose(node) for node in nodes]), strict=True))
 
     def nodes(self) -> Iterator[tuple[int, ...]]:
         return itertools.product(*(range(len(values)) for values in self._grids))
@@ -221,10 +227,10 @@ class _Graph:
         return tuple(values[index] for values, index in zip(self._grids, node, strict=False))
 
     def is_free(self, node: tuple[int, ...]) -> bool:
-        return self.pose_is_free(self.pose(node))
+        return bool(self._nodes[node])
 
-    def move_is_free(self, a: Pose, b: Pose, is_free: IsFree) -> bool:
-        return is_free(b) and all(is_free(pose) for pose in samples_between(a, b, self._margin, self._profile))
+    def move_is_free(self, a: Pose, b: Pose, free: Free) -> bool:
+        return all(free([b, *samples_between(a, b, self._margin, self._profile)]))
 
     def _neighbours(self, node: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], float]]:
         for joint, step in itertools.product(range(len(node)), (-1, 1)):
@@ -238,7 +244,8 @@ class _Graph:
     def _edge_is_free(self, a: tuple[int, ...], b: tuple[int, ...]) -> bool:
         key = (min(a, b), max(a, b))
         if key not in self._edges:
-            self._edges[key] = self.is_free(a) and self.move_is_free(self.pose(a), self.pose(b), self.pose_is_free)
+            ends_free = self.is_free(a) and self.is_free(b)
+            self._edges[key] = ends_free and self.move_is_free(self.pose(a), self.pose(b), self._free)
         return self._edges[key]
 
     def path_to_nearest(self, start: tuple[int, ...], targets: set) -> list[tuple[int, ...]] | None:
@@ -263,16 +270,16 @@ class _Graph:
         return None
 
 
-def _entry(start: Pose, graph: _Graph, is_free: IsFree) -> tuple[tuple[Pose, ...], tuple[int, ...]] | None:
+def _entry(start: Pose, graph: _Graph, free: Free) -> tuple[tuple[Pose, ...], tuple[int, ...]] | None:
     """Return a free way (poses, the start left out) from `start` to a free node of the grid, and that node."""
     nodes = sorted(graph.nodes(), key=lambda node: travel_time(start, graph.pose(node), graph.speeds))
-    free = (node for node in nodes if graph.is_free(node))
-    for node in itertools.islice(free, ENTRIES):
+    way_is_free = functools.cache(lambda a, b: graph.move_is_free(a, b, free))
+    for node in itertools.islice(filter(graph.is_free, nodes), ENTRIES):
         target = graph.pose(node)
         moving = [joint for joint in range(len(start)) if start[joint] != target[joint]]
         for order in itertools.permutations(moving):
             way = _one_by_one(start, target, order)
-            if all(graph.move_is_free(a, b, is_free) for a, b in itertools.pairwise([start, *way])):
+            if all(way_is_free(a, b) for a, b in itertools.pairwise([start, *way])):
                 return tuple(way), node
     return None
 

@@ -90,8 +90,10 @@ def joint_motion(joint: Joint, position: np.ndarray) -> np.ndarray:
 
 
 def _about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
-    turns = Rotation.from_rotvec(angle.reshape(-1, 1) * axis).as_matrix()
-    return turns.reshape(*angle.shape, 3, 3)
+    x, y, z = axis  # Rodrigues' formula: many times as fast for a few angles as a Rotation
+    across = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    sine, cosine = np.sin(angle)[..., None, None], np.cos(angle)[..., None, None]
+    return np.eye(3) + sine * across + (1.0 - cosine) * (across @ across)
 
 
 def _roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:

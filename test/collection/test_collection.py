@@ -26,8 +26,14 @@ def everywhere(_pose):
     return True
 
 
-def plan_of(is_free=everywhere, start=START, grids=GRIDS, **options):
-    return plan_collection(start, grids, SPEEDS, is_free, lambda pose: "a wall", MARGIN, **options)
+def plan_of(is_free=everywhere, start=START, grids=GRIDS, is_touching=None, **options):
+    def free(poses):
+        return [is_free(pose) for pose in poses]
+
+    def outright(poses):
+        return [is_touching is None or not is_touching(pose) for pose in poses]
+
+    return plan_collection(start, grids, SPEEDS, free, lambda pose: "a wall", MARGIN, outright=outright, **options)
 
 
 def finely(tour):
@@ -127,10 +133,10 @@ def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
         tuple(stretch_profile().stowed[stretch_profile().commands[joint]] for joint in JOINTS),
         [settings.grids[joint] for joint in JOINTS],
         [settings.speeds[joint] for joint in JOINTS],
-        lambda pose: checker.is_free(positions(pose)),
+        lambda poses: [checker.is_free(positions(pose)) for pose in poses],
         lambda pose: "",
         settings.margin,
-        is_touching=lambda pose: not touching.is_free(positions(pose)),
+        outright=lambda poses: [touching.is_free(positions(pose)) for pose in poses],
     )
     assert (len(plan.visits), plan.skipped) == (16, [])
     on_the_way = list(finely(plan.tour))[::37]
