@@ -177,7 +177,7 @@ def test_the_action_ends_with_the_commands_exit_code_for_inputs_that_cannot_be_u
 
 
 def test_elsewhere_the_same_options_are_known(tmp_path):
-    line = ELSEWHERE.splitlines()[1].split()[1:]
+    line = ELSEWHERE.replace("\\\n", "").splitlines()[1].split()[1:]
     from stretch_sim_cal.cli import build_parser
 
     parsed = build_parser().parse_args(line)

@@ -13,7 +13,7 @@ from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.ros.node_main import split_arguments
 
 DOCS = files.share_directory() / "docs"
-LONGEST = 75  # lines that somebody reads who stands beside the robot
+LONGEST = 780  # words that somebody reads who stands beside the robot
 OURS = re.compile(r"(ros_\w+|stretch_simulator|stretch-sim-cal|fit_body_shape_model)\b")
 
 
@@ -42,7 +42,7 @@ def parse(command: str) -> argparse.Namespace:
 
 
 def test_it_is_one_page():
-    assert len((DOCS / "on_the_robot.md").read_text().splitlines()) <= LONGEST
+    assert len((DOCS / "on_the_robot.md").read_text().split()) <= LONGEST
 
 
 @pytest.mark.parametrize("page", ["on_the_robot.md", "watch.md"])
