@@ -235,7 +235,7 @@ tolerances:
   floor: {{height_mm: 1.5, tilt_deg: 0.1}}
   mounts: {{translation_mm: 5.0, rotation_deg: 0.5}}
 """)
-    assert main(["run", str(scenario), "--out", str(tmp_path / "out")]) == 0, capsys.readouterr()
+    assert main(["run", str(scenario), "--in-process", "--out", str(tmp_path / "out")]) == 0, capsys.readouterr()
     folder = tmp_path / "out" / "awkward"
     page = (folder / "report.html").read_text()
     assert "standard deviation" in page
