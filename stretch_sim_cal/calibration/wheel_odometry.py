@@ -1,6 +1,7 @@
 """Wheel odometry: what it says of the way between two stations, how far that may be off, and what a motion would tell
 of where a lidar is against the wheels."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -161,6 +162,16 @@ def known_after(
         rows = np.linalg.solve(root, np.column_stack([slipped(step) for step in STEP * np.eye(6)]) / STEP)
         information += rows.T @ rows
     return np.linalg.inv(information)
+
+
+def expected(targets: Sequence[np.ndarray], pose: np.ndarray, settings: DrivingSettings) -> np.ndarray:
+    """Return to what standard deviations (3,) x, y and yaw of a lidar at `pose` (4, 4), so far known to 1 m and 1 rad,
+    would be known against the wheels after a drive from (0, 0, 0) to stops at `targets`, each x, y, yaw (3,) by
+    odometry, reached by one turn on the spot or one straight way."""
+    before = np.diag([1.0, 1.0, 1.0, settings.scale, settings.scale, settings.turn]) ** 2
+    stops = [np.zeros(3), *targets]
+    legs = [Leg.along(np.array([one, other])) for one, other in itertools.pairwise(stops)]
+    return deviations_of(known_after(before, pose, np.zeros(3), settings, 1.0, legs), pose)
 
 
 def most_gained(

@@ -17,6 +17,7 @@ from stretch_sim_cal.calibration.wheel_odometry import (
     DrivingSettings,
     Leg,
     deviations_of,
+    expected,
     known_after,
     most_gained,
     motions,
@@ -238,6 +239,14 @@ def test_what_a_motion_will_tell_is_said_beforehand():
     turned = np.sqrt(np.pi / 4 * settings.track_width / 2) * 2 * settings.slip
     assert found.after == pytest.approx(turned / (2 * np.sin(np.pi / 8)) / np.sqrt(16), rel=0.05)
     assert most_gained(1e-12 * np.eye(6), pose, scales, settings, 1.0, motions(strafes=True)) is None
+
+
+def test_what_a_drive_is_expected_to_tell_is_what_it_tells(driven, result):
+    stops = [np.array(stop, dtype=float) for stop in DRIVE]
+    pose = driven.truth.footprint_from_lidar["left"]
+    known = np.sqrt(np.diag(result.wheels.planar("left")[1])) / max(result.wheels.slip, 1e-3)
+    np.testing.assert_allclose(expected(stops, pose, DrivingSettings()), known, rtol=0.5)
+    assert expected(stops[:2], pose, DrivingSettings())[2] > 0.1  # without a straight way
 
 
 def test_slip_on_a_way_scatters_as_its_covariance_says():
