@@ -251,7 +251,8 @@ def table(robots: list[dict[str, Any]], title: str) -> list[str]:
         "| deg, median (worst) | bound | NEES/dof, mean (worst) |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (what, by), found in sorted(rows.items(), reverse=True):
+    worst_first = sorted(rows.items(), key=lambda row: -np.nan_to_num(np.array(row[1], dtype=float)[:, 2]).mean())
+    for (what, by), found in worst_first:
         distances, angles, nees = (np.array(each, dtype=float) for each in list(zip(*found, strict=True))[:3])
         at_least = [f"{value:.{digits}f}" for value, digits in zip(bound.get(what, ()), (2, 4), strict=False)]
         far, turned = at_least if at_least and by == "driving" else ("", "")
