@@ -5,23 +5,39 @@
     python benchmarks/driving.py --seeds 8 --apart             the lidars see nothing in common from one place
     python benchmarks/driving.py --seeds 8 --uneven 3          a floor with waves of 3 mm rms over 2 m
     python benchmarks/driving.py --seeds 8 --slip 4            wheels that slip four times as much as is expected
+    python benchmarks/driving.py --seeds 30 --rows FILE        goes on where it was cut: each robot is a line of FILE
 
 A robot (`--robot`, by default the Stretch 4), its mounts off by 5 mm and 0.5 deg, lidars with errors of their own,
 odometry with scale errors of 1 % and slip of 5 mm and 0.2 deg in 1 m; it turns by a full circle in steps of 45 deg and
 back, and drives 0.6 m ahead and, if it can, sideways. "plain": one GICP from each station to the next and of both
 lidars, and a hand-eye fit of x, y, yaw and the scales to odometry (A. Censi et al., 2013).
+
+"bound" is the Cramer-Rao bound, root mean square: what the same patches, floor and odometry tell, all taken at the
+truth of the first robot, under the priors of the sensor file and of odometry; what its drivers correct is known.
 """
 
 import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 import stretch_sim_cal as cal
+from stretch_sim_cal.calibration import driving
 from stretch_sim_cal.calibration.alignment.gicp import GicpAlignment
-from stretch_sim_cal.calibration.driving import Leg
-from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.calibration.array import ArrayLidar
+from stretch_sim_cal.calibration.consistency import seen_by_another
+from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
+from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.observations import columns_of
+from stretch_sim_cal.calibration.problem import Priors, Solver, State
+from stretch_sim_cal.calibration.room import FloorTrust, room_block
+from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.wheel_odometry import Leg
+from stretch_sim_cal.geometry.transforms import adjoint, error, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.profile import profile_called
 
 QUARTER = np.pi / 4
@@ -92,6 +108,74 @@ def _points(cloud: np.ndarray) -> np.ndarray:
     return np.stack([cloud[axis] for axis in "xyz"], axis=1).astype(float)
 
 
+class TrueDrive(DrivenArray):
+    """A drive whose problem is linearised at the truth."""
+
+    def covariance(self, sim: cal.Simulated, stations: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the covariance (6 n, 6 n) of the twists of the lidars in base_footprint, and that (3, 3) of the
+        odometry's scales."""
+        names, simulator, lidars = sim.rig.names, sim.simulator, self._views()
+        units = tuple(simulator.lidar(name).unit.values for name in names)
+        state = State(tuple(sim.truth.footprint_from_lidar[name] for name in names), units)
+        first, errors = inverse(stations[0].world_from_footprint), simulator.driving.errors
+        poses = [first @ station.world_from_footprint for station in stations]
+        drive = driving._Drive(state, poses, np.array([*errors.scale, errors.track_width]), STANCE)
+        drive = self._learned(drive)
+        unknowns = driving._DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(names)]), len(stations))
+        views = drive.views(unknowns)
+        pairs = self._pairs(lidars, views.base_from_lidar)
+        _, lidars = seen_by_another(lidars, views.base_from_lidar, pairs, AlignmentSettings())
+        trust = FloorTrust(driving._near(poses, self._floor.settings.radius), driving.LEAST_UNEVENNESS,
+                           driving.ON_FLOOR, of_room=True)  # fmt: skip
+        noise = room_block(lidars, views, Noise.first(len(lidars)), 0.0, 1, trust, pairs=pairs).noise
+        block = room_block(lidars, views, noise, 0.0, 2, trust, pairs=pairs)
+        equations, _ = self._equations(block, drive, unknowns, lidars)
+        nothing = tuple(np.zeros_like(values) for values in units)
+        solver = Solver(unknowns, Priors(replace(state, units=nothing), [np.diag(DESCRIBED**2)]))
+        solver.decided(state, solver.solve(equations, state, learn=False))
+        known = solver.solve(equations, state, learn=False).covariance
+        own = np.concatenate(list(map(columns_of, unknowns.poses)))
+        return known[np.ix_(own, own)], known[unknowns.scales, unknowns.scales]
+
+
+def bounds(sim: cal.Simulated, stations: list[Any]) -> dict[str, tuple[float, float]]:
+    """Return, by row of the table, the root mean square error that no unbiased estimate can be better than: m and
+    rad."""
+    rig, names = sim.rig, sim.rig.names
+    lidars = {name: ArrayLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
+    true = TrueDrive(lidars, np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base, None, rig.body)
+    for station in stations:
+        true.new_station(station.odometry)
+        for together in zip(*(station.clouds[name] for name in names), strict=True):
+            true.add(dict(zip(names, together, strict=True)))
+    covariance, scales = true.covariance(sim, stations)
+    pose = sim.truth.footprint_from_lidar[names[0]]
+    over_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))
+    planar = over_lidar @ covariance[:6, :6] @ over_lidar.T
+    found = {
+        "floor": (planar[2, 2], np.trace(planar[3:5, 3:5])),
+        "against the wheels": (np.trace(planar[:2, :2]), planar[5, 5]),
+        "odometry": (np.trace(scales[:2, :2]), (2.0 * np.pi) ** 2 * scales[2, 2]),
+    }
+    if len(names) > 1:
+        apart = adjoint(inverse(pose)) @ np.hstack([-np.eye(6), np.eye(6)])
+        pair = apart @ covariance[:12, :12] @ apart.T
+        found["lidar to lidar"] = np.trace(pair[:3, :3]), np.trace(pair[3:, 3:])
+    return {name: tuple(np.sqrt(each)) for name, each in found.items()}
+
+
+def odometry(sim: cal.Simulated, wheels: Any) -> tuple[float, float, float]:
+    """Return how far the odometry's scales are from the truth: mm in 1 m, deg in a turn, and NEES over those that the
+    drive tells more of than was known."""
+    true = sim.simulator.driving.errors
+    values, deviations = (
+        np.array([wheels.odometry[f"{name}{end}"] for name in ("scale_x", "scale_y", "turn")]) for end in ("", "_std")
+    )
+    off, told = values - [*true.scale, true.track_width], deviations < cal.DrivingSettings().scale * 0.9
+    nees = float(np.mean((off / deviations)[told] ** 2))
+    return 1e3 * float(np.linalg.norm(off[:2][told[:2]])), float(abs(360.0 * off[2])), nees
+
+
 def main() -> None:
     """Print a table: what is found, by which data."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,42 +188,81 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true", help="lidars that see nothing in common from one place")
     parser.add_argument("--uneven", type=float, metavar="MM", help="floor, root mean square height")
     parser.add_argument("--slip", type=float, default=1.0, help="times what is expected")
+    parser.add_argument("--only-driving", action="store_true", help="neither standing still nor the plain way")
+    parser.add_argument(
+        "--rows", type=Path, help="file of what is found, a robot a line; robots in it are not run again"
+    )
     args = parser.parse_args()
     simulation: dict[str, Any] = {"odometry": {"slip_mm": 5.0 * args.slip, "slip_deg": 0.2 * args.slip}}
     if args.uneven:
         simulation["floor"] = {"rms_mm": args.uneven, "wavelength": 2}
-    rows: dict[tuple[str, str], list[tuple[float, float, float, bool]]] = {}
+    known = args.rows.read_text().splitlines() if args.rows and args.rows.exists() else []
+    robots = {found["seed"]: found for found in map(json.loads, known)}
     for seed in range(args.first_seed, args.first_seed + args.seeds):
+        if seed in robots:
+            continue
         sim = cal.simulate(
             args.robot, args.world, args.sensor, seed, frames=args.frames, drive=drive(args.robot),
             simulation=simulation,
         )  # fmt: skip
         stations = apart(sim) if args.apart else sim.stations
+        robots[seed] = one_robot(sim, stations, seed, not robots, args.only_driving)
+        if args.rows:
+            with args.rows.open("a") as file:
+                file.write(json.dumps(robots[seed]) + "\n")
+    for line in table(list(robots.values()), f"{args.sensor}, {args.world}"):
+        print(line)
+
+
+def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool, only_driving: bool) -> dict[str, Any]:
+    """Return what is found of a robot: rows of (what, by, mm, deg, NEES or None, accepted), and the bounds by what, if
+    they are asked for."""
+    rows: list[tuple[Any, ...]] = []
+    results = {"driving": cal.calibrate_by_driving(sim.rig, stations)}
+    if not only_driving:
         by_gicp, by_hand_eye = plain(sim, stations)
         if by_gicp is not None:
-            row = (1e3 * by_gicp[0], np.degrees(by_gicp[1]), np.nan, True)
-            rows.setdefault(("lidar to lidar", "one GICP"), []).append(row)
-        row = (1e3 * np.hypot(*by_hand_eye[:2]), np.degrees(abs(by_hand_eye[2])), np.nan, True)
-        rows.setdefault(("against the wheels", "GICP and hand-eye"), []).append(row)
-        for data, found in (
-            ("standing", cal.calibrate(sim.rig, stations[0].clouds)),
-            ("driving", cal.calibrate_by_driving(sim.rig, stations)),
-        ):
-            errors = found.errors(sim.truth)
-            for off in errors.pairs.values():
-                rows.setdefault(("lidar to lidar", data), []).append((*off, found.alignment.accepted))
-            if errors.floor is not None:
-                rows.setdefault(("floor", data), []).append((*errors.floor, found.floor.accepted))
-            for off in list(errors.wheels.values())[:1]:
-                rows.setdefault(("against the wheels", data), []).append((*off, found.wheels.accepted))
-    print(f"| {args.seeds} robots, {args.sensor}, {args.world} | by | accepted | mm, median (worst) "
-          "| deg, median (worst) | NEES/dof, mean (worst) |\n|---|---|---|---|---|---|")  # fmt: skip
-    for (what, by), found in sorted(rows.items(), reverse=True):
-        distances, angles, nees, accepted = np.array(found, dtype=float).T
-        print(
-            f"| {what} | {by} | {int(accepted.sum())} | {np.median(distances):.2f} ({distances.max():.2f}) "
-            f"| {np.median(angles):.4f} ({angles.max():.4f}) | {np.mean(nees):.2f} ({nees.max():.2f}) |"
+            rows.append(("lidar to lidar", "one GICP", 1e3 * by_gicp[0], np.degrees(by_gicp[1]), None, True))
+        lever, angle = 1e3 * np.hypot(*by_hand_eye[:2]), np.degrees(abs(by_hand_eye[2]))
+        rows.append(("against the wheels", "GICP and hand-eye", lever, angle, None, True))
+        results["standing"] = cal.calibrate(sim.rig, stations[0].clouds)
+    for data, found in results.items():
+        errors = found.errors(sim.truth)
+        rows += [("lidar to lidar", data, *off, found.alignment.accepted) for off in errors.pairs.values()]
+        if errors.floor is not None:
+            rows.append(("floor", data, *errors.floor, found.floor.accepted))
+        rows += [("against the wheels", data, *off, found.wheels.accepted) for off in list(errors.wheels.values())[:1]]
+        if found.wheels is not None:
+            rows.append(("odometry", data, *odometry(sim, found.wheels), found.wheels.accepted))
+    known = bounds(sim, stations) if bounded else {}
+    in_units = {what: (1e3 * far, float(np.degrees(turned))) for what, (far, turned) in known.items()}
+    plain_rows = [[float(each) if isinstance(each, np.floating) else each for each in row] for row in rows]
+    return {"seed": seed, "rows": plain_rows, "bounds": in_units}
+
+
+def table(robots: list[dict[str, Any]], title: str) -> list[str]:
+    """Return the lines of a table of what is found of robots."""
+    bound = next((robot["bounds"] for robot in robots if robot["bounds"]), {})
+    rows: dict[tuple[str, str], list[list[Any]]] = {}
+    for what, by, *found in (row for robot in robots for row in robot["rows"]):
+        rows.setdefault((what, by), []).append(found)
+    lines = [
+        f"| {len(robots)} robots, {title} | by | accepted | mm, median (worst) | bound "
+        "| deg, median (worst) | bound | NEES/dof, mean (worst) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    worst_first = sorted(rows.items(), key=lambda row: -np.nan_to_num(np.array(row[1], dtype=float)[:, 2]).mean())
+    for (what, by), found in worst_first:
+        distances, angles, nees = (np.array(each, dtype=float) for each in list(zip(*found, strict=True))[:3])
+        at_least = [f"{value:.{digits}f}" for value, digits in zip(bound.get(what, ()), (2, 4), strict=False)]
+        far, turned = at_least if at_least and by == "driving" else ("", "")
+        said = f"{np.mean(nees):.2f} ({nees.max():.2f})" if np.isfinite(nees).all() else ""
+        lines.append(
+            f"| {what} | {by} | {sum(accepted for *_, accepted in found)} "
+            f"| {np.median(distances):.2f} ({distances.max():.2f}) | {far} "
+            f"| {np.median(angles):.4f} ({angles.max():.4f}) | {turned} | {said} |"
         )
+    return lines
 
 
 if __name__ == "__main__":

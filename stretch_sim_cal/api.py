@@ -39,7 +39,7 @@ from threadpoolctl import threadpool_limits
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, known_mount, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
-from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings, Wheels
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, Wheels
 from stretch_sim_cal.calibration.finding import Finding as CodedFinding
 from stretch_sim_cal.calibration.findings import error_in_units
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
@@ -57,6 +57,7 @@ from stretch_sim_cal.calibration.summaries import (
     wheels_numbers,
 )
 from stretch_sim_cal.calibration.surfaces import body_settings
+from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse, to_xyz_rpy
 from stretch_sim_cal.recording.rosbag import Recording

@@ -347,3 +347,18 @@ def test_a_trial_of_the_mounts_gives_errors_and_the_least_that_is_possible(bench
     assert benchmark("mounts").main() == 0
     found = json.loads(capsys.readouterr().out)
     assert found["accepted"] == 1.0 and 0.0 < found["optimum_rms_mm"] < 5.0 and found["median_mm"] < 5.0
+
+
+def test_a_table_of_drives_has_the_bound_and_its_worst_rows_first(benchmark):
+    robots = [
+        {"seed": seed, "bounds": {"floor": (2.0, 0.01)} if seed == 1 else {}, "rows": [
+            ["floor", "driving", float(seed), 0.002, 0.5, True],
+            ["against the wheels", "driving", 1.0, 0.1 * seed, 2.0 * seed, seed == 1],
+            ["against the wheels", "GICP and hand-eye", 9.0, 0.5, None, True],
+        ]} for seed in (1, 2, 4)
+    ]  # fmt: skip
+    title, _, wheels, floor, by_gicp = benchmark("driving").table(robots, "here")
+    assert title.startswith("| 3 robots, here |")
+    assert wheels == "| against the wheels | driving | 1 | 1.00 (1.00) |  | 0.2000 (0.4000) |  | 4.67 (8.00) |"
+    assert floor == "| floor | driving | 3 | 2.00 (4.00) | 2.00 | 0.0020 (0.0020) | 0.0100 | 0.50 (0.50) |"
+    assert by_gicp == "| against the wheels | GICP and hand-eye | 3 | 9.00 (9.00) |  | 0.5000 (0.5000) |  |  |"

@@ -36,7 +36,9 @@ from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
+    Findings,
     another_opinion,
+    check_certainty,
     distorted,
     disturbance,
     large_residuals,
@@ -47,7 +49,7 @@ from stretch_sim_cal.calibration.findings import (
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.observability import directions, unobserved
+from stretch_sim_cal.calibration.observability import Direction, directions, unobserved
 from stretch_sim_cal.calibration.observations import Observations, columns_of
 from stretch_sim_cal.calibration.problem import (
     NormalEquations,
@@ -63,6 +65,15 @@ from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.calibration.surfaces import Lidar, surface_of, without_body
+from stretch_sim_cal.calibration.wheel_odometry import (
+    PLANAR,
+    STEP,
+    DrivingSettings,
+    Gain,
+    Leg,
+    most_gained,
+    motions,
+)
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_xyz_rpy, inverse, log
@@ -81,86 +92,13 @@ PARTNERS = 5  # views that a view is compared with
 ENOUGH = 50.0  # patches that two lidars see, for an opinion
 SLIP_BEFOREHAND = 4.0  # so many ways' slip counts what is expected of it
 KEPT = 1e-6  # m, rad: a station that stays where it is
-STEP = 1e-6  # of differences in place of derivatives
 ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
-LEAST_WAY = 0.02  # m, of which slip is counted at least
+FLOOR_REMEDY = "identify the lidars' own errors first: no drive tells a floor's height from ranges that are off"
+STRAFED = 0.1  # m sideways: so far only a base that strafes goes
+CENTRE_OF_ROTATION = "centre of rotation"
 SLIPPERY = 3.0  # slip beyond so many times what is expected is said
-PLANAR, OFF_PLANE = [0, 1, 5], [2, 3, 4]  # of a twist
-
-
-@dataclass(frozen=True)
-class DrivingSettings:
-    """What is known beforehand of wheel odometry, one standard deviation each, and what is asked of the result.
-
-    `scale` and `turn` are relative errors of ways and of angles, `slip` (m) and `slip_angle` (rad) what the base slips
-    in the wheels' way of 1 m. `track_width` (m) says what way the wheels make in a turn. `max_std_translation` (m) and
-    `max_std_yaw` (rad) are the standard deviations of a lidar's x, y and yaw against the wheels that are accepted.
-    Raises `InputError` for values that are not positive.
-    """
-
-    scale: float = 0.02
-    turn: float = 0.02
-    slip: float = 0.005
-    slip_angle: float = float(np.radians(0.2))
-    track_width: float = 0.4
-    max_std_translation: float = 0.005
-    max_std_yaw: float = float(np.radians(0.5))
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise InputError(f"driving: {name} = {value} must be greater than zero")
-
-
-@dataclass(frozen=True)
-class Leg:
-    """What odometry says of the way between two stations: its `steps` (K, 3), each x, y (m) along the mean heading of
-    the step and the angle (rad) turned in it."""
-
-    steps: np.ndarray
-
-    @classmethod
-    def along(cls, poses: np.ndarray) -> "Leg":
-        """Return the way along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
-        from the one before."""
-        turned = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
-        heading, gone = poses[:-1, 2] + turned / 2.0, np.diff(poses[:, :2], axis=0)
-        cosine, sine = np.cos(heading), np.sin(heading)
-        return cls(np.column_stack([
-            cosine * gone[:, 0] + sine * gone[:, 1], cosine * gone[:, 1] - sine * gone[:, 0], turned,
-        ]))  # fmt: skip
-
-    def poses(self, scales: np.ndarray) -> np.ndarray:
-        """Return the poses (K + 1, 3) at the steps' ends in the first one's frame, if odometry says (1 + `scales` (3,))
-        times the way along x, along y, and the angle."""
-        steps = self.steps / (1.0 + scales)
-        yaw = np.r_[0.0, np.cumsum(steps[:, 2])]
-        heading = yaw[:-1] + steps[:, 2] / 2.0
-        cosine, sine = np.cos(heading), np.sin(heading)
-        x, y = cosine * steps[:, 0] - sine * steps[:, 1], sine * steps[:, 0] + cosine * steps[:, 1]
-        return np.column_stack([np.r_[0.0, np.cumsum(x)], np.r_[0.0, np.cumsum(y)], yaw])
-
-    def transform(self, scales: np.ndarray) -> np.ndarray:
-        """Return the later station's pose (4, 4) in the earlier one's frame, as of `poses`."""
-        x, y, yaw = self.poses(scales)[-1]
-        return from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
-
-    def slip_root(self, settings: DrivingSettings) -> np.ndarray:
-        """Return the lower root (3, 3) of the covariance of the later station's place, in its own frame, by slip."""
-        poses = self.poses(np.zeros(3))
-        ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
-        ways *= max(1.0, LEAST_WAY / max(ways.sum(), 1e-9))
-        covariance = np.diag([STEP, STEP, STEP]) ** 2
-        sizes, yaw = np.array([settings.slip, settings.slip, settings.slip_angle]), poses[-1, 2]
-        for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
-            # What slips is seen in the last frame; an angle moves all that comes after it, sideways.
-            ahead = np.eye(3)
-            ahead[:2, :2] = [[np.cos(turned), np.sin(turned)], [-np.sin(turned), np.cos(turned)]]
-            ahead[:2, 2] = [-np.cos(yaw) * y + np.sin(yaw) * x, np.sin(yaw) * y + np.cos(yaw) * x]
-            covariance += way * (ahead * sizes**2) @ ahead.T
-        root: np.ndarray = np.linalg.cholesky(covariance)
-        return root
+OFF_PLANE = [2, 3, 4]  # of a twist
 
 
 @dataclass(frozen=True)
@@ -169,7 +107,9 @@ class Wheels:
     floor at the centre of rotation with x along the direction of driving, and the `covariance` (6 n, 6 n) of their
     twists there. `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`),
     `slip` how many times larger it was than expected, `stations` the poses (4, 4) over the floor at which the robot
-    stood. A result with `refusals` must not be written.
+    stood. `directions` are x, y and yaw of the first lidar, how well they are known and have to be; `gain` is what one
+    motion more would bring where least is known, None if no motion brings anything. A result with `refusals` must not
+    be written.
     """
 
     footprint_from_lidar: dict[str, np.ndarray]
@@ -179,6 +119,13 @@ class Wheels:
     stations: list[np.ndarray]
     refusals: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
+    directions: list[Direction] = field(default_factory=list)
+    gain: Gain | None = None
+
+    @property
+    def enough(self) -> bool:
+        """Whether x, y and yaw are known as well as they have to be: the drive may end."""
+        return all(direction.observed for direction in self.directions)
 
     @property
     def accepted(self) -> bool:
@@ -427,11 +374,12 @@ class DrivenArray:
         self._floor.settings = replace(self._floor.settings, units=drive.state.units)
         self._floor.begin_from(poses, known, [np.zeros((6, 6))])
         found = self._floor.solve()
-        # What the lidars see of one floor from the first station alone is less than what ties them here, and their own
-        # errors are said with these.
-        kept = [said for said in found.warnings if said.code != "beyond_sensor_file"]
+        # What the lidars see of one floor from the first station alone is less than what ties them here, it is known
+        # better from all stations, and the lidars' own errors are said with these.
         found = replace(
-            found, refusals=[said for said in found.refusals if said.code != "lidars_disagree"], warnings=kept
+            found,
+            refusals=[said for said in found.refusals if said.code not in ("lidars_disagree", "uncertain_floor")],
+            warnings=[said for said in found.warnings if said.code != "beyond_sensor_file"],
         )
         onto = footprint_from_base(found.plane)
         drive = replace(drive, stations=[onto @ station for station in drive.stations])
@@ -445,6 +393,18 @@ class DrivenArray:
         self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, solver: Solver, lidars: Sequence[Lidar]
     ) -> tuple[_Drive, Solution]:  # fmt: skip
         """Return the estimate after one step, and the solution."""
+        reduced, by_chance = self._equations(block, drive, unknowns, lidars)
+        solution = solver.solve(reduced, drive.state, by_chance)
+        return _Drive(
+            solver.decided(unknowns.moved(drive.state, solution.change), solution),
+            [exp(solution.change[own]) @ pose for own, pose in zip(unknowns.stations, drive.stations, strict=True)],
+            drive.scales + solution.change[unknowns.scales], drive.stance, drive.slip,
+        ), solution  # fmt: skip
+
+    def _equations(
+        self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, lidars: Sequence[Lidar]
+    ) -> tuple[NormalEquations, np.ndarray]:  # fmt: skip
+        """Return what views, floor and odometry say, and how much of it about the poses may be noise (room.py)."""
         of_views = _ViewUnknowns(unknowns)
         equations = NormalEquations.empty(of_views.size)
         block.add_to(equations, of_views, lidars)
@@ -456,13 +416,7 @@ class DrivenArray:
         poses = np.concatenate(list(map(columns_of, of_views.poses)))
         against_first = np.hstack([np.tile(-np.eye(6), (len(of_views.poses) - 1, 1)), np.eye(len(poses) - 6)])
         by_driven = against_first @ change[np.ix_(poses, unknowns.free_poses)]
-        by_chance = by_driven.T @ block.information_by_chance() @ by_driven
-        solution = solver.solve(reduced, drive.state, by_chance)
-        return _Drive(
-            solver.decided(unknowns.moved(drive.state, solution.change), solution),
-            [exp(solution.change[own]) @ pose for own, pose in zip(unknowns.stations, drive.stations, strict=True)],
-            drive.scales + solution.change[unknowns.scales], drive.stance, drive.slip,
-        ), solution  # fmt: skip
+        return reduced, by_driven.T @ block.information_by_chance() @ by_driven
 
     def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
         """Add that the base stands on the floor, and that the floor's frame is where it stood first."""
@@ -589,26 +543,39 @@ class DrivenArray:
             dict(zip(self._names, drive.state.base_from_lidar, strict=True)), covariance, odometry, drive.slip,
             drive.stations,
         )  # fmt: skip
-        planar, known = wheels.planar(self._names[0])
-        refusals, warnings = [], []
-        deviations = np.sqrt(np.diag(known))
+        known = np.sqrt(np.diag(wheels.planar(self._names[0])[1]))
+        of_first = np.r_[columns_of(unknowns.poses[0])[PLANAR], columns_of(unknowns.scales)]
+        strafes = sum(float(np.abs(leg.steps[:, 1]).sum()) for leg in self._legs) > STRAFED
+        gain = most_gained(
+            solution.covariance[np.ix_(of_first, of_first)], drive.state.base_from_lidar[0], drive.scales,
+            self._settings, drive.slip, motions(strafes),
+        )  # fmt: skip
         bound = self._settings.max_std_translation
-        for axis, deviation in zip("xy", deviations, strict=False):
-            if deviation > bound:
-                refusals.append(Finding(
-                    "unobserved_lever",
-                    f"the drive does not determine the {self._names[0]} lidar's {axis} against the centre of rotation: "
-                    f"standard deviation {1e3 * deviation:.2g} mm, at most {1e3 * bound:g} "
-                    "mm is allowed",
-                    "turn on the spot by a full circle and back, with a stop every 45 deg",
-                ))  # fmt: skip
-        if deviations[2] > self._settings.max_std_yaw:
+        against = f"the {self._names[0]} lidar's {{}} against the {{}}"
+        found = [
+            Direction(against.format("x", CENTRE_OF_ROTATION), known[0], bound),
+            Direction(against.format("y", CENTRE_OF_ROTATION), known[1], bound),
+            Direction(against.format("yaw", "direction of driving"), known[2], self._settings.max_std_yaw),
+        ]
+        wheels = replace(wheels, directions=found, gain=gain)
+        refusals, warnings = [], []
+        for number, direction in enumerate(found):
+            if direction.observed:
+                continue
+            code, factor, unit, remedy = (
+                ("unobserved_lever", 1e3, "mm", "turn on the spot by a full circle and back, with a stop every 45 deg")
+                if number < 2
+                else ("unobserved_yaw", np.degrees(1.0), "deg", "drive straight ahead and back by 1 m or more, with "
+                      "stops")
+            )  # fmt: skip
+            if gain is not None and gain.of == number:
+                remedy = gain.words
             refusals.append(Finding(
-                "unobserved_yaw",
-                f"the drive does not determine the {self._names[0]} lidar's yaw against the direction of driving: "
-                f"standard deviation {np.degrees(deviations[2]):.2g} deg, at most "
-                f"{np.degrees(self._settings.max_std_yaw):.2g} deg is allowed",
-                "drive straight ahead and back by 1 m or more, with stops",
+                code,
+                f"the drive does not determine {direction.name}: standard deviation "
+                f"{factor * direction.standard_deviation:.2g} {unit}, at most {factor * direction.bound:.2g} {unit} "
+                "is allowed",
+                remedy,
             ))  # fmt: skip
         if drive.slip > SLIPPERY:
             warnings.append(Finding(
@@ -621,17 +588,21 @@ class DrivenArray:
         return replace(wheels, refusals=refusals, warnings=warnings)
 
     def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
-        """Return the floor in base_link under all stations, if it was found under the first, with its covariance by
-        that (6, 6) of the first lidar's pose."""
+        """Return the floor in base_link under all stations, as `found` under the first, with its covariance by that
+        (6, 6) of the first lidar's pose; refused if that is too uncertain."""
         level = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
         plane = level.moved(base_from_footprint)
         change = np.column_stack([
             floor_between(plane, level.moved(base_from_footprint @ exp(-step))) / STEP for step in STEP * np.eye(6)
         ])  # fmt: skip
-        if not found.accepted:
-            return found
-        known = change @ covariance @ change.T + found.systematic
-        return replace(found, plane=plane, footprint_from_base=footprint_from_base(plane), covariance=known)
+        known = change @ covariance @ change.T + (0.0 if found.systematic is None else found.systematic)
+        findings = Findings(refusals=list(found.refusals))
+        if found.accepted:
+            check_certainty(findings, known, self._floor.settings, FLOOR_REMEDY)
+        return replace(
+            found, plane=plane, footprint_from_base=footprint_from_base(plane), covariance=known,
+            refusals=findings.refusals,
+        )  # fmt: skip
 
 
 def _planar(pose: np.ndarray) -> np.ndarray:

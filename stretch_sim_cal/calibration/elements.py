@@ -18,10 +18,16 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, of_relative_poses
+from stretch_sim_cal.calibration.problem import (
+    NormalEquations,
+    State,
+    Unknowns,
+    of_relative_poses,
+    products_of_relative_poses,
+)
 from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
-from stretch_sim_cal.sensor.unit import LEAST_COSINE
+from stretch_sim_cal.sensor.unit import LEAST_COSINE, SCALARS
 
 PIECE = 0.8  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich
@@ -31,6 +37,7 @@ MIN_NORMAL_COSINE = 0.7
 WITHIN_GAP, WITHIN = 0.7, 0.05
 LEAST_DEVIATION = 0.002  # m
 FEWEST = 50
+COMMON = 6 + len(SCALARS)  # of a row's entries, those of no channel
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,8 @@ class Elements:
     @property
     def jacobian(self) -> np.ndarray:
         """How the residuals change with the twists in base_link of all lidars but the first, (K, 6 (n - 1))."""
-        return self._against(self.normals)
-
-    def _against(self, normals: np.ndarray) -> np.ndarray:
-        return _jacobian(self.surface, self.seen, self.against, normals, len(self.state.base_from_lidar))
+        number = len(self.state.base_from_lidar)
+        return _jacobian(self.surface, self.seen, self.against, self.normals, number)
 
     def by_piece(self, direction: np.ndarray) -> np.ndarray:
         """Return how much each piece determines along a direction (6 (n - 1),) of the twists of all lidars but the
@@ -67,28 +72,56 @@ class Elements:
     def information_by_chance(self) -> np.ndarray:
         """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
         from the normals' noise alone."""
-        weights, total = self.weights * self.tilts / self.variance, 0.0
+        weights, number = self.weights * self.tilts / self.variance, len(self.state.base_from_lidar)
+        pairs, total = _pairs(self.surface, self.seen, self.against), 0.0
         for axis in np.eye(3):
             across = axis - self.normals * (self.normals @ axis)[:, None]
-            rows = self._against(across)
-            total = total + products(rows, weights, rows)
+            rows = _by_twist(self.surface, self.seen, self.against, across)
+            total = total + products_of_relative_poses(rows, weights, rows, pairs, number)
         return total
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors to the normal equations."""
-        jacobian = sparse.csr_array((len(self.seen), unknowns.size))
-        for cell, sign in ((self.seen, 1.0), (self.against, -1.0)):
-            jacobian = jacobian + sign * self._of_cells(cell, sign * self.residuals / 2.0, unknowns, lidars)
-        weights = self.weights / self.variance
-        weighted = jacobian.multiply(weights[:, None]).tocsr()
-        equations.information += (jacobian.T @ weighted).toarray()
+        weights, count = self.weights / self.variance, len(self.seen)
+        parts = [
+            (sign, *self._of_cells(cell, sign * self.residuals / 2.0, unknowns, lidars))
+            for cell, sign in ((self.seen, 1.0), (self.against, -1.0))
+        ]
+        values = np.hstack([sign * own for sign, own, _ in parts])
+        columns = np.hstack([own for *_, own in parts])
+        # Channels are few entries in many columns; poses and scalars are in the same columns for all that one lidar
+        # has against another.
+        own = np.tile(np.arange(values.shape[1] // 2) >= COMMON, 2)
+        ends, shape = np.arange(count + 1) * np.count_nonzero(own), (count, unknowns.size)
+        channels, weighted = (
+            sparse.csr_array((each.ravel(), columns[:, own].ravel(), ends), shape=shape)
+            for each in (values[:, own], weights[:, None] * values[:, own])
+        )
+        equations.information += (channels.T @ weighted).toarray()
         equations.gradient -= weighted.T @ self.residuals
+        for begin, end in self._ways():
+            rows = slice(begin, end)
+            kept, place = np.unique(columns[begin, ~own], return_inverse=True)
+            common = values[rows, ~own] @ np.eye(len(kept))[place]
+            common_weighted = weights[rows, None] * common
+            both = channels[rows].T @ common_weighted
+            equations.information[np.ix_(kept, kept)] += common.T @ common_weighted
+            equations.information[:, kept] += both
+            equations.information[kept] += both.T
+            equations.gradient[kept] -= common_weighted.T @ self.residuals[rows]
+
+    def _ways(self) -> list[tuple[int, int]]:
+        """Return where the factors of one lidar against another begin and end."""
+        sides = _pairs(self.surface, self.seen, self.against)
+        ends = [0, *(np.flatnonzero(np.diff(sides, axis=0).any(axis=1)) + 1), len(sides)]
+        return list(itertools.pairwise(map(int, ends)))
 
     def _of_cells(
         self, cell: np.ndarray, above: np.ndarray, unknowns: Unknowns, lidars: Sequence[Lidar]
-    ) -> sparse.csr_array:
-        """Return how the heights (K, n) of cells (K,), so far `above` (K,) their common plane, change with the
-        unknowns: where their rays meet that plane, as of patches (room.py)."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return how the heights of cells (K,), so far `above` (K,) their common plane, change with the unknowns, (K,
+        23), in which columns (K, 23), those of channels last: where their rays meet that plane, as of patches
+        (room.py)."""
         side, first = self.surface.side[cell], 0
         values, columns = np.zeros((len(cell), 23)), np.zeros((len(cell), 23), dtype=np.int64)
         values[:, :6] = _by_twist(self.surface, self.seen, self.against, self.normals)
@@ -106,9 +139,7 @@ class Elements:
                 self.state.units[number], beyond=-above[own] / cosines,
             ))  # fmt: skip
             first += len(lidar.surface.points)
-        return sparse.csr_array(
-            (values.ravel(), columns.ravel(), np.arange(len(cell) + 1) * 23), shape=(len(cell), unknowns.size)
-        )
+        return values, columns
 
 
 def elements(
@@ -127,16 +158,22 @@ def elements(
     within = np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN)
     found = [_nearest(surface, within, of_lidar[one], of_lidar[other], trees[other]) for one, other in ways]
     seen, against = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if len(seen) < FEWEST:
-        return None
     normals = surface.normals[seen] + surface.normals[against]
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    # The errors of flat incidence are not believed further than that: factors beyond would seem to tell them.
+    steep = np.all(
+        [np.einsum("ki,ki->k", normals, -surface.rays[own]) > LEAST_COSINE for own in (seen, against)], axis=0
+    )
+    seen, against, normals = seen[steep], against[steep], normals[steep]
+    if len(seen) < FEWEST:
+        return None
     residuals = np.einsum("ki,ki->k", normals, surface.points[seen] - surface.points[against])
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
     # Of the differences between n lidars n - 1 are independent.
     weights = tukey_weights(residuals / (TUKEY * deviation)) * ((number - 1.0) / len(pairs))
     jacobian = _jacobian(surface, seen, against, normals, number)
-    information = products(jacobian, weights, jacobian) + 1e-9 * np.eye(jacobian.shape[1])
+    rows, sides = _by_twist(surface, seen, against, normals), _pairs(surface, seen, against)
+    information = products_of_relative_poses(rows, weights, rows, sides, number) + 1e-9 * np.eye(jacobian.shape[1])
     left_over = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
     _, piece = np.unique(np.floor(surface.points[seen] / PIECE).astype(int), axis=0, return_inverse=True)
     piece = piece.ravel()
@@ -175,8 +212,12 @@ def _nearest(
 def _jacobian(
     surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray, num_lidars: int
 ) -> np.ndarray:
-    pairs = np.column_stack([surface.side[against], surface.side[seen]])
-    return of_relative_poses(_by_twist(surface, seen, against, normals), pairs, num_lidars)
+    rows = _by_twist(surface, seen, against, normals)
+    return of_relative_poses(rows, _pairs(surface, seen, against), num_lidars)
+
+
+def _pairs(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:
+    return surface.side[np.column_stack([against, seen])]
 
 
 def _by_twist(surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray) -> np.ndarray:

@@ -432,6 +432,13 @@ def check_support(
     if settings.flatness_radius < support.nearest < np.inf:
         sentence = f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is that of floor beyond"
         findings.warn("floor_far", sentence, "stow the arm, or make room around the robot")
+    check_certainty(findings, covariance, settings)
+
+
+def check_certainty(
+    findings: Findings, covariance: np.ndarray, settings: FloorSettings, remedy: str = MORE_PAIRS
+) -> None:
+    """Is the covariance (3, 3) of the floor small enough?"""
     height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
     for quantity, value, limit, said in (
         ("height", height, settings.max_std_height, lambda value: f"{1e3 * value:.2f} mm"),
@@ -439,7 +446,7 @@ def check_support(
     ):
         if value > limit:
             sentence = f"the {quantity} is too uncertain: standard deviation {said(value)}, at most {said(limit)}"
-            findings.refuse("uncertain_floor", sentence, MORE_PAIRS)
+            findings.refuse("uncertain_floor", sentence, remedy)
 
 
 def check_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> None:

@@ -687,6 +687,27 @@ def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> n
     return whole[:, 6:]
 
 
+def products_of_relative_poses(
+    first: np.ndarray, weights: np.ndarray, second: np.ndarray, pairs: np.ndarray, num_lidars: int
+) -> np.ndarray:
+    """Return F' W S (6 (n - 1), 6 (n - 1)) of what `of_relative_poses` makes of rows (K, 6) `first` and `second`, with
+    `weights` (K,)."""
+    number = pairs[:, 0] * num_lidars + pairs[:, 1]
+    order = np.argsort(number, kind="stable")
+    ends = np.flatnonzero(np.diff(number[order], prepend=-1, append=-1))
+    first, weighted = first[order], (weights[:, None] * second)[order]
+    total = np.zeros((num_lidars, 6, num_lidars, 6))
+    for begin, end in itertools.pairwise(ends):
+        one, other = pairs[order[begin]]
+        if one != other:
+            own = first[begin:end].T @ weighted[begin:end]
+            total[one, :, one] += own
+            total[other, :, other] += own
+            total[one, :, other] -= own
+            total[other, :, one] -= own
+    return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
+
+
 def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
     """Return the matrix (p, p) that the jacobian of poses' columns, which have this `information` (p, p), has to be
     multiplied with since the part `by_chance` (6, 6) of it is noise.

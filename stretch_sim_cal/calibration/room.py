@@ -47,8 +47,9 @@ from stretch_sim_cal.calibration.problem import (
     Unknowns,
     floor_rows,
     of_relative_poses,
+    products_of_relative_poses,
 )
-from stretch_sim_cal.calibration.robust import TUKEY, products, tukey_fit, tukey_weights
+from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
@@ -183,11 +184,12 @@ class RoomBlock:
         """
         gaps, per_gap = self.gaps, self.weights * self.gaps.shares / self.grids / self.gaps.variances
         tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
-        by_axis = [gaps.of_poses(tilts[:, axis]) for axis in (0, 1)]
         of_patches = sum(
-            products(by_axis[one], per_gap * gaps.slope_covariances[:, one, other], by_axis[other])
-            for one, other in itertools.product((0, 1), repeat=2)
-        )
+            products_of_relative_poses(
+                tilts[:, one], per_gap * gaps.slope_covariances[:, one, other], tilts[:, other], gaps.pairs,
+                gaps.num_lidars,
+            ) for one, other in itertools.product((0, 1), repeat=2)
+        )  # fmt: skip
         return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.information_by_chance()))
 
     def with_elements(self) -> "RoomBlock":

@@ -166,7 +166,8 @@ def wheels_numbers(result: "Wheels") -> dict:
         }  # fmt: skip
     return {
         "num_stations": len(result.stations), "lidars": lidars, "odometry": result.odometry, "slip": result.slip,
-        "stations": [pose[:2, 3].tolist() for pose in result.stations],
+        "stations": [pose[:2, 3].tolist() for pose in result.stations], "enough": result.enough,
+        "more": None if result.gain is None else result.gain.words,
     }  # fmt: skip
 
 
@@ -187,6 +188,8 @@ def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
         for name, what in (("scale_x", "along x"), ("scale_y", "along y"), ("turn", "in angle"))
     )
     lines.append(f"  odometry says more than the truth by: {said}; slip {numbers['slip']:.1f} times what is expected")
+    if numbers["more"] is not None:
+        lines.append(f"  to know more: {numbers['more']}")
     return lines
 
 

@@ -27,6 +27,7 @@ from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import given_clouds
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.file import every_mount
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
@@ -36,6 +37,7 @@ from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.surfaces import body_settings
+from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import TOOLS, Campaign
 from stretch_sim_cal.campaign.rooms import Room, write_room
@@ -53,6 +55,8 @@ from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
+from stretch_sim_cal.simulated import stations_of
+from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 from stretch_sim_cal.simulation.true_robot import PayloadBox
@@ -60,6 +64,12 @@ from stretch_sim_cal.simulation.true_robot import PayloadBox
 DRAWN_PAIRS = 3
 POSES_BETWEEN = 40  # at which the body shape is held against the robot, besides those that it was fitted to
 TURN = np.radians(40.0)  # after a refusal, to the next standing place
+# Where the base drives to: on the spot by a full circle and back, then straight, within what rooms keep free.
+STOP = np.pi / 4
+SPIN = [(0.0, 0.0, turn * STOP) for turn in (1, 2, 3, 4, -3, -2, -1, 0)]
+STRAIGHT = [(0.6, 0.0, 0.0), (-0.4, 0.0, 0.0), (0.0, 0.0, 0.0)]
+SIDEWAYS = [(0.0, 0.6, 0.0), (0.0, 0.0, 0.0)]
+SLIP_ANGLE = np.radians(0.04)  # for each mm of slip
 PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0.0, -0.1))  # in the gripper
 
 
@@ -186,6 +196,20 @@ class SimulatedCase:
             "between_mm": 1e3 * recorder.protrusion_between(shape, between), "area_ratio": float(ratios.max()),
         }  # fmt: skip
 
+    @cached_property
+    def driven(self) -> DrivenResult:
+        """What a drive from where the robot stands comes to, whatever alignment and floor say."""
+        simulator, base = self.simulator, self.simulator.profile.driven_base
+        self.rewind()
+        settings = DrivingSettings(track_width=base.track_width)
+        array = DrivenArray(self.described, self.footprint_from_base, settings, self.body)
+        way = [*SPIN, *STRAIGHT, *(SIDEWAYS if base.strafes else ())]
+        for station in stations_of(simulator, self.lidars, int(self.numbers["recording.drive_frames"]), way):
+            array.new_station(station.odometry)
+            for scans in zip(*station.clouds.values(), strict=True):
+                array.add(dict(zip(station.clouds, scans, strict=True)))
+        return array.solve()
+
     def scans(self, stage: str, lidars: Sequence[str]) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield the returns of the scans of lidars that a stage is given next, as readers of recordings do."""
         count = int(self.numbers[f"recording.{stage}_frames"])
@@ -249,12 +273,15 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
         "alignment", aligned, {name: inverse(true["left"]) @ pose for name, pose in true.items()},
         *left_from_lidars(aligned),
     ) | {"alignment.places": case.num_places}  # fmt: skip
+    if "drive" in campaign.stages:
+        found |= _judged_drive(case)
     if "floor" not in campaign.stages:
         return found
     floor = case.floor
     if floor is None:
         not_run = {"accepted": False, "refusals": "not run: the alignment was refused"}
-        return found | {f"{stage}.{key}": value for stage in campaign.stages[1:] for key, value in not_run.items()}
+        others = [stage for stage in campaign.stages[1:] if stage != "drive"]
+        return found | {f"{stage}.{key}": value for stage in others for key, value in not_run.items()}
     # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.
     plane = simulator.floor_in_base.moved(case.described["left"].base_from_lidar @ inverse(true["left"]))
     height, angle = floor_error(plane, floor.plane)
@@ -296,6 +323,28 @@ def _judged_lidars(
         })  # fmt: skip
     return _judged(stage, result, off.ravel(), covariance) | {f"{stage}.lidars": lidars} | {
         f"{stage}.{key}": max(each[key] for each in lidars) for key in ("translation_mm", "rotation_deg")
+    }  # fmt: skip
+
+
+def _judged_drive(case: SimulatedCase) -> dict[str, Any]:
+    """Return how what a drive comes to compares with the truth."""
+    try:
+        driven = case.driven
+    except Refused as refused:
+        return {"drive.accepted": False, "drive.refusals": str(refused)}
+    poses = driven.wheels.footprint_from_lidar
+    true = {name: case.simulator.floor_from_lidar(name) for name in poses}
+    every = replace(driven, refusals=[*driven.refusals, *driven.floor.refusals, *driven.wheels.refusals])
+    places = np.array([true[name][:3, 3] - pose[:3, 3] for name, pose in poses.items()])
+    turned = [true[name][:3, :3] @ pose[:3, :3].T for name, pose in poses.items()]
+    first = next(iter(poses))
+    between = [
+        error(inverse(true[first]) @ true[name], inverse(poses[first]) @ pose)[0] for name, pose in poses.items()
+    ]
+    return _judged_lidars("drive", every, true, poses, driven.wheels.covariance) | {
+        "drive.between_mm": 1e3 * max(between), "drive.height_mm": 1e3 * float(np.abs(places[:, 2]).max()),
+        "drive.lever_mm": 1e3 * float(np.hypot(*places[:, :2].T).max()),
+        "drive.yaw_deg": float(np.degrees(max(abs(np.arctan2(turn[1, 0], turn[0, 0])) for turn in turned))),
     }  # fmt: skip
 
 
@@ -351,7 +400,10 @@ def _setup(
     units |= {name: unit(name) for name in further}
     return SimulationSetup(
         world, sensor.name, seed, *mounts, base, payload, joints, units=units, driver=driver,
-        robot=of_robot.robot, robot_keys=of_robot.robot_keys, further_errors=further,
+        robot=of_robot.robot, robot_keys=of_robot.robot_keys, further_errors=further, odometry=OdometrySpread(
+            numbers["odometry.scale"], numbers["odometry.scale"], 1e-3 * numbers["odometry.slip_mm"],
+            SLIP_ANGLE * numbers["odometry.slip_mm"],
+        ),
     )  # fmt: skip
 
 

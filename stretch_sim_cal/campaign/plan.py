@@ -67,13 +67,16 @@ INPUTS = {
     "robot.zeros_mm": Input(0.0, 0.0, 30.0, "one sigma of the zeros of linear joints"),
     "robot.zeros_deg": Input(0.0, 0.0, 10.0, "one sigma of the zeros of turning joints"),
     "recording.body_shape_frames": Input(3, 1, 50, "pairs of scans in each of the arm's poses for the body shape"),
+    "recording.drive_frames": Input(5, 1, 50, "scans of each lidar wherever the robot stands on a drive"),
+    "odometry.scale": Input(0.01, 0.0, 0.1, "one sigma of its relative errors: of ways along x and y, of angles"),
+    "odometry.slip_mm": Input(5.0, 0.0, 100.0, "what the base slips in the wheels' way of 1 m; 0.04 deg for each"),
 }
 """All inputs by name, in the order in which a case draws them; a new one comes last, so that
 known cases stay as they are."""
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
 WHOLE = {"room.furniture", "room.people", "lidar.driver_corrects", "robot.payload", "recording.alignment_frames",
          "recording.floor_frames", "recording.places", "recording.mounts_frames", "robot.tool",
-         "recording.body_shape_frames"}  # fmt: skip
+         "recording.body_shape_frames", "recording.drive_frames"}  # fmt: skip
 TOOLS = tuple(f"eoa_wrist_dw4_tool_{name}" for name in ("calibration", "nil", "pg4", "sg4", "sg4_v2", "tablet"))
 """The vendor's tools, from 1 on."""
 OF_THE_STRETCH = ("robot.payload", "robot.tool")
@@ -86,16 +89,22 @@ QUANTITIES = {
     "floor.tilt_deg": "floor, tilt / deg",
     "mounts.translation_mm": "lidars on the robot, the farthest one / mm",
     "mounts.rotation_deg": "lidars on the robot, the most turned one / deg",
+    "drive.translation_mm": "lidars over the floor against the wheels, the farthest one / mm",
+    "drive.rotation_deg": "lidars over the floor against the wheels, the most turned one / deg",
+    "drive.between_mm": "lidar to lidar by driving, translation / mm",
+    "drive.height_mm": "lidars over the floor by driving, height / mm",
+    "drive.lever_mm": "lidars against the centre of rotation / mm",
+    "drive.yaw_deg": "lidars against the direction of driving / deg",
     "body_shape.protrusion_mm": "robot sticking out of its shape, at the samples' poses / mm",
     "body_shape.between_mm": "robot sticking out of its shape, at poses between / mm",
     "body_shape.area_ratio": "area of the shape over that of the smallest capsule",
 }
 """Errors by the names that limits and results have them under; of several lidars the largest."""
-OF_LIDARS = ("alignment", "mounts")
-"""Stages that have a result of each lidar: to the left one, and on the robot."""
-STAGES = ("alignment", "floor", "mounts", "body_shape")
+OF_LIDARS = ("alignment", "mounts", "drive")
+"""Stages that have a result of each lidar: to the left one, on the robot, and against its wheels."""
+STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
 """The stages in their order."""
-STAGE_LISTS = [["alignment"]] + [["alignment", "floor", *last] for last in ([], ["mounts"], ["body_shape"])]
+STAGE_LISTS = [["alignment"]] + [["alignment", "floor", *last] for last in ([], ["mounts"], ["drive"], ["body_shape"])]
 DEFAULT_STAGES = ("alignment", "floor")
 # An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard
 # deviations of a single number.
@@ -217,6 +226,8 @@ class Campaign:
         if stages not in STAGE_LISTS:
             said = " or ".join(f"[{', '.join(names)}]" for names in STAGE_LISTS)
             raise InputError(f"{source}: stages: is {stages!r}; {said} was expected")
+        if "drive" in stages and profile_called(robot).base is None:
+            raise InputError(f"{source}: stages: drive: {robot} has no 'base:' that says how the robot drives; add it")
         methods = {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
         named = validate.mapping(data.get("methods"), set(DEFAULT_STAGES), f"{source}: methods")
         methods |= {stage: validate.text(name, f"{source}: methods: {stage}") for stage, name in named.items()}
@@ -265,7 +276,7 @@ class Campaign:
     def freedom(self) -> dict[str, int]:
         """How many numbers each stage of the campaign estimates; 0 of one without a covariance."""
         lidars = len(SIDES) + len(profile_called(self.robot).further)
-        known = {"alignment": 6 * (lidars - 1), "floor": 3, "mounts": 6 * lidars, "body_shape": 0}
+        known = {"alignment": 6 * (lidars - 1), "floor": 3, "mounts": 6 * lidars, "body_shape": 0, "drive": 6 * lidars}
         return {stage: known[stage] for stage in self.stages}
 
     @property

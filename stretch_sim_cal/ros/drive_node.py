@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, expected
 from stretch_sim_cal.collection.drive_plan import SCANS, UNSURE, DrivePlan, DriveSettings, DrivingBody, plan_drive
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
@@ -131,11 +132,18 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
     plan = plan_drive(body, points, base.strafes, settings)
     seconds = plan.moving_time(speeds.linear, speeds.angular)
     seconds += (PER_STOP + options.scans * FRAME_PERIOD) * (len(plan.stops) + 1)
+    first = robot.footprint_from_base @ next(iter(robot.base_from_lidar.values()))
+    x, y, yaw = expected([stop.target for stop in plan.stops], first, DrivingSettings(track_width=base.track_width))
     _tell(plan, seconds, say)
+    say(
+        f"expected of it, one standard deviation: lidars against the centre of rotation {1e3 * x:.2g} mm along x and "
+        f"{1e3 * y:.2g} mm along y, against the direction of driving {np.degrees(yaw):.2g} deg"
+    )
     if arguments.dry_run:
         if arguments.json:
-            stops = [stop.target.tolist() for stop in plan.stops]
-            print(json.dumps({"stops": stops, "note": plan.note, "seconds": round(seconds, 1)}), flush=True)
+            said = {"stops": [stop.target.tolist() for stop in plan.stops], "note": plan.note}
+            known = {"expected_mm": [1e3 * x, 1e3 * y], "expected_yaw_deg": float(np.degrees(yaw))}
+            print(json.dumps(said | {"seconds": round(seconds, 1)} | known), flush=True)
         return None
     topic = options.command_topic or base.command or base.stamped_command or ""
     motion = BaseMotion(context, odometer, base, topic, speeds, blind)

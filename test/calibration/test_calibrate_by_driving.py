@@ -12,9 +12,18 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.drive_results import drive_stages, with_drive
-from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings, Leg
+from stretch_sim_cal.calibration.driving import DrivenArray
+from stretch_sim_cal.calibration.wheel_odometry import (
+    DrivingSettings,
+    Leg,
+    deviations_of,
+    expected,
+    known_after,
+    most_gained,
+    motions,
+)
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
@@ -45,6 +54,7 @@ def test_lidars_floor_and_wheels_are_found_with_an_honest_covariance(driven, res
     for off, freedom in [(errors.pairs["left", "right"], 6), (errors.floor, 3), (errors.wheels["left"], 3)]:
         assert freedom * off.nees < chi2.isf(UNLIKELY, freedom)
     assert "against the centre of rotation" in str(result) and "direction of driving" in result._repr_html_()
+    assert result.wheels.enough and "straight ahead" in result.wheels.gain.words and "deg" in result.wheels.gain.words
 
 
 def test_odometry_s_errors_are_found(driven, result):
@@ -108,10 +118,19 @@ def test_a_robot_that_only_drove_straight_knows_no_lever(driven):
     said = [station.odometry[-1] * [1, 1, 0] for station in stations]
     stations = [dataclasses.replace(each, odometry=own) for each, own in zip(stations, said, strict=True)]
     found = cal.calibrate_by_driving(driven.rig, stations)
-    assert "unobserved_lever" in {said.code for said in found.wheels.refusals}
+    assert "unobserved_lever" in {said.code for said in found.wheels.refusals} and not found.wheels.enough
     assert found.alignment.accepted
+    assert found.wheels.gain.of < 2 and found.wheels.gain.after < 0.2 * found.wheels.gain.before
+    assert any("turn on the spot" in said.remedy and "in place of" in said.remedy for said in found.wheels.refusals)
     with pytest.raises(Refused, match="centre of rotation"):
         found.save("never.yaml")
+
+
+def test_a_floor_that_the_drive_leaves_unsure_is_refused(driven, result):
+    array = DrivenArray({"left": cal.api.ArrayLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+    for deviation, codes in ((0.004, []), (0.006, ["uncertain_floor"])):
+        floor = array._floor_of(result.floor, np.eye(4), np.diag([0.0, 0.0, deviation, 0.0, 0.0, 0.0]) ** 2)
+        assert [said.code for said in floor.refusals] == codes
 
 
 def test_a_recording_with_stops_is_calibrated_and_written(driven, result, tmp_path, capsys):
@@ -201,6 +220,33 @@ def test_a_way_by_odometry_is_the_true_one_once_its_scales_are_taken_out(scales)
     assert distance < 2e-5 and angle < 1e-6
     if any(scales):
         assert error(went, Leg.along(said[[0, -1]]).transform(np.array(scales)))[0] > 0.01
+
+
+def test_what_a_motion_will_tell_is_said_beforehand():
+    pose, settings = from_xyz_rpy((0.3, 0.1, 0.5), (0.0, 0.0, 0.4)), DrivingSettings(slip_angle=1e-6)
+    unsure, scales = np.diag([0.001, 0.001, 0.1, 0.02, 0.02, 0.001]) ** 2, np.zeros(3)
+    ahead, further, circle, sideways = motions(strafes=True)
+    for motion, metres in ((ahead, 1.0), (further, 2.0), (sideways, 1.0)):
+        known = known_after(unsure, pose, scales, settings, 1.0, motion.legs)
+        yaw = settings.slip / np.sqrt(metres) / np.sqrt(2)  # what slips to the side over the way, twice
+        assert np.sqrt(known[2, 2]) == pytest.approx(yaw, rel=0.02)
+        assert deviations_of(known, pose)[2] == pytest.approx(yaw, rel=0.02)
+    assert most_gained(unsure, pose, scales, settings, 1.0, motions(strafes=False)).motion == further.words
+    far = np.diag([0.1, 0.1, 0.001, 0.02, 0.02, 0.001]) ** 2
+    found = most_gained(far, pose, scales, settings, 2.0, motions(strafes=False))
+    assert found.motion == circle.words and found.of < 2 and found.after < 0.02 * found.before
+    # The wheels' way in a circle and back, and what they slip on it, twice what is expected.
+    turned = np.sqrt(np.pi / 4 * settings.track_width / 2) * 2 * settings.slip
+    assert found.after == pytest.approx(turned / (2 * np.sin(np.pi / 8)) / np.sqrt(16), rel=0.05)
+    assert most_gained(1e-12 * np.eye(6), pose, scales, settings, 1.0, motions(strafes=True)) is None
+
+
+def test_what_a_drive_is_expected_to_tell_is_what_it_tells(driven, result):
+    stops = [np.array(stop, dtype=float) for stop in DRIVE]
+    pose = driven.truth.footprint_from_lidar["left"]
+    known = np.sqrt(np.diag(result.wheels.planar("left")[1])) / max(result.wheels.slip, 1e-3)
+    np.testing.assert_allclose(expected(stops, pose, DrivingSettings()), known, rtol=0.5)
+    assert expected(stops[:2], pose, DrivingSettings())[2] > 0.1  # without a straight way
 
 
 def test_slip_on_a_way_scatters_as_its_covariance_says():

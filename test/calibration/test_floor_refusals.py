@@ -9,7 +9,7 @@ from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy
 
 
 def the_refusal(result) -> str:
@@ -70,6 +70,15 @@ def test_the_search_can_be_widened(lowered):
     assert "no floor within 50 mm" in refusal
     assert "the nearest level surface is 8" in refusal and "mm lower" in refusal
     scene.assert_found(scene.solve(frames=2, settings=settings), millimetres=0.3, degrees=0.02)
+
+
+def test_lidars_that_do_not_look_at_the_floor_are_told_so():
+    scene = scene_of("furnished_room")
+    method, poses = scene.method(), [scene.simulator.base_from_lidar(side) for side in SIDES]
+    for pair in scene.pairs(2):
+        method.add(*(points[apply(pose, points)[:, 2] > pose[2, 3]] for points, pose in zip(pair, poses, strict=True)))
+    result = method.solve()
+    assert "no lidar looks at the floor" in the_refusal(result) and result.refusals[0].code == "no_floor"
 
 
 def test_lidars_that_see_different_floors_are_refused():

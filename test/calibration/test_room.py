@@ -247,6 +247,17 @@ def test_information_by_chance_is_that_of_normals_drawn_by_their_covariance(room
     np.testing.assert_allclose(np.diag(by_chance), 3.0 * np.diag(total) / draws, rtol=0.1)
 
 
+def test_nothing_but_patches_tells_an_error_that_moves_every_surface_alike(room):
+    """An offset of ranges with as large an error of incidence is the same length along every surface's normal."""
+    block = room.block.with_elements()
+    of_elements = room.equations(replace(block, patch_weights=np.zeros_like(block.patch_weights))).information
+    alike, offset = np.zeros((2, room.unknowns.size))
+    for unit in room.unknowns.units:
+        alike[[unit.start + OFFSET, unit.start + INCIDENCE]] = offset[unit.start + OFFSET] = 1.0
+    assert offset @ of_elements @ offset > 100.0 * (alike @ of_elements @ alike)
+    assert alike @ of_elements @ alike < 0.02**-2
+
+
 def fits(height, slope=0.0, count=20, misfit=17.0, deviations=(0.001, 0.01, 0.01), correlation=0.0):
     covariance = np.diag(np.square(deviations))
     covariance[0, 1] = covariance[1, 0] = correlation * deviations[0] * deviations[1]

@@ -157,6 +157,23 @@ def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
     assert record["floor.height_mm"] < 5.0 and record["floor.nees"] < 5.4
 
 
+def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
+    monkeypatch.setattr(case, "SPIN", [(0.0, 0.0, np.pi / 2), (0.0, 0.0, np.pi)])
+    monkeypatch.setattr(case, "STRAIGHT", [(0.6, 0.0, 0.0)])
+    inputs = {"recording.alignment_frames": 3, "recording.floor_frames": 2, "recording.drive_frames": 2,
+              "odometry.slip_mm": 1}  # fmt: skip
+    said = {"name": "tried", "robot": "two_lidar_amr", "sensor": "os0_32_sparse", "inputs": inputs,
+            "stages": ["alignment", "floor", "drive"], "limits": {"drive.lever_mm": 5}}  # fmt: skip
+    campaign = Campaign.from_mapping(said, "tried.yaml")
+    record = case.run_case(campaign, 0)
+    assert record["drive.between_mm"] < 2 and record["drive.height_mm"] < 5 and record["drive.lever_mm"] < 10
+    assert record["drive.yaw_deg"] <= record["drive.rotation_deg"] + 1e-9 < 0.6
+    assert campaign.freedom["drive"] == 12 and not contradicts(record["drive.sigmas"] ** 2, 12)
+    assert [lidar["name"] for lidar in record["drive.lidars"]] == ["left", "right"]
+    with pytest.raises(InputError, match="stages: drive: .* has no 'base:'"):
+        Campaign.from_mapping(said | {"robot": "two_lidar_manipulator"}, "tried.yaml")
+
+
 @pytest.mark.parametrize(
     ("methods", "stages"),
     [

@@ -87,7 +87,7 @@ def test_what_cannot_be_meant_is_told_with_file_and_key(changed, message):
 
 def test_the_campaigns_that_come_with_the_package_are_valid():
     names = sorted(path.stem for path in (share_directory() / "config" / "campaigns").glob("*.yaml"))
-    assert names == ["body", "mounts", "published", "release", "smoke", "worst"]
+    assert names == ["body", "drive", "mounts", "published", "release", "smoke", "worst"]
     for name in names:
         assert Campaign.load(name).name == name
 

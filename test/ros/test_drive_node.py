@@ -137,6 +137,7 @@ def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
     assert ended.code == 0, ended.err
     plan = json.loads(ended.out.splitlines()[-1])
     assert len(plan["stops"]) == 8 and plan["note"] == "" and 20.0 < plan["seconds"] < 60.0
+    assert 0.2 < max(plan["expected_mm"]) < 3.0 and 0.1 < plan["expected_yaw_deg"] < 1.0
     assert "its body stays within 1.3 m" in ended.err
     np.testing.assert_array_equal(amr.place(), before)
     assert len(amr.commands) == commands and not amr.folder("dry").exists()

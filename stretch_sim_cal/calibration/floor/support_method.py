@@ -31,7 +31,7 @@ from stretch_sim_cal.calibration.floor.fit import (
     find_floor,
     nearest_level_surface,
 )
-from stretch_sim_cal.calibration.floor.rays import LidarView, Rays
+from stretch_sim_cal.calibration.floor.rays import MIN_INCIDENCE_COSINE, LidarView, Rays
 from stretch_sim_cal.calibration.floor.search import within_search
 from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
 from stretch_sim_cal.calibration.noise import Noise
@@ -332,13 +332,22 @@ class JointFloor:
 
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
         views, rays = self._views(lidars, state)
-        reason = Finding(
-            "no_floor",
-            f"no floor within {self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} "
-            "deg of where the description has "
-            f"base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}",
-            "make room, or check the description and the alignment",
-        )
+        if any(map(len, rays)):
+            reason = Finding(
+                "no_floor",
+                f"no floor within {self.settings.search_height * 1e3:g} mm and "
+                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has "
+                f"base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}",
+                "make room, or check the description and the alignment",
+            )
+        else:
+            steepness = np.degrees(np.arcsin(MIN_INCIDENCE_COSINE))
+            reason = Finding(
+                "no_floor",
+                f"no lidar looks at the floor: none has a return along a ray that meets it within "
+                f"{self.settings.radius:g} m of the robot, {steepness:.0f} deg or more from flat",
+                "mount a lidar so that it looks down; this floor is not needed for lidar to lidar",
+            )
         plane = Plane(self._footprint_from_base[2, :3].copy(), float(self._footprint_from_base[2, 3]))
         return FloorResult(
             footprint_from_base=self._footprint_from_base,
