@@ -165,7 +165,7 @@ def simulate(
         sensor=kinds[: len(names)] if len(set(map(id, kinds))) > 1 and len(names) > 1 else kinds[0],
         robot=data.get("robot"),
     )
-    stations = _stations(simulator, names, frames, drive) if len(drive) else []
+    stations = stations_along(simulator, names, frames, drive) if len(drive) else []
     clouds = stations[0].clouds if stations else _clouds(simulator, names, range(frames))
     true = {name: simulator.base_from_lidar(name) for name in names}
     first = names[0]
@@ -179,10 +179,11 @@ def _clouds(simulator: EmbeddedSimulator, names: Sequence[str], ticks: range) ->
     return {name: [returns_of(simulator.scan(name, tick)) for tick in ticks] for name in names}
 
 
-def _stations(
+def stations_along(
     simulator: EmbeddedSimulator, names: Sequence[str], frames: int, drive: Sequence[Sequence[float]]
 ) -> list[Station]:
-    """Return where a robot stands before, between and after what it drives."""
+    """Return where a robot stands before, between and after what it drives, with so many scans of the lidars by name;
+    `drive` as of `simulate`. Raises `InputError` for a robot that does not drive."""
     driving = simulator.driving
     if driving is None:
         raise InputError(f"simulate: drive: {simulator.profile.source} has no 'base:' that says how the robot drives")

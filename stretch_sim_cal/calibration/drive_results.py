@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.array import with_lidars
+from stretch_sim_cal.calibration.calibration_entries import WHEELS, numbers_of
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.driving import DrivenResult
+from stretch_sim_cal.calibration.driving import DrivenResult, Wheels
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.results import FloorResult
 
@@ -51,6 +53,19 @@ def with_drive(
     if result.wheels is not None:
         file = file.with_wheels(result.wheels, result.num_frames, robot_id)
     return file
+
+
+def stored_wheels(file: CalibrationFile) -> Wheels | None:
+    """Return the lidars against the wheels as a file holds them, without stations; None if it does not. Raises
+    `InputError` for odometry's errors that are no numbers."""
+    if not file.footprint_from_lidar:
+        return None
+    entry, size = file.data[WHEELS], 6 * len(file.footprint_from_lidar)
+    where = f"{file.path or 'calibration'}: {WHEELS}"
+    covariance = numbers_of(entry.get("covariance"), (size, size), f"{where}: covariance")
+    said = validate.entries(entry.get("odometry"), f"{where}: odometry")
+    odometry = {str(name): validate.number(value, f"{where}: odometry: {name}") for name, value in said.items()}
+    return Wheels(dict(file.footprint_from_lidar), covariance, odometry, odometry.pop("slip", 1.0), [])
 
 
 def _floor(result: DrivenResult) -> FloorResult:

@@ -75,13 +75,11 @@ from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
-from stretch_sim_cal.recording.rosbag import Recording
-from stretch_sim_cal.recording.stations import recorded_stations
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.captures import robot_description
 from stretch_sim_cal.ros.cloud_pairs import take_frames
 from stretch_sim_cal.ros.collect_node import collect
-from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked, drive
+from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
@@ -460,14 +458,10 @@ def calibrate_by_driving(context: NodeContext) -> int:
         frames.footprint_from(options.base_link_frame, options.footprint_frame), _body_settings(context, frames),
         description,
     )  # fmt: skip
-    plan = drive(context, robot, directory)
-    if plan is None:
+    driven = context.drive(robot, directory)
+    if driven is None:
         return 0
-    with Recording(directory) as recording:
-        stations = recorded_stations(
-            recording, options.odometry_topic or profile.driven_base.odometry, robot.topics, robot.frames,
-            options.scans, context.log.warning,
-        )  # fmt: skip
+    plan, stations = driven
     settings = DrivingSettings(track_width=profile.driven_base.track_width)
     array = DrivenArray(lidars, robot.footprint_from_base, settings, robot.body, profile.accept)
     for station in stations:
