@@ -64,6 +64,10 @@ class Driver:
         return inside
 
 
+CORRECTIONS = tuple(name for name in Driver.__dataclass_fields__ if name != WINDOW)
+"""What a driver corrects, or not."""
+
+
 @dataclass(frozen=True)
 class NoiseGrowth:
     """What adds to the constant range noise, as standard deviations in m, in quadrature: `range` per m of distance,
