@@ -450,6 +450,7 @@ class DrivenArray:
         block.add_to(equations, of_views, lidars)
         change = of_views.by_driven(drive.stations)
         reduced = NormalEquations(change.T @ equations.information @ change, change.T @ equations.gradient)
+        of_room = reduced.information.copy()
         self._add_stances(reduced, drive, unknowns)
         self._add_odometry(reduced, drive, unknowns)
         # A motion of all views as one body changes nothing.
@@ -457,7 +458,8 @@ class DrivenArray:
         against_first = np.hstack([np.tile(-np.eye(6), (len(of_views.poses) - 1, 1)), np.eye(len(poses) - 6)])
         by_driven = against_first @ change[np.ix_(poses, unknowns.free_poses)]
         by_chance = by_driven.T @ block.information_by_chance() @ by_driven
-        solution = solver.solve(reduced, drive.state, by_chance)
+        # What noise brings is of the room alone: in a corridor it is more than what odometry says along it.
+        solution = solver.solve(reduced, drive.state, by_chance, beside=reduced.information - of_room)
         return _Drive(
             solver.decided(unknowns.moved(drive.state, solution.change), solution),
             [exp(solution.change[own]) @ pose for own, pose in zip(unknowns.stations, drive.stations, strict=True)],
