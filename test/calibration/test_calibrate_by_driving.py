@@ -167,15 +167,28 @@ def test_an_arm_that_is_elsewhere_on_the_base_is_told_with_numbers(tmp_path, cap
     assert "left lidar against the wheels" in printed and "note: arm and wheels do not agree" in printed
 
 
-def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(driven, result):
+def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
+    driven, result, tmp_path, monkeypatch, capsys
+):  # fmt: skip
     described, before = driven.rig.base_from_lidar, by_arm_and_wheels(np.random.default_rng(1))
     file = with_drive(before, result.array, "robot", described)
-    np.testing.assert_array_equal(file.footprint_from_lidar["left"], result.wheels.footprint_from_lidar["left"])
+    np.testing.assert_allclose(
+        file.footprint_from_lidar["left"], result.wheels.footprint_from_lidar["left"], atol=1e-12
+    )
     assert {key: entry for key, entry in file.data.items() if key != WHEELS} == {
         key: entry for key, entry in before.data.items() if key != WHEELS
     }
     with pytest.raises(Refused, match="no straight way"):
         with_drive(before, dataclasses.replace(result.array, wheels=None), "robot", described)
+    recording, out = tmp_path / "drive", tmp_path / "calibration.yaml"
+    record(recording, driven)
+    before.save(out)
+    monkeypatch.setattr(DrivenArray, "solve", lambda array: result.array)
+    assert cli.main(["calibrate", str(recording), "--drive", "--out", str(out), "--sensor", SENSOR]) == 0
+    said = capsys.readouterr()
+    assert "accepted: wheels written" in said.out and "left lidar, by the wheels against by the arm: x" in said.out
+    assert "arm and wheels do not agree" in said.err  # the mounts are another robot's
+    np.testing.assert_allclose(CalibrationFile.load(out).right_to_left, before.right_to_left, atol=1e-12)
 
 
 def test_what_is_said_of_a_drive_with_one_lidar_is_told_with_its_floor(result):
