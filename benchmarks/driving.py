@@ -129,7 +129,7 @@ class TrueDrive(DrivenArray):
                            driving.ON_FLOOR, of_room=True)  # fmt: skip
         noise = room_block(lidars, views, Noise.first(len(lidars)), 0.0, 1, trust, pairs=pairs).noise
         block = room_block(lidars, views, noise, 0.0, 2, trust, pairs=pairs)
-        equations, _ = self._equations(block, drive, unknowns, lidars)
+        equations, *_ = self._equations(block, drive, unknowns, lidars)
         nothing = tuple(np.zeros_like(values) for values in units)
         solver = Solver(unknowns, Priors(replace(state, units=nothing), [np.diag(DESCRIBED**2)]))
         solver.decided(state, solver.solve(equations, state, learn=False))

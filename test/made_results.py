@@ -4,8 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import exp
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.driving import Wheels
+from stretch_sim_cal.calibration.mounts.file import CONVENTION, MOUNTS, with_uncertain_left
+from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 
 TURNED = exp([0.1, 0.2, -0.1, 0.3, 0.2, 0.1])
 
@@ -32,3 +35,31 @@ def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=()):
         method="support",
         refusals=list(refusals),
     )
+
+
+LEFT, RIGHT = from_xyz_rpy((0.1, 0.2, 1.3), (0.3, 0.4, 0.5)), from_xyz_rpy((0.1, -0.2, 1.3), (-0.3, 0.4, -0.5))
+FLOOR = Plane.from_coefficients(np.array([0.003, -0.004, 1.0]), 0.1)
+ODOMETRY = dict.fromkeys(("scale_x", "scale_x_std", "scale_y", "scale_y_std", "turn", "turn_std"), 0.01)
+
+
+def by_arm_and_wheels(random, arm=np.eye(4), other=np.eye(4)):
+    """Return a calibration file with lidars, floor, mounts and wheels, each with errors of the size that it says; `arm`
+    is where the arm has the lidars against where they are, `other` where the right one was when it was aligned."""
+
+    def drawn(size):
+        root = 1e-3 * (0.5 * random.normal(size=(size, size)) + np.eye(size))
+        return root @ random.normal(size=size), root @ root.T
+
+    (off, mounts), (off_wheels, of_wheels), (off_right, of_right), (off_floor, of_floor) = map(drawn, (12, 12, 6, 3))
+    left, right = exp(-off[:6]) @ arm @ LEFT, exp(-off[6:]) @ arm @ RIGHT
+    plane = incremented(FLOOR.moved(left @ inverse(LEFT)), -off_floor)
+    floor = floor_result()
+    floor.plane, floor.footprint_from_base, floor.covariance = plane, footprint_from_base(plane), of_floor
+    aligned = alignment_result(exp(-off_right) @ inverse(LEFT) @ other @ RIGHT, covariance=of_right)
+    file = CalibrationFile().with_alignment(aligned, "r").with_floor(floor, "r", base_from_left=left)
+    poses = {"left": left.tolist(), "right": right.tolist()}
+    file = file.updated({MOUNTS: {"data": poses, "covariance": mounts.tolist(), "convention": CONVENTION}})
+    over_floor = footprint_from_base(FLOOR)
+    driven = {"left": exp(-off_wheels[:6]) @ over_floor @ LEFT, "right": exp(-off_wheels[6:]) @ over_floor @ RIGHT}
+    wheels = Wheels(driven, of_wheels, ODOMETRY, 1.0, [])
+    return with_uncertain_left(file, mounts[:6, :6]).with_wheels(wheels, 3, "r")

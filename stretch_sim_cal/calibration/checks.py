@@ -1,7 +1,7 @@
 """Checks of a calibration file: do its parts agree, is it plausible, how uncertain and how old is it?"""
 
 import datetime
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -190,7 +190,7 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         far = floor_difference(*planes)
         covariances = [_covariance(file.entries.get(FOOTPRINT) or file.entries.get(FLOOR)) for file in (old, new)]
         comparable = (mounts[0] is None) == (mounts[1] is None)
-        sigmas = _sigmas(step, covariances) if comparable else None
+        sigmas = sigmas_of(step, covariances) if comparable else None
         found.append(Change("floor", far.distance, far.angle, *_spreads(covariances, 1), sigmas))
     if None not in mounts:
         for number, side in enumerate(SIDES):
@@ -213,7 +213,7 @@ def _pose_change(what: str, old: np.ndarray, new: np.ndarray, *covariances, abou
     step = log(new @ inverse(old))
     if about is not None:
         step = np.concatenate([new[:3, 3] - old[:3, 3], step[3:]])
-    return Change(what, *error(old, new), *_spreads(covariances, 3), _sigmas(step, covariances))
+    return Change(what, *error(old, new), *_spreads(covariances, 3), sigmas_of(step, covariances))
 
 
 def _covariance(entry: Entry | None) -> np.ndarray | None:
@@ -234,7 +234,9 @@ def largest_deviation(covariance: np.ndarray) -> float:
     return float(np.sqrt(max(np.linalg.eigvalsh(covariance)[-1], 0.0)))
 
 
-def _sigmas(step: np.ndarray, covariances) -> float | None:
+def sigmas_of(step: np.ndarray, covariances: Sequence[np.ndarray | None]) -> float | None:
+    """Return how large a difference (n,) is over the uncertainties (n, n) of both sides together, root mean square over
+    its directions; None if one of them is not known."""
     if any(known is None for known in covariances):
         return None
     return float(np.sqrt(step @ np.linalg.pinv(sum(covariances), hermitian=True) @ step / len(step)))

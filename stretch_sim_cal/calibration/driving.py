@@ -393,8 +393,9 @@ class DrivenArray:
         self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, solver: Solver, lidars: Sequence[Lidar]
     ) -> tuple[_Drive, Solution]:  # fmt: skip
         """Return the estimate after one step, and the solution."""
-        reduced, by_chance = self._equations(block, drive, unknowns, lidars)
-        solution = solver.solve(reduced, drive.state, by_chance)
+        reduced, by_chance, beside = self._equations(block, drive, unknowns, lidars)
+        # What noise brings is of the room alone: in a corridor it is more than what odometry says along it.
+        solution = solver.solve(reduced, drive.state, by_chance, beside=beside)
         return _Drive(
             solver.decided(unknowns.moved(drive.state, solution.change), solution),
             [exp(solution.change[own]) @ pose for own, pose in zip(unknowns.stations, drive.stations, strict=True)],
@@ -403,20 +404,23 @@ class DrivenArray:
 
     def _equations(
         self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, lidars: Sequence[Lidar]
-    ) -> tuple[NormalEquations, np.ndarray]:  # fmt: skip
-        """Return what views, floor and odometry say, and how much of it about the poses may be noise (room.py)."""
+    ) -> tuple[NormalEquations, np.ndarray, np.ndarray]:  # fmt: skip
+        """Return what views, floor and odometry say, how much of it about the poses may be noise (room.py), and which
+        part of the information is not of the views."""
         of_views = _ViewUnknowns(unknowns)
         equations = NormalEquations.empty(of_views.size)
         block.add_to(equations, of_views, lidars)
         change = of_views.by_driven(drive.stations)
         reduced = NormalEquations(change.T @ equations.information @ change, change.T @ equations.gradient)
+        of_room = reduced.information.copy()
         self._add_stances(reduced, drive, unknowns)
         self._add_odometry(reduced, drive, unknowns)
         # A motion of all views as one body changes nothing.
         poses = np.concatenate(list(map(columns_of, of_views.poses)))
         against_first = np.hstack([np.tile(-np.eye(6), (len(of_views.poses) - 1, 1)), np.eye(len(poses) - 6)])
         by_driven = against_first @ change[np.ix_(poses, unknowns.free_poses)]
-        return reduced, by_driven.T @ block.information_by_chance() @ by_driven
+        by_chance = by_driven.T @ block.information_by_chance() @ by_driven
+        return reduced, by_chance, reduced.information - of_room
 
     def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
         """Add that the base stands on the floor, and that the floor's frame is where it stood first."""

@@ -387,12 +387,14 @@ class Solver:
         return result
 
     def solve(
-        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True
-    ) -> Solution:
+        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
+        beside: np.ndarray | float = 0.0,
+    ) -> Solution:  # fmt: skip
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
         `by_chance` is information about the poses of all lidars but the first that noise alone brings (see room.py):
-        it is taken from the covariance. How the lidars' errors vary stays as it is unless it is to `learn` it.
+        it is taken from the covariance, but not from the information (n, n) that is of something else, `beside` the
+        blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, parts, kinds = self._basis(fixed)
@@ -401,7 +403,7 @@ class Solver:
         scalars, widths, honest = _scalars(kinds), np.ones(basis.shape[1]), None
         if by_chance is not None:
             poses = self.unknowns.free_poses
-            shortened = _less_by_chance(equations.information, by_chance, poses)
+            shortened = _less_by_chance(equations.information - beside, by_chance, poses) + beside
             honest, _, _ = self._with_pose_priors(shortened, equations.gradient, state)
             honest = _congruent(basis.T, honest, in_basis)
             # Directions that noise alone seems to hold stay as they were guessed.

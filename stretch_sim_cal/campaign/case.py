@@ -53,7 +53,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
-from stretch_sim_cal.sensor.sensor import Driver, Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import CORRECTIONS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulated import stations_of
 from stretch_sim_cal.simulation.driving import OdometrySpread
@@ -380,7 +380,7 @@ def _setup(
     way, tilt = random.uniform(-np.pi, np.pi), np.radians(numbers["base.tilt_deg"])
     base = BaseError(1e-3 * numbers["base.height_mm"], tilt * np.cos(way), tilt * np.sin(way))
     model = sensor.error_model()
-    driver = dict.fromkeys(Driver.__dataclass_fields__, True) if numbers["lidar.driver_corrects"] else {}
+    driver = dict.fromkeys(CORRECTIONS, True) if numbers["lidar.driver_corrects"] else {}
 
     def unit(device: str) -> Path:
         path, values = folder / f"unit_{device}.yaml", numbers["lidar.unit"] * model.draw(random)

@@ -429,17 +429,17 @@ def _calibrate_array(
 def _ended(
     source: _Source, args: argparse.Namespace, view, stages: Sequence[tuple], changes: Sequence[Callable],
     clouds: Mapping[str, list[np.ndarray]], base_from_lidar: Mapping[str, np.ndarray],
-    observations: Observations | None = None,
+    observations: Observations | None = None, written: Sequence[str] = (),
 ) -> int:  # fmt: skip
-    """Tell the `stages` (name, result, numbers, lines), write all of them with the `observations` if they are accepted,
-    draw what the lidars saw, and return the exit code."""
+    """Tell the `stages` (name, result, numbers, lines), write them (those `written`; by default all) with the
+    `observations` if they are all accepted, draw what the lidars saw, and return the exit code."""
     outcome, accepted = {}, True
     for stage, found, numbers, lines in stages:
         tell(found, [] if args.json else lines)
         outcome[stage] = _as_json(found, numbers)
         accepted &= found.accepted
     if accepted:
-        _write(args, " and ".join(outcome), changes, observations)
+        _write(args, " and ".join(written or outcome), changes, observations)
     if (args.report or view) and accepted:
         few = {name: np.concatenate(own[:3]) for name, own in clouds.items()}
         _array_report(source, few, base_from_lidar, CalibrationFile.load(args.out), args.report, view)
@@ -452,8 +452,9 @@ def _calibrate_drive(source: _Source, args: argparse.Namespace, robot_id: str, v
     """Calibrate the lidars of a robot that drove against each other, the floor and the wheels, write what is accepted,
     and return the exit code."""
     from stretch_sim_cal.calibration.array import ArrayLidar
-    from stretch_sim_cal.calibration.drive_results import drive_stages, with_drive
+    from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
     from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
+    from stretch_sim_cal.calibration.mounts.file import stored_mounts
     from stretch_sim_cal.recording.stations import recorded_stations
     from stretch_sim_cal.ros.watchdog import Progress
 
@@ -481,7 +482,16 @@ def _calibrate_drive(source: _Source, args: argparse.Namespace, robot_id: str, v
     result = driven.solve()
     stages = drive_stages(result, described, source.footprint_from_base)
     changes = [lambda file: with_drive(file, result, robot_id, described)]
-    return _ended(source, args, view, stages, changes, stations[0].clouds, described)
+    kept = stored_mounts(CalibrationFile.load_or_empty(args.out)) is not None  # lidars and floor stay with these
+    code = _ended(
+        source, args, view, stages, changes, stations[0].clouds, described, written=["wheels"] if kept else ()
+    )  # fmt: skip
+    for each in agreements(CalibrationFile.load(args.out)) if kept and code == 0 else ():
+        if not args.json:
+            print(each.sentence())
+        for finding in each.findings():
+            warn(str(finding))
+    return code
 
 
 def _array_report(source: _Source, clouds, base_from_lidar, file: CalibrationFile, folder: Path | None, view) -> None:

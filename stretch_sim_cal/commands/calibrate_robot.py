@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from stretch_sim_cal import command
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 
 EXAMPLE = "ros_calibrate_robot"
-STAGES = ("alignment", "floor", "mounts", "body_shape")
+STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
+SPEED, TURN_SPEED = (0.15, 0.5), (20.0, 90.0)  # m/s, deg/s: of a drive by default, and at most
 TRY_AGAIN = "what was done is kept: run ros_calibrate_robot again to continue"
 
 
@@ -22,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="ros_calibrate_robot",
         description=(
             "Calibrate this robot from beginning to end: lidar to lidar, floor, lidars on the robot, body shape.\n"
-            "THE ROBOT MOVES ITS ARM in the last two; it asks before that. Nothing of the robot's own files changes "
-            "before\n"
+            "THE ROBOT MOVES ITS ARM in the last two; it asks before that. With --drive IT DRIVES as well, and each\n"
+            "lidar's x, y and yaw against the wheels are found. Nothing of the robot's own files changes before\n"
             "the result is accepted. Ctrl-C, or anything else that ends it, loses nothing: the same command continues."
         ),
         epilog=f"example: {EXAMPLE}",
@@ -41,6 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="begin", choices=STAGES, help="calibrate this and all after it, whatever is there"
     )
     which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help=f"these alone: {', '.join(STAGES)}")
+    parser.add_argument(
+        "--drive", action="store_true",
+        help="DRIVE as well (ros_calibrate_by_driving): after the arm's stages, in place of them without an arm",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drive-distance", type=float, metavar="M", help="of a straight way, at most (default: 0.8; with --drive)"
+    )
+    parser.add_argument(
+        "--turn-step", type=float, metavar="DEG", help="between the stops of a turn (default: 60; with --drive)"
+    )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--accept", action="store_true", help="put what is done so far to use, and end")
     end.add_argument("--discard", action="store_true", help="give the calibration under way up, and end")
@@ -102,8 +114,11 @@ def run(args: argparse.Namespace) -> int:
                 return _accept(session, args, say)
             say(f"given up; what was done lies in {session.close()}")
             return 0
+        args.drive |= "drive" in (args.begin, *(args.only or ()))
+        if not args.drive:
+            command.only_with(args, {"drive_distance": None, "turn_step": None}, "--drive")
         if not (args.yes or sys.stdin.isatty()):
-            raise InputError("there is no terminal to ask on: give --yes, and the arm moves without being asked for")
+            raise InputError("there is no terminal to ask on: give --yes, and the robot moves without being asked for")
         if args.yes and args.places > 1:
             raise InputError("--places: somebody has to turn the robot, which --yes does not ask for")
         for name in ("alignment_samples", "floor_samples", "places"):
@@ -114,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.commands.run import Progress
-    from stretch_sim_cal.harness.robot_calibration import MOVING, TITLES, keep_clouds, run_stage
+    from stretch_sim_cal.harness.robot_calibration import OF_ARM, TITLES, keep_clouds, run_stage, stages_of
     from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.ros.live_checks import live_look
     from stretch_sim_cal.view import opened
@@ -122,11 +137,14 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     profile = profile_called(args.robot)
     sensor = args.sensor or profile.sensor
     view = opened(args.view, args.view_file, args.view_port, args.view_host)
-    wanted = args.only or STAGES
+    if args.drive:
+        _ = profile.driven_base  # one that does not drive is told before anything is done
+    order = stages_of(profile, args.drive)
+    wanted = args.only or order
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
         say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
-    moving = bool(profile.planned) and any(stage in MOVING for stage in wanted if stage not in session.stages)
+    moving = bool(profile.planned) and any(stage in OF_ARM for stage in wanted if stage not in session.stages)
     look = live_look(sensor, args.robot, args.use_sim_time, moving)
     for check in look.checks:
         say(check.line())
@@ -143,9 +161,9 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         shown = RunView(view, session.files, args.robot)
         shown.update()
         echo = shown.after(echo)
-    for stage in _stages(session, look, args, say):
-        if stage in MOVING and profile.planned:
-            _ask_for_motion(stage, args.yes)
+    for stage in _stages(session, look, args, order, say):
+        if stage == "drive" or (stage in OF_ARM and profile.planned):
+            _ask_for_motion(stage, args.yes, profile)
         say(f"{TITLES[stage]}:")
 
         def run(stage=stage, final=True, **options):
@@ -165,8 +183,8 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     return code
 
 
-def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]:
-    """Return the stages to run now; those that are kept are noted in the session."""
+def _stages(session, look, args: argparse.Namespace, order: Sequence[str], say: Callable) -> list[str]:
+    """Return the stages, of those in their `order`, to run now; those that are kept are noted in the session."""
     from stretch_sim_cal.harness.robot_calibration import TITLES, presents
     from stretch_sim_cal.harness.robot_session import KEPT
     from stretch_sim_cal.robot.profile import profile_called
@@ -176,14 +194,16 @@ def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]
 
     if args.only:
         return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
-    first = STAGES.index(args.begin) if args.begin else len(STAGES)
+    if args.begin and args.begin not in order:
+        raise InputError(f"--from {args.begin}: {profile.name} has no such stage; it has {', '.join(order)}")
+    first = order.index(args.begin) if args.begin else len(order)
     found = (
         {}
         if session.stages or first == 0
-        else presents(session, look, sensors_called(args.sensor or profile.sensor), profile)
+        else presents(session, look, sensors_called(args.sensor or profile.sensor), profile, order)
     )
     anew = bool(session.stages)
-    for number, stage in enumerate(STAGES):
+    for number, stage in enumerate(order):
         if stage in session.stages:
             continue
         present = found.get(stage)
@@ -197,7 +217,7 @@ def _stages(session, look, args: argparse.Namespace, say: Callable) -> list[str]
             session.ended(stage, KEPT)
         else:
             anew = True
-    return [stage for stage in STAGES if stage not in session.stages]
+    return [stage for stage in order if stage not in session.stages]
 
 
 def _from_places(session, args: argparse.Namespace, run: Callable):
@@ -246,17 +266,29 @@ def _options(stage: str, args: argparse.Namespace) -> dict:
         "floor": {"num_samples": args.floor_samples, "method": None},
         "mounts": {"plan": args.mounts_plan, **speed},
         "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **speed},
-    }[stage]
+        "drive": {
+            "turn_step": args.turn_step, "distance": args.drive_distance, "scans": args.frames,
+            "speed": min(SPEED[0] * args.speed_factor, SPEED[1]),
+            "turn_speed": min(TURN_SPEED[0] * args.speed_factor, TURN_SPEED[1]),
+        },
+    }[stage]  # fmt: skip
 
 
-def _ask_for_motion(stage: str, yes: bool) -> None:
+def _ask_for_motion(stage: str, yes: bool, profile: Any) -> None:
     from stretch_sim_cal.harness.robot_calibration import TITLES
 
-    if not yes and not _yes(
-        f"{TITLES[stage]}: THE ARM IS GOING TO MOVE, slowly, through several poses. Keep 1.5 m free in front of it, "
-        "stay out of its reach, and keep a hand at the run-stop (the button on the head). "
-        "Ctrl-C stops it as well. Go on?"
-    ):
+    question = (
+        "THE ARM IS GOING TO MOVE, slowly, through several poses. Keep 1.5 m free in front of it, stay out of its "
+        "reach, and keep a hand at the run-stop (the button on the head). Ctrl-C stops it as well."
+    )
+    if stage == "drive":
+        mode = f", the driver in mode {' or '.join(modes)}" if (modes := profile.driven_base.modes) else ""
+        stowed = "Stow the arm, clear" if profile.planned else "Clear"
+        question = (
+            "THE ROBOT IS GOING TO DRIVE, slowly: turns on the spot and straight ways within what its lidars see free. "
+            f"{stowed} the floor for 2 m around it{mode}, and keep a hand at the run-stop. Ctrl-C stops it as well."
+        )
+    if not yes and not _yes(f"{TITLES[stage]}: {question} Go on?"):
         raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept what is done so far")
 
 
@@ -269,14 +301,17 @@ def _yes(question: str) -> bool:
 
 def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False) -> int:
     """Show old against new, and put the new into place if the user, asked for it, agrees."""
-    from stretch_sim_cal.harness.robot_calibration import advice, lines_of, table, write_page_of
+    from stretch_sim_cal.harness.robot_calibration import advice, lines_of, of_drive, table, write_page_of
     from stretch_sim_cal.robot.profile import profile_called
 
     rows = table(session)
     page = write_page_of(session, profile_called(args.robot), args.view_file)
-    for line in lines_of(rows) + advice(session):
+    of_wheels = of_drive(session)
+    for line in lines_of(rows) + of_wheels + advice(session):
         say(line)
     outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}
+    if of_wheels:
+        outcome["drive"] = of_wheels
     if ask and not _yes("Put the new calibration to use?"):
         say(f"nothing of the robot's was changed; it waits in {session.folder} (page: {page}): --accept, or --discard")
     else:

@@ -20,8 +20,10 @@ from stretch_sim_cal.calibration.calibration_file import (
     Entry,
     default_path,
 )
+from stretch_sim_cal.calibration.drive_results import agreements, stored_wheels
 from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
+from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
@@ -70,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
         "file": str(path),
         **_contents(calibration, model, now),
         "problems": checks.problems(calibration, model),
-        "concerns": checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID")) + note,
+        "concerns": checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID"))
+        + note
+        + [str(said) for each in agreements(calibration) for said in each.findings()],
     }
     if args.other:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
@@ -92,6 +96,16 @@ def _model(args: argparse.Namespace) -> tuple[checks.Described, list[str]]:
 
 def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
     contents: dict[str, Any] = {"alignment": None, "floor": None, "mounts": _mounts(calibration)}
+    if (wheels := stored_wheels(calibration)) is not None:
+        numbers = wheels_numbers(wheels)
+        contents["wheels"] = plain({name: numbers[name] for name in ("lidars", "odometry", "slip")})
+        contents["arm_and_wheels"] = [
+            {
+                "lidar": each.lidar, "difference": each.difference.tolist(), "covariance": each.covariance.tolist(),
+                "sigmas_x_y_yaw": each.by_wheels, "sigmas_z_roll_pitch": each.by_floor, "sentence": each.sentence(),
+            }
+            for each in agreements(calibration)
+        ]  # fmt: skip
     transforms = {
         name: _transform(pose, calibration.entries.get(f"{name}{TO_LEFT}"), model.to_left.get(name), now)
         for name, pose in calibration.to_left.items()
@@ -204,6 +218,14 @@ def _lines(findings: dict[str, Any]) -> list[str]:
             f"  xyz {_listed(mount['xyz_m'], 5)} m, rpy {_listed(mount['rpy_deg'], 4)} deg",
             f"  standard deviation {deviation['mm']:.2f} mm, {deviation['deg']:.3f} deg",
         ]
+    for name, own in findings.get("wheels", {}).get("lidars", {}).items():
+        lines += [
+            f"{name} lidar against the wheels",
+            f"  x {own['x_mm']:.2f} mm, y {own['y_mm']:.2f} mm, yaw {own['yaw_deg']:.3f} deg",
+            f"  standard deviation {_listed(own['standard_deviation_mm'], 2)} mm, "
+            f"{own['standard_deviation_yaw_deg']:.3f} deg",
+        ]
+    lines += [each["sentence"] for each in findings.get("arm_and_wheels", [])]
     for part in findings.get("comparison", {}).get("parts", []):
         verdict = "agrees with" if part["agrees"] else "differs from"
         lines.append(

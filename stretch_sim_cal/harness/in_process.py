@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,21 +24,26 @@ from threadpoolctl import threadpool_limits
 
 from stretch_sim_cal import command, programs
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.collection.drive_plan import SCANS, DrivePlan
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.processes import BROADCAST_READY, SIMULATOR_READY, Echo, Process, ProcessSequence, RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.recording.frame_tree import FrameTree, tree_of_description
+from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.base_motion import Speeds
 from stretch_sim_cal.ros.broadcast_node import calibrated_frames
 from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
 from stretch_sim_cal.ros.cloud_pairs import with_each
+from stretch_sim_cal.ros.drive_node import DrivenRobot, planned
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.ros.node_main import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
 from stretch_sim_cal.sensor.points import return_columns, returns_of
+from stretch_sim_cal.simulated import stations_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SCANS_PER_LISTENER = 200
@@ -182,6 +188,34 @@ class SimulatedContext:
     def motion(self, state: "SimulatedArm", watchdog: Any, speeds: Any) -> "SimulatedArm":
         """Return what moves the arm."""
         return state
+
+    def drive(self, robot: DrivenRobot, directory: Path) -> tuple[DrivePlan, list[RecordedStation]]:
+        """Drive as `driven_stations` does, along what is planned from a first look, without a recording."""
+        names, base = list(robot.topics), robot.profile.driven_base
+        first = self.robot.begin_listening(names)
+        looks = [(name, first[name] + number) for name in names for number in range(SCANS)]
+        seen = [robot.in_footprint(name, self.robot.columns(name, number)) for name, number in looks]
+        _, plan = planned(self.options, robot, np.concatenate(seen))
+        driving, at, legs = self.simulator.driving, np.zeros(3), []
+        limits = Speeds.of(base, self.options.speed, np.radians(self.options.turn_speed))
+        for stop in plan.stops:
+            x, y, angle = stop.target - at
+            if angle:
+                legs.append(driving.turn(angle, limits.angular / base.angular[0]))
+            else:
+                cosine, sine = np.cos(at[2]), np.sin(at[2])
+                ahead, left = cosine * x + sine * y, cosine * y - sine * x
+                legs.append(driving.straight(ahead, left, limits.linear / base.linear[0]))
+            at = stop.target
+        stations = stations_of(self.simulator, names, self.options.scans, legs)
+
+        def read(clouds: list[np.ndarray]) -> list[np.ndarray]:
+            return [return_columns(cloud).astype(np.float32) for cloud in clouds]
+
+        return plan, [
+            RecordedStation({name: read(clouds) for name, clouds in each.clouds.items()}, each.odometry)
+            for each in stations
+        ]
 
     def captures(self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings) -> "SimulatedCaptures":
         """Return what captures a pose of the arm."""

@@ -31,6 +31,7 @@ from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.harness.processes import (
     RunFiles,
     calibration_nodes,
+    driving_options,
     isolated_environment,
     own_domain,
     simulator_process,
@@ -78,7 +79,7 @@ class LaunchedScenario:
     ):
         self.scenario = load_scenario(scenario)
         self._simulator = simulator
-        self._options = (*options, "--duration", str(simulated_bound))
+        self._options = (*driving_options(self.scenario), *options, "--duration", str(simulated_bound))
         self._bound = simulated_bound
         self._over = threading.Event()
         self._resources = contextlib.ExitStack()

@@ -135,7 +135,7 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
 
     `motion_warning` is added to the description of every argument that makes the arm move.
     """
-    alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES)
+    alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES[:4])
     arguments = (
         ("robot", "", "the robot's profile: a name in config/robots/, or a path; by default the Stretch's"),
         ("sensor", "", "kind of the lidars: a name in config/, a YAML file, or unknown; by default the nodes' own"),

@@ -108,6 +108,7 @@ class RunFiles:
         self.calibration = fleet / fleet_id / "calibration_dual_lidar" / "dual_lidar_calibration.yaml"
         self.dataset = folder / "body_shape_data"
         self.mounts_dataset = folder / "lidar_mounts_data"
+        self.drive = folder / "drive"
         self.body_shape_model = folder / "body_shape_model.yaml"
         self.result = folder / "result.json"
         self.report = folder / "report.html"
@@ -119,6 +120,12 @@ class RunFiles:
 def simulator_process(files: RunFiles, simulator: str = "embedded", extra: tuple[str, ...] = ()) -> Process:
     """Return the simulator's process of a run: it looks like the robot's drivers and keeps the truth to itself."""
     return simulator_with(simulator, "--scenario", str(files.scenario), "--truth", str(files.truth), *extra)
+
+
+def driving_options(scenario: Scenario) -> tuple[str, ...]:
+    """Return the options with which the simulated driver is in a mode in which the base drives, if a stage needs it."""
+    base = scenario.simulation.profile.base
+    return ("--mode", base.modes[0]) if "drive" in scenario.stages and base is not None and base.modes else ()
 
 
 def simulator_with(simulator: str, *arguments: str) -> Process:
@@ -167,6 +174,9 @@ def calibration_nodes(
         fit = [str(files.dataset), "--fit-method", fit_method, "--out", str(files.body_shape_model)]
         fit += [] if robot is None else ["--robot", robot]
         processes.append(Process("fit", "fit_body_shape_model", tuple(fit), stage="body_shape"))
+    if "drive" in stages:
+        arguments = ("ros_calibrate_by_driving", str(files.drive), "--yes")
+        processes.append(_node("drive", *arguments, stage="drive", **common, sensor=sensor, **stages["drive"]))
     return processes
 
 

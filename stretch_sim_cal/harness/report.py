@@ -381,22 +381,23 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     def calibration() -> CalibrationFile:
         return CalibrationFile.load_or_empty(files.calibration)
 
-    for stage, title, draw in (
-        ("alignment", "Both clouds before and after alignment",
+    stages = set(verdict.scenario.stages)
+    for of_stages, title, draw in (
+        ({"alignment", "drive"}, "Both clouds before and after alignment",
          lambda: clouds(CapturedClouds.load(files), calibration()) if calibration().right_to_left is not None
          else true_clouds(files)),
-        ("floor", "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
+        ({"floor", "drive"}, "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         (
-            "mounts", "The robot's returns with the lidars as described, and as found",
+            {"mounts"}, "The robot's returns with the lidars as described, and as found",
             lambda: mounts_before_and_after(
                 files.mounts_dataset, calibration(), profile_called(load_truth(files.truth).robot)
             ),
         ),
-        ("body_shape", "Body shape at every pose", lambda: _outlines(files)),
+        ({"body_shape"}, "Body shape at every pose", lambda: _outlines(files)),
     ):  # fmt: skip
-        if stage in verdict.scenario.stages:
+        if of_stages & stages:
             parts.append(drawn(title, draw))
-        if stage == "alignment":
+        if "alignment" in of_stages:
             parts += [
                 drawn(
                     f"Lidars left and {name} before and after alignment",

@@ -15,17 +15,20 @@ from stretch_sim_cal.calibration.body.model import (
     load_body_shape_model,
     robot_identity,
 )
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, problems
+from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
+from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, to_left_by_wheels
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.summaries import wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.clouds_3d import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
-from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session
+from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
@@ -33,10 +36,13 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensors
 
-MOVING = ("mounts", "body_shape")
+OF_ARM = ("mounts", "body_shape")
+"""The stages in which the arm of a robot moves that has one."""
 TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
+    "drive": "lidars against the wheels",
 }  # fmt: skip
+DIFFERENCES = (("x", "mm"), ("y", "mm"), ("z", "mm"), ("roll", "deg"), ("pitch", "deg"), ("yaw", "deg"))
 PROPOSAL = "would help most"
 """Part of the line in which a node says which further standing place, or pose of the arm, would help."""
 
@@ -50,7 +56,17 @@ class Present:
     sentence: str
 
 
-def presents(session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile) -> dict[str, Present]:
+def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
+    """Return the stages of a robot's calibration in their order, with a `drive` or without: after those of the arm; of
+    a base without an arm in place of the mounts, before the body shape, whose floor is then the drive's."""
+    if drive and not profile.planned:
+        return ("alignment", "floor", "drive", "body_shape")
+    return tuple(stage for stage in STAGES if drive or stage != "drive")
+
+
+def presents(
+    session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile, stages: Sequence[str]
+) -> dict[str, Present]:
     """Return, by stage, whether what the robot has is still valid, seen from the clouds that it sends now.
 
     A stage rests on those before it: after one that is not valid, none is.
@@ -67,7 +83,7 @@ def presents(session: Session, look: LiveLook, sensor: Sensors, profile: RobotPr
         left = look.base_from_lidar["left"]
         body = body_settings(profile, look.description, warn)
         verification = verify(file, look.frames, left, look.footprint_from_base, sensor=sensor, body=body)
-    for stage in STAGES:
+    for stage in stages:
         before = next((other for other in found.values() if not other.valid), None)
         if before is not None:
             found[stage] = Present(stage, False, f"rests on {TITLES[before.stage]}")
@@ -100,6 +116,8 @@ def _present(
         except InputError as error:
             return Present(stage, False, str(error))
         return Present(stage, True, "fits the robot's description")
+    if stage == "drive":
+        return _present_drive(file)
     path = next(target.place for target in session.targets if target.name == "body shape")
     if not path.is_file():
         return Present(stage, False, "there is none yet")
@@ -109,6 +127,21 @@ def _present(
     except InputError as error:
         return Present(stage, False, str(error))
     return Present(stage, not other, other[0] if other else "was fitted for this robot and tool")
+
+
+def _present_drive(file: CalibrationFile) -> Present:
+    wheels = stored_wheels(file)
+    if wheels is None:
+        return Present("drive", False, "there is nothing of the wheels yet")
+    for name, now in file.to_left.items():
+        if name not in wheels.footprint_from_lidar:
+            return Present("drive", False, f"lacks the {name} lidar")
+        pose, covariance = to_left_by_wheels(wheels, name)
+        known = file.entries[f"{name}{TO_LEFT}"].covariance
+        if known is not None and (sigmas := sigmas_of(log(now @ inverse(pose)), [known, covariance])) > DIFFERS:
+            said = f"the {name} lidar was elsewhere on the left one when the robot drove ({sigmas:.1f} sigma)"
+            return Present("drive", False, said)
+    return Present("drive", True, "fits the lidars as they are now")
 
 
 def keep_clouds(session: Session, look: LiveLook) -> None:
@@ -137,6 +170,8 @@ def run_stage(
     end with it, and the arm is stopped.
     """
     files = session.files
+    if stage == "drive" and files.drive.exists():  # one that was cut off: a drive is recorded as a whole
+        files.drive.rename(unused(files.drive))
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
     with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
         runner.run(sequence)
@@ -160,8 +195,43 @@ def table(session: Session) -> list[list[str]]:
             rows.append(_row(found[what]))
         elif (known := _new(session.new, what)) is not None:
             rows.append([what, "new", "", _spread(known), ""])
+    rows += _wheels_rows(session)
     body = _body(session)
     return [*rows, body] if body else rows
+
+
+def _wheels_rows(session: Session) -> list[list[str]]:
+    """Return a row for each lidar's x, y and yaw against the wheels."""
+    old, new = stored_wheels(session.old), stored_wheels(session.new)
+    rows = []
+    for name in new.footprint_from_lidar if new is not None else ():
+        what = f"{name} lidar to the wheels"
+        values, covariance = new.planar(name)
+        if old is None or name not in old.footprint_from_lidar:
+            rows.append([what, "new", "", _spread(_planar_deviations(covariance)), ""])
+            continue
+        before, of_before = old.planar(name)
+        step = values - before
+        step[2] = np.remainder(step[2] + np.pi, 2.0 * np.pi) - np.pi
+        rows.append(_row(Change(
+            what, float(np.hypot(*step[:2])), float(abs(step[2])), _planar_deviations(of_before),
+            _planar_deviations(covariance), sigmas_of(step, [of_before, covariance]),
+        )))  # fmt: skip
+    return rows
+
+
+def _planar_deviations(covariance: np.ndarray) -> tuple[float, float]:
+    return largest_deviation(covariance[:2, :2]), float(np.sqrt(covariance[2, 2]))
+
+
+def of_drive(session: Session) -> list[str]:
+    """Return what the drive says of lidars and odometry, and how that goes with the arm's calibration, a line each."""
+    wheels = stored_wheels(session.new)
+    if wheels is None:
+        return []
+    both = agreements(session.new)
+    findings = [str(said) for each in both for said in each.findings()]
+    return wheels_lines(wheels, wheels_numbers(wheels))[1:] + [each.sentence() for each in both] + findings
 
 
 def _new(file: CalibrationFile, what: str) -> tuple[float, float] | None:
@@ -236,6 +306,7 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
         "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations "
         "of a robot that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
         "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
+        _drive_part(session),
         report.recorded(recording) if recording else "",
     ]
     compared = [("Both clouds before and after", "right")]
@@ -253,3 +324,43 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
     ):
         parts.append(report.drawn(title, draw))
     return report.write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)
+
+
+def _drive_part(session: Session) -> str:
+    """Return what the drive found as a part of the page: the lidars against the wheels, odometry, and how that goes
+    with the arm's calibration; nothing without a drive."""
+    from stretch_sim_cal.harness import report
+
+    wheels = stored_wheels(session.new)
+    if wheels is None:
+        return ""
+    numbers = wheels_numbers(wheels)
+    rows = []
+    for name, own in numbers["lidars"].items():
+        x, y = own["standard_deviation_mm"]
+        rows.append([
+            name, f"{own['x_mm']:.2f} +- {x:.2f}", f"{own['y_mm']:.2f} +- {y:.2f}",
+            f"{own['yaw_deg']:.3f} +- {own['standard_deviation_yaw_deg']:.3f}",
+        ])  # fmt: skip
+    parts = [
+        "<h2>Lidars against the wheels</h2><p>Against the centre of rotation and the direction of driving, with one "
+        f"standard deviation.</p>{report.table(['lidar', 'x / mm', 'y / mm', 'yaw / deg'], rows)}",
+        f"<p>{html.escape(wheels_lines(wheels, numbers)[-1].strip())}</p>",
+    ]
+    both = agreements(session.new)
+    if both:
+        head = ["lidar", *(f"{name} / {unit}" for name, unit in DIFFERENCES), "x, y, yaw / sigma",
+                "z, roll, pitch / sigma", ""]  # fmt: skip
+        scales = np.array([1e3 if unit == "mm" else np.degrees(1.0) for _, unit in DIFFERENCES])
+        rows = []
+        for each in both:
+            off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
+            cells = [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
+            verdict = "differ" if each.findings() else "agree"
+            rows.append([each.lidar, *cells, f"{each.by_wheels:.1f}", f"{each.by_floor:.1f}", verdict])
+        said = "".join(f"<p class='fail'>{html.escape(str(said))}</p>" for each in both for said in each.findings())
+        parts.append(
+            "<h2>By the wheels against by the arm</h2><p>Where the drive has each lidar over the floor, minus where "
+            f"the arm's calibration and the floor have it.</p>{report.table(head, rows)}{said}"
+        )
+    return "".join(parts)

@@ -183,13 +183,19 @@ class Session:
     def close(self) -> Path:
         """Put the session's folder aside under the time at which it began, and return where it is."""
         stamp = self.begun.replace("-", "").replace(":", "").replace("T", "_")
-        aside, number = self.folder.with_name(f"{self.folder.name}_{stamp}"), 1
-        while aside.exists():
-            number += 1
-            aside = self.folder.with_name(f"{self.folder.name}_{stamp}_{number}")
+        aside = self.folder.with_name(f"{self.folder.name}_{stamp}")
+        aside = unused(aside) if aside.exists() else aside
         os.replace(self.folder, aside)
         self.folder = aside
         return aside
+
+
+def unused(path: Path) -> Path:
+    """Return a path beside one that exists, its name with the first number from 2 on that is free."""
+    number = 2
+    while (free := path.with_name(f"{path.name}_{number}")).exists():
+        number += 1
+    return free
 
 
 def default_folder() -> Path:

@@ -19,6 +19,7 @@ from stretch_sim_cal.harness.processes import (
     RunFiles,
     Runner,
     calibration_processes,
+    driving_options,
     interruptible,
     isolated_environment,
     own_domain,
@@ -37,6 +38,7 @@ PRODUCERS = {
     "floor": "ros_find_floor_calibration",
     "mounts": "ros_calibrate_lidar_mounts",
     "body_shape": "ros_collect_body_shape_data and fit_body_shape_model",
+    "drive": "ros_calibrate_by_driving",
 }
 
 
@@ -55,9 +57,12 @@ def run_scenario(
     calibration nodes. `echo` is as in `Runner`. With `in_process` all of it runs in this process, without ROS. Raises
     `InputError` if `out` holds something that is not an earlier run.
     """
+    if simulator != "embedded" and "drive" in scenario.stages:
+        raise InputError(f"{scenario.name}: stages: drive: the base does not drive in {simulator}; use embedded")
     files = _fresh_folder(out, scenario)
     if processes is None:
-        steps = [simulator_process(files, simulator, simulator_options), *calibration_processes(scenario, files)]
+        options = (*driving_options(scenario), *simulator_options)
+        steps = [simulator_process(files, simulator, options), *calibration_processes(scenario, files)]
     else:
         steps = processes(scenario, files)
     sequence, broken, started = ProcessSequence(steps), "", time.monotonic()

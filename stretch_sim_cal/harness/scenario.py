@@ -15,21 +15,28 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
 
-STAGES = ("alignment", "floor", "mounts", "body_shape")
+STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
 EXPECTATIONS = ("pass", "refused")
 STAGE_OPTIONS = {
     "alignment": {"num_samples": 20, "method": None},
     "floor": {"num_samples": 10, "method": None},
     "mounts": {"plan": "mounts", "frames": None, "with_joint_offsets": False},
     "body_shape": {"plan": "demo", "fit_method": "tapered_capsule"},
+    "drive": dict.fromkeys(("turn_step", "distance", "clearance", "scans", "speed", "turn_speed")),
 }
 DEFAULT_TOLERANCES = {
     "alignment": {"translation_mm": 1.0, "rotation_deg": 0.02},
     "floor": {"height_mm": 0.5, "tilt_deg": 0.02},
     "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1, "skipped_share": 0.2},
     "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10, "skipped_share": 0.2},
-}
-FURTHER_TOLERANCES = {"alignment": {"nees"}, "floor": {"nees"}, "mounts": {"nees"}}
+    "drive": {
+        "translation_mm": 1.0, "rotation_deg": 0.02, "height_mm": 1.0, "tilt_deg": 0.05, "lever_mm": 3.0,
+        "yaw_deg": 0.5,
+    },
+}  # fmt: skip
+FURTHER_TOLERANCES = {
+    "alignment": {"nees"}, "floor": {"nees"}, "mounts": {"nees"}, "drive": {"nees", "floor_nees", "wheels_nees"},
+}  # fmt: skip
 """What is judged only where a scenario has a bound for it."""
 PLANNED_STAGES = ("mounts", "body_shape")
 """Those with a plan of arm poses; the settings files in `config/` are called as they are."""
@@ -77,6 +84,8 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     reports = validate.mapping(data.get("reports"), set(stages), f"{path}: reports")
     simulation = _simulation(data.get("simulation", {}), path)
     _check_plans(simulation, stages, path)
+    if "drive" in stages and simulation.profile.base is None:
+        raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:' that says how it drives")
     return Scenario(
         name=str(data.get("name", path.stem)),
         description=str(data.get("description", "")),

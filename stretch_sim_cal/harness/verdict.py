@@ -21,6 +21,7 @@ from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_he
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, RIGHT_TO_LEFT, TO_LEFT
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.drive_results import stored_wheels
 from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.errors import InputError
@@ -262,7 +263,21 @@ QUANTITIES = {
         ("excess_area_ratio", "body: area ratio", "", "excess_area_ratio"),
         ("skipped_share", "body: poses skipped", "", "skipped_share"),
     ),
+    "drive": (
+        ("translation_error_mm", "lidars: translation", "mm", "translation_mm"),
+        ("rotation_error_deg", "lidars: rotation", "deg", "rotation_deg"),
+        ("nees", "lidars: NEES per freedom", "", "nees"),
+        ("height_error_mm", "floor: height", "mm", "height_mm"),
+        ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
+        ("floor_nees", "floor: NEES per freedom", "", "floor_nees"),
+    ),
 }
+OF_WHEELS = (
+    ("lever_error_mm", "wheels: x, y", "mm", "lever_mm"),
+    ("yaw_error_deg", "wheels: yaw", "deg", "yaw_deg"),
+    ("wheels_nees", "wheels: NEES per freedom", "", "wheels_nees"),
+)
+"""Of a drive, for each lidar."""
 Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
 """By a quantity's key: error, estimate, truth, and the error's standard deviation if the result has a covariance."""
 
@@ -301,11 +316,20 @@ def _quantities(stage: str, truth: Truth | None) -> list[tuple[str, str, str, st
             for name in truth.base_link_from_further
             for key, label, unit, bound in QUANTITIES[stage] if key.startswith(("left.", "nees"))
         ]  # fmt: skip
-    if stage == "alignment" and truth is not None:
+    if stage in ("alignment", "drive") and truth is not None:
         quantities += [
             (f"{name}.{key}", f"{name} lidar: {label.partition(': ')[2]}", unit, bound)
             for name in truth.base_link_from_further
-            for key, label, unit, bound in QUANTITIES[stage]
+            for key, label, unit, bound in QUANTITIES["alignment"]
+        ]
+    if stage == "drive":
+        if truth is not None and truth.sides == SIDES[:1]:
+            quantities = [each for each in quantities if "lidars: " not in each[1]]
+        names = SIDES if truth is None else (*truth.sides, *truth.base_link_from_further)
+        quantities += [
+            (f"{name}.{key}", f"{name} to {label}", unit, bound)
+            for name in names
+            for key, label, unit, bound in OF_WHEELS
         ]
     return quantities
 
@@ -397,6 +421,36 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     return found
 
 
+def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
+    """Compare what a drive has found: the lidars with each other, the floor, and each lidar's x, y and yaw against the
+    centre of rotation and the direction of driving."""
+    wheels = stored_wheels(CalibrationFile.load(files.calibration))
+    if wheels is None:
+        raise InputError(f"{files.calibration} holds nothing of the lidars against the wheels")
+    found = {} if truth.sides == SIDES[:1] else _compared_alignment(files, truth)
+    found |= {"floor_nees" if key == "nees" else key: said for key, said in _compared_floor(files, truth).items()}
+    over_floor = footprint_from_base(truth.floor_in_base_link.facing(UP))
+    true = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
+    for name in (*truth.sides, *truth.base_link_from_further):
+        if name not in wheels.footprint_from_lidar:
+            raise InputError(f"{files.calibration} holds nothing of the {name} lidar against the wheels")
+        estimate, covariance = wheels.planar(name)
+        pose = over_floor @ (true | dict(truth.base_link_from_further))[name]
+        values = np.array([pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0])])
+        off = values - estimate
+        off[2] = math.remainder(off[2], 2.0 * math.pi)
+        deviations = np.sqrt(np.diag(covariance))
+        shown = [f"({1e3 * x:.2f}, {1e3 * y:.2f})" for x, y, _ in (estimate, values)]
+        found[f"{name}.lever_error_mm"] = (1e3 * math.hypot(*off[:2]), *shown, 1e3 * math.hypot(*deviations[:2]))
+        found[f"{name}.yaw_error_deg"] = (
+            math.degrees(abs(off[2])), *(f"{math.degrees(each[2]):.3f}" for each in (estimate, values)),
+            math.degrees(deviations[2]),
+        )  # fmt: skip
+        nees = _compared_nees(off, covariance)["nees"]
+        found[f"{name}.wheels_nees"] = nees
+    return found
+
+
 def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
     """Compare a fitted body shape with the true outline at the joint values of every sample.
 
@@ -452,6 +506,7 @@ COMPARISONS = {
     "floor": _compared_floor,
     "mounts": _compared_mounts,
     "body_shape": _compared_body_shape,
+    "drive": _compared_drive,
 }
 UP = np.array([0.0, 0.0, 1.0])
 

@@ -9,6 +9,7 @@ which its description is made.
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from stretch_sim_cal.calibration.array_methods import ArrayFloor, array_alignmen
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.clouds import given_clouds
-from stretch_sim_cal.calibration.drive_results import drive_stages, with_drive
+from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES
 from stretch_sim_cal.calibration.methods import (
@@ -75,13 +76,11 @@ from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
-from stretch_sim_cal.recording.rosbag import Recording
-from stretch_sim_cal.recording.stations import recorded_stations
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.captures import robot_description
 from stretch_sim_cal.ros.cloud_pairs import take_frames
 from stretch_sim_cal.ros.collect_node import collect
-from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked, drive
+from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
@@ -138,12 +137,14 @@ class _Files:
     def finish(
         self, result, lines: Sequence[str], numbers: dict[str, dict],
         updated: Callable[[CalibrationFile], CalibrationFile], observations: Observations | None = None,
+        written: Sequence[str] = (),
     ) -> int:  # fmt: skip
         """Print `result` (as `lines`, or `numbers` by stage as JSON), write it with its `observations` if it is
         accepted, return the exit code.
 
         `updated` returns the calibration file's new content from what it holds only now, so that nothing is lost which
-        another calibration wrote in the meantime. A refusal prints each reason in a line of its own and writes nothing.
+        another calibration wrote in the meantime; `written` names its parts if they are not all. A refusal prints each
+        reason in a line of its own and writes nothing.
         """
         for warning in result.warnings:
             self._context.log.warning(one_line(warning))
@@ -156,7 +157,7 @@ class _Files:
         else:
             backup = CalibrationFile.update(self.path, updated, observations and observations.beside(self.path))
             if not as_json:
-                what = " and ".join(numbers)
+                what = " and ".join(written or numbers)
                 kept = f" (what it held before is in {backup.name})" if backup else ""
                 print(f"accepted: {what} written to {self.path}{kept}", flush=True)
         if as_json:
@@ -460,14 +461,10 @@ def calibrate_by_driving(context: NodeContext) -> int:
         frames.footprint_from(options.base_link_frame, options.footprint_frame), _body_settings(context, frames),
         description,
     )  # fmt: skip
-    plan = drive(context, robot, directory)
-    if plan is None:
+    driven = context.drive(robot, directory)
+    if driven is None:
         return 0
-    with Recording(directory) as recording:
-        stations = recorded_stations(
-            recording, options.odometry_topic or profile.driven_base.odometry, robot.topics, robot.frames,
-            options.scans, context.log.warning,
-        )  # fmt: skip
+    plan, stations = driven
     settings = DrivingSettings(track_width=profile.driven_base.track_width)
     array = DrivenArray(lidars, robot.footprint_from_base, settings, robot.body, profile.accept)
     for station in stations:
@@ -479,17 +476,22 @@ def calibrate_by_driving(context: NodeContext) -> int:
         context.log.warning(plan.note)
         result = replace(result, wheels=None)
     stages = drive_stages(result, described, robot.footprint_from_base)
+    change, by_arm = functools.partial(with_drive, result=result, robot_id=default_robot_id(), described=described), []
+    kept = stored_mounts(files.file) is not None
+    if kept and all(stage.found.accepted for stage in stages):
+        context.log.info(f"{files.path} has the lidars by the arm: its lidars and floor stay, the wheels are added")
+        by_arm = agreements(change(files.file))
     together = SimpleNamespace(
-        warnings=[said for stage in stages for said in stage.found.warnings],
+        warnings=[said for stage in stages for said in stage.found.warnings]
+        + [said for each in by_arm for said in each.findings()],
         refusals=[said for stage in stages for said in stage.found.refusals],
         accepted=all(stage.found.accepted for stage in stages),
     )
     code = files.finish(
-        together, [line for stage in stages for line in stage.lines],
-        {stage.name: stage.numbers for stage in stages},
-        lambda file: with_drive(file, result, default_robot_id(), described),
+        together, [line for stage in stages for line in stage.lines] + [each.sentence() for each in by_arm],
+        {stage.name: stage.numbers for stage in stages}, change, written=["wheels"] if kept else (),
     )  # fmt: skip
-    if code == 0 and files.values:
+    if code == 0 and files.values and not kept:
         joints = [] if profile.one_lidar or profile.further else files.lidar_joints(frames)
         files.record([*joints, values_file.base_joint(result.floor.footprint_from_base)], result.floor)
     return code

@@ -24,8 +24,8 @@ from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.frame_tree import complaint_about_frame
 from stretch_sim_cal.recording.pairing import stamp_of
-from stretch_sim_cal.recording.rosbag import CLOUD_TYPE, RecordingWriter
-from stretch_sim_cal.recording.stations import ODOMETRY_TYPE, SCAN, SETTLE
+from stretch_sim_cal.recording.rosbag import CLOUD_TYPE, Recording, RecordingWriter
+from stretch_sim_cal.recording.stations import ODOMETRY_TYPE, SCAN, SETTLE, RecordedStation, recorded_stations
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Patience, Speeds
@@ -116,6 +116,29 @@ def check_asked(arguments: Any, directory: Path) -> None:
         raise InputError(f"{directory}: exists already; a drive is recorded as a whole, name another folder")
 
 
+def planned(options: Any, robot: DrivenRobot, points: np.ndarray) -> tuple[DrivingBody, DrivePlan]:
+    """Return the robot's body, and the drive that what is seen, `points` (N, 3) in base_footprint, leaves room for.
+    Raises `Refused` if there is none."""
+    body = DrivingBody.of(robot.body, robot.footprint_from_base)
+    settings = DriveSettings(np.radians(options.turn_step), options.distance, options.clearance)
+    return body, plan_drive(body, points, robot.profile.driven_base.strafes, settings)
+
+
+def driven_stations(
+    context: NodeContext, robot: DrivenRobot, directory: Path
+) -> tuple[DrivePlan, list[RecordedStation]] | None:
+    """Drive as `drive` does, and return the plan and where the robot stood, by the recording; None if nothing more than
+    the plan was asked for."""
+    plan, options = drive(context, robot, directory), context.options
+    if plan is None:
+        return None
+    topic = options.odometry_topic or robot.profile.driven_base.odometry
+    with Recording(directory) as recording:
+        return plan, recorded_stations(
+            recording, topic, robot.topics, robot.frames, options.scans, context.log.warning
+        )  # fmt: skip
+
+
 def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePlan | None:
     """Check, plan, ask, drive, and write the recording `directory`. Return the plan, None if that is all that was asked
     for. Raises `Refused` if there is no room, something comes near, or the base does not do what it is told."""
@@ -126,10 +149,8 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
     watchdog, blind = context.watchdog(options.timeout), context.watchdog(BLIND_AFTER)
     odometer = Odometer(context, options.odometry_topic or base.odometry, (watchdog, blind))
     lidars = Lidars(context, robot.topics, robot.frames, (watchdog, blind))
-    settings = DriveSettings(np.radians(options.turn_step), options.distance, options.clearance)
-    body = DrivingBody.of(robot.body, robot.footprint_from_base)
     points, begin = _look_around(context, robot, lidars, odometer, watchdog)
-    plan = plan_drive(body, points, base.strafes, settings)
+    body, plan = planned(options, robot, points)
     seconds = plan.moving_time(speeds.linear, speeds.angular)
     seconds += (PER_STOP + options.scans * FRAME_PERIOD) * (len(plan.stops) + 1)
     first = robot.footprint_from_base @ next(iter(robot.base_from_lidar.values()))

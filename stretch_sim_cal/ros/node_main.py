@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -221,6 +222,12 @@ class NodeContext:
             motion.wait_for_driver()
             check_driver(self, state.profile)
         return motion
+
+    def drive(self, robot: Any, directory: Path) -> Any:
+        """Drive the robot, and return the plan and where it stood (`driven_stations`)."""
+        from stretch_sim_cal.ros.drive_node import driven_stations
+
+        return driven_stations(self, robot, directory)
 
     def captures(self, state: Any, watchdog: Watchdog, settings: Any) -> Any:
         """Return what captures a pose of the arm (`Captures`)."""

@@ -19,7 +19,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
 from stretch_sim_cal.ros.node_main import NodeContext, follow_changes, handle_ending
-from stretch_sim_cal.sensor.sensor import Driver
+from stretch_sim_cal.sensor.sensor import CORRECTIONS
 from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
 
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
@@ -60,11 +60,7 @@ def simulation_setup(options: Any) -> SimulationSetup:
         given["base_error"] = dict(
             zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3), strict=False)
         )
-    corrections = {
-        name: getattr(options, name) == "true"
-        for name in Driver.__dataclass_fields__
-        if getattr(options, name) is not None
-    }
+    corrections = {name: getattr(options, name) == "true" for name in CORRECTIONS if getattr(options, name) is not None}
     if corrections:
         given["driver"] = (mapping.get("driver") or {}) | corrections
     # What is given on the command line names files from where the command is called, not from the scenario's folder.

@@ -28,6 +28,7 @@ DEFAULT_SENSOR = "jt128_ideal"
 """The sensor of a simulation that does not say which."""
 MAX_RAYS = 2_000_000
 UNKNOWN = "unknown"
+WINDOW = "azimuth_window_deg"
 RETURNS = ("single", "dual")
 MISSES = ("none", "zeros")
 KEYS = {
@@ -46,10 +47,25 @@ SPREAD_KEYS = {
 @dataclass(frozen=True)
 class Driver:
     """What the driver corrects before it publishes: that distances count from the optical centre, and that the rotor
-    turns until a channel fires."""
+    turns until a channel fires. With an `azimuth_window_deg` it publishes only what lies between these two azimuths
+    (deg, counter-clockwise about the lidar's z from its x)."""
 
     distance_correction: bool = True
     firing_time_correction: bool = True
+    azimuth_window_deg: tuple[float, float] | None = None
+
+    def publishes(self, directions: np.ndarray) -> np.ndarray | bool:
+        """Return which rays along `directions` (N, 3) in the lidar's frame are within the window, (N,); True for all
+        without one."""
+        if self.azimuth_window_deg is None:
+            return True
+        begin, end = np.radians(self.azimuth_window_deg)
+        inside: np.ndarray = np.mod(np.arctan2(directions[:, 1], directions[:, 0]) - begin, 2.0 * np.pi) <= end - begin
+        return inside
+
+
+CORRECTIONS = tuple(name for name in Driver.__dataclass_fields__ if name != WINDOW)
+"""What a driver corrects, or not."""
 
 
 @dataclass(frozen=True)
@@ -367,10 +383,17 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
     return sensor
 
 
-def driver_corrections(value: Any, where: str) -> dict[str, bool]:
+def driver_corrections(value: Any, where: str) -> dict[str, Any]:
     """Return what a `driver:` mapping says of the fields of `Driver`. Raises `InputError` naming the key."""
-    data = validate.mapping(value, set(Driver.__dataclass_fields__), where)
-    return {key: validate.flag(said, f"{where}: {key}") for key, said in data.items()}
+    data = dict(validate.mapping(value, set(Driver.__dataclass_fields__), where))
+    window = data.pop(WINDOW, None)
+    found: dict[str, Any] = {key: validate.flag(said, f"{where}: {key}") for key, said in data.items()}
+    if window is not None:
+        begin, end = validate.numbers(window, 2, f"{where}: {WINDOW}", -360.0, 360.0)
+        if not 0.0 < end - begin < 360.0:
+            raise InputError(f"{where}: {WINDOW}: from {begin:g} to {end:g} deg is no part of a turn")
+        found[WINDOW] = (begin, end)
+    return found
 
 
 def _spread(value: Any, where: str) -> UnitSpread:

@@ -184,12 +184,22 @@ class DrivingBase:
             turn = math.remainder(turn, 2 * math.pi)
             if number == 1:
                 along = heading - at_yaw if self.base.strafes else 0.0
-                speed, seconds = _trapezoid(way, *self.base.linear, share)
-                legs.append((speed * math.cos(along), speed * math.sin(along), 0.0, seconds))
+                legs.append(self.straight(way * math.cos(along), way * math.sin(along), share))
             if abs(turn) > 1e-9:
-                speed, seconds = _trapezoid(abs(turn), *self.base.angular, share)
-                legs.append((0.0, 0.0, math.copysign(speed, turn), seconds))
+                legs.append(self.turn(turn, share))
         return legs
+
+    def straight(self, x: float, y: float, share: float = 0.5) -> tuple[float, float, float, float]:
+        """Return the leg from rest by x, y (m) in the footprint frame, at that `share` of the limits at most."""
+        way = math.hypot(x, y)
+        speed, seconds = _trapezoid(way, *self.base.linear, share)
+        return speed * x / way, speed * y / way, 0.0, seconds
+
+    def turn(self, angle: float, share: float = 0.5) -> tuple[float, float, float, float]:
+        """Return the leg from rest that turns on the spot by an `angle` (rad), which counts whole turns, at that
+        `share` of the limits at most."""
+        speed, seconds = _trapezoid(abs(angle), *self.base.angular, share)
+        return 0.0, 0.0, math.copysign(speed, angle), seconds
 
     def poses(self, times: np.ndarray) -> np.ndarray:
         """Return where it truly is, world_from_footprint (N, 4, 4), at simulated times (N,) in s. Raises `InputError`

@@ -100,7 +100,7 @@ class Lidar:
 
     def described(self) -> dict[str, Any]:
         """Return the unit as a unit file says it, plain values: with it the simulator has this unit again."""
-        driver = {name: getattr(self.sensor.driver, name) for name in self.sensor.driver.__dataclass_fields__}
+        driver = {name: said for name, said in vars(self.sensor.driver).items() if said is not None}
         own = {"sensor": self.sensor.kind, "driver": driver} | self.sensor.own_tables()
         return own | unit_to_mapping(self.model, self.unit)
 
@@ -188,6 +188,7 @@ class Lidar:
         noise = rng.standard_normal(count, dtype=np.float32)
         distances = echoes.distances if rows is None else echoes.distances[rows]
         returned = (distances >= sensor.range_min) & (distances <= sensor.range_max)
+        returned &= sensor.driver.publishes(rays.nominal if rows is None else rays.nominal[rows])
         if sensor.drop_out_rate:
             lost = rng.random(count, dtype=np.float32)
             returned &= (lost if rows is None else lost[rows]) >= sensor.drop_out_rate

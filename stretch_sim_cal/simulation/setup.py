@@ -94,7 +94,7 @@ class SimulationSetup:
     real_time_factor: float = 0.0
     unit_seed: int | None = None
     units: Mapping[str, str | Path] = field(default_factory=dict)
-    driver: Mapping[str, bool] = field(default_factory=dict)
+    driver: Mapping[str, Any] = field(default_factory=dict)
     robot: SpawnedRobot | None = None
     robot_keys: Mapping[str, str] = field(default_factory=dict)
     """The keys of the robot that `from_mapping` read."""
@@ -248,7 +248,7 @@ class SimulationSetup:
             "real_time_factor": self.real_time_factor,
             "unit_seed": self.unit_seed,
             "units": {device: str(file) for device, file in self.units.items()},
-            "driver": dict(self.driver),
+            "driver": {key: list(said) if isinstance(said, tuple) else said for key, said in self.driver.items()},
             **({"lidar_geometry": self.lidar_geometry} if self.lidar_geometry else {}),
             **(
                 {"lidar_errors": {name: pose_mapping(error) for name, error in self.further_errors.items()}}

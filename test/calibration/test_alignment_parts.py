@@ -259,3 +259,21 @@ def test_noise_in_the_normals_weakens_a_direction_by_its_share_of_the_informatio
     assert plain[0] > 1e-3  # the offset's prior decides: far weaker than 1 / 1e4
     np.testing.assert_allclose(weakened[1:] / plain[1:], longer, rtol=1e-3)
     assert plain[0] < weakened[0] < 1.01 * longer * plain[0]
+
+
+def test_what_does_not_come_from_normals_is_not_weakened_by_their_noise():
+    """In a corridor noise seems to say more of sliding along it than odometry does."""
+    unknowns = Unknowns((load_sensor("jt128_sparse").error_model(),) * 2)
+    data = NormalEquations(np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size))
+    data.information[RIGHT, RIGHT] = np.diag([1e8] * 6)
+    by_chance, beside = np.diag([1.1e8, 0.0, 0.0, 0.0, 0.0, 0.0]), np.zeros_like(data.information)
+    beside[RIGHT.start, RIGHT.start] = 1e6
+    data.information[:] += beside
+    state = State((np.eye(4), np.eye(4)), tuple(np.zeros(model.size) for model in unknowns.models))
+    priors = Priors(state, [np.zeros((6, 6)), np.eye(6)])
+    lost, known = (
+        np.sqrt(np.diag(Solver(unknowns, priors).solve(data, state, by_chance, beside=of_else).covariance))[RIGHT]
+        for of_else in (0.0, beside)
+    )
+    assert known[0] == pytest.approx(1e-3, rel=0.02) and known[1] == pytest.approx(1e-4, rel=0.02)
+    assert lost[0] > 10.0 * known[0]

@@ -5,13 +5,15 @@ import json
 
 import numpy as np
 import pytest
+from made_results import by_arm_and_wheels
 from recorded_robot import write_description, write_odometry
 from scipy.stats import chi2
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import cli
+from stretch_sim_cal.calibration.calibration_entries import WHEELS
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.drive_results import drive_stages, with_drive
+from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray
 from stretch_sim_cal.calibration.wheel_odometry import (
     DrivingSettings,
@@ -156,6 +158,56 @@ def test_without_wheels_lidars_and_floor_are_told_and_written_alone(driven, resu
     assert [stage.name for stage in drive_stages(alone, described, np.eye(4))] == ["lidars", "floor"]
     file = with_drive(CalibrationFile(), alone, "robot", described)
     assert file.right_to_left is not None and file.footprint_from_base is not None and not file.footprint_from_lidar
+
+
+def test_arm_and_wheels_differ_by_what_their_covariances_say():
+    random, squares = np.random.default_rng(1), []
+    for _ in range(30):
+        both = agreements(by_arm_and_wheels(random))
+        assert [each.lidar for each in both] == ["left", "right"]
+        squares.append([size**2 for each in both for size in (each.by_wheels, each.by_floor)])
+    assert 0.7 < np.mean(squares) < 1.35 and not [said for each in both for said in each.findings()]
+
+
+def test_an_arm_that_is_elsewhere_on_the_base_is_told_with_numbers(tmp_path, capsys):
+    file = by_arm_and_wheels(np.random.default_rng(1), arm=from_xyz_rpy((0.08, 0.0, 0.0), (0.0, 0.0, 0.0)))
+    left, _ = agreements(file)
+    assert [said.code for said in left.findings()] == ["arm_and_wheels_differ"]
+    assert left.difference[0] == pytest.approx(-0.08, abs=0.015) and abs(left.difference[1]) < 0.015
+    assert cli.main(["check", str(tmp_path / "calibration.yaml")]) == 2
+    file.save(tmp_path / "calibration.yaml")
+    capsys.readouterr()
+    cli.main(["check", str(tmp_path / "calibration.yaml"), "--json"])  # of no robot that is described: with problems
+    said = json.loads(capsys.readouterr().out)
+    assert said["arm_and_wheels"][0]["sigmas_x_y_yaw"] == pytest.approx(left.by_wheels)
+    assert any("arm and wheels do not agree: left lidar" in each for each in said["concerns"])
+    cli.main(["check", str(tmp_path / "calibration.yaml")])
+    printed = capsys.readouterr().out
+    assert "left lidar against the wheels" in printed and "note: arm and wheels do not agree" in printed
+
+
+def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
+    driven, result, tmp_path, monkeypatch, capsys
+):  # fmt: skip
+    described, before = driven.rig.base_from_lidar, by_arm_and_wheels(np.random.default_rng(1))
+    file = with_drive(before, result.array, "robot", described)
+    np.testing.assert_allclose(
+        file.footprint_from_lidar["left"], result.wheels.footprint_from_lidar["left"], atol=1e-12
+    )
+    assert {key: entry for key, entry in file.data.items() if key != WHEELS} == {
+        key: entry for key, entry in before.data.items() if key != WHEELS
+    }
+    with pytest.raises(Refused, match="no straight way"):
+        with_drive(before, dataclasses.replace(result.array, wheels=None), "robot", described)
+    recording, out = tmp_path / "drive", tmp_path / "calibration.yaml"
+    record(recording, driven)
+    before.save(out)
+    monkeypatch.setattr(DrivenArray, "solve", lambda array: result.array)
+    assert cli.main(["calibrate", str(recording), "--drive", "--out", str(out), "--sensor", SENSOR]) == 0
+    said = capsys.readouterr()
+    assert "accepted: wheels written" in said.out and "left lidar, by the wheels against by the arm: x" in said.out
+    assert "arm and wheels do not agree" in said.err  # the mounts are another robot's
+    np.testing.assert_allclose(CalibrationFile.load(out).right_to_left, before.right_to_left, atol=1e-12)
 
 
 def test_what_is_said_of_a_drive_with_one_lidar_is_told_with_its_floor(result):

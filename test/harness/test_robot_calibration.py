@@ -4,6 +4,7 @@ every stage; what is staged gets into the robot's place whole, and back again.""
 import functools
 import json
 import os
+import shutil
 import signal
 import sys
 import types
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
+from made_results import by_arm_and_wheels
 from node_process import PATIENCE, Graph, end_of
 from robot_client import robot_client
 
@@ -23,11 +25,13 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse
 from stretch_sim_cal.harness import robot_calibration
-from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.harness.processes import Process, own_domain
+from stretch_sim_cal.harness.robot_calibration import stages_of
 from stretch_sim_cal.harness.robot_session import Session, default_folder, last_accepted, locked
 from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros import live_checks
 
 ROBOT = (
@@ -247,6 +251,59 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
     assert distance < 5 * np.linalg.norm(deviations[:3]) < 0.005
     assert angle < 5 * np.linalg.norm(deviations[3:]) < np.radians(0.1)
     assert not list(graph.folder.rglob("*.places.npz"))
+
+
+def test_a_drive_comes_after_the_arm_or_in_place_of_its_mounts():
+    stages = [stages_of(profile_called(robot), drive=True) for robot in (None, "two_lidar_amr")]
+    assert stages[0] == ("alignment", "floor", "mounts", "body_shape", "drive")
+    assert stages[1] == ("alignment", "floor", "drive", "body_shape")
+    for robot in (None, "two_lidar_amr"):
+        assert stages_of(profile_called(robot), drive=False) == ("alignment", "floor", "mounts", "body_shape")
+
+
+def test_what_keeps_it_from_driving_is_said_before_anything_runs(robot, capsys):
+    assert calibrate_robot.main(["--yes", "--turn-step", "90"]) == 2
+    assert "--turn-step goes with --drive only" in capsys.readouterr().err
+    assert calibrate_robot.main(["--yes", "--drive", "--robot", "two_lidar_manipulator"]) == 2
+    assert "has no 'base:'" in capsys.readouterr().err
+
+
+def test_a_drive_is_asked_for_before_the_robot_moves(robot, monkeypatch):
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "no")
+    with pytest.raises(Refused, match="nothing was moved"):
+        calibrate_robot._ask_for_motion("drive", False, profile_called(None))
+    assert "THE ROBOT IS GOING TO DRIVE" in asked[0] and "mode navigation or velocity" in asked[0]
+
+
+def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page(robot, monkeypatch):
+    session = Session.open(robot)
+    file = by_arm_and_wheels(np.random.default_rng(1))
+    for path in (session.folder / "before.yaml", session.files.body_shape_model):
+        path.unlink()
+    session.files.drive.mkdir()
+    (session.files.drive / "half.mcap").write_text("torn")
+    file.save(robot / "found.yaml")
+    copy = f"import shutil; shutil.copy({str(robot / 'found.yaml')!r}, {str(session.files.calibration)!r})"
+
+    def nodes(stages, files, *_):
+        assert list(stages) == ["drive"] and not files.drive.exists()
+        return [Process("drive", sys.executable, ("-c", copy), stage="drive")]
+
+    monkeypatch.setattr(robot_calibration, "calibration_nodes", nodes)
+    assert robot_calibration.run_stage(session, "drive", {}, "jt128", None, False, lambda *_: None) is None
+    assert (session.folder / "drive_2" / "half.mcap").read_text() == "torn" and "drive" in Session.open(robot).stages
+    rows = {row[0]: row[1] for row in robot_calibration.table(session) if row[0].endswith("to the wheels")}
+    assert rows == {"left lidar to the wheels": "new", "right lidar to the wheels": "new"}
+    said = robot_calibration.of_drive(session)
+    assert any("left lidar, by the wheels against by the arm: x" in line for line in said)
+    page = robot_calibration.write_page_of(session, profile_called(None)).read_text()
+    assert "Lidars against the wheels" in page and "By the wheels against by the arm" in page and "agree" in page
+    shutil.copy(robot / "found.yaml", session.folder / "before.yaml")
+    assert robot_calibration._present_drive(session.old).valid
+    elsewhere = by_arm_and_wheels(np.random.default_rng(1), other=from_xyz_rpy((0.0, 0.05, 0.0), (0.0, 0.0, 0.0)))
+    present = robot_calibration._present_drive(elsewhere)
+    assert not present.valid and "was elsewhere on the left one" in present.sentence
 
 
 def test_nobody_turns_the_robot_if_nothing_is_asked(robot, capsys):

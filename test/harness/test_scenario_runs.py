@@ -95,6 +95,26 @@ def test_a_refusal_in_one_process_is_judged_as_that_of_a_node(tmp_path):
     assert "sliding along base x" in json.loads((tmp_path / "long_corridor" / "result.json").read_text())["refused"]
 
 
+def test_a_drive_is_judged_though_the_lidars_see_nothing_in_common(tmp_path):
+    run = tmp_path / "drive_no_common_view"
+    assert main(["run", run.name, "--in-process", "--out", str(tmp_path)]) == 0
+    result = json.loads((run / "result.json").read_text())
+    for lidar in (result["drive"]["left"], result["drive"]["right"]):
+        assert 0 < lidar["lever_error_mm"] < 3.0 and 0 < lidar["yaw_error_deg"] < 0.5 and lidar["passed"]
+    assert 0 < result["drive"]["translation_error_mm"] < 1.0 and 0 < result["drive"]["height_error_mm"] < 1.0
+    assert {each["key"] for each in result["quantities"]} >= {"drive.left.wheels_nees", "drive.floor_nees"}
+    clouds = np.load(run / "clouds.npz")
+    for side in ("left", "right"):
+        azimuths = np.degrees(np.arctan2(clouds[side][:, 1], clouds[side][:, 0]))
+        assert -142.2 < azimuths.min() < -140.0 and 50.0 < azimuths.max() < 52.2, side
+    assert "left to wheels: yaw" in (run / "report.html").read_text()
+
+
+def test_gazebo_does_not_drive(tmp_path, capsys):
+    assert main(["run", "drive_amr", "--simulator", "gazebo", "--out", str(tmp_path)]) == 2
+    assert "does not drive in gazebo" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_gazebo_does_not_run_in_this_process(tmp_path, capsys):
     assert main(["run", SPARSE, "--in-process", "--simulator", "gazebo", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: --in-process: runs the embedded simulator")
@@ -177,6 +197,8 @@ def test_a_lidar_that_only_gazebo_has_is_refused_before_anything_runs(tmp_path, 
         ("simulation: {sensor: ./own.yaml}\nstages: {alignment: {}}\n", "own.yaml: unit: range_offset: is -0.01"),
         ("simulation: {units: {left: jt128}}\nstages: {alignment: {}}\n", "is no unit file"),
         ("stages: {floor: {}}\n", "floor needs alignment"),
+        ("simulation: {robot: two_lidar_manipulator}\nstages: {drive: {}}\n", "has no 'base:'"),
+        ("simulation: {driver: {azimuth_window_deg: [90, 90]}}\nstages: {drive: {}}\n", "is no part of a turn"),
         ("stages: {alignment: {}}\ntolerances: {alignment: {translation_mm: -1}}\n", "translation_mm"),
         ("!!python/object/apply:os.system ['touch hacked']\n", "not valid YAML"),
         ("a: &a [b, b]\nstages: [*a\n", "not valid YAML"),

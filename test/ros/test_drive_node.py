@@ -16,8 +16,9 @@ import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.harness.processes import own_domain
-from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.harness.processes import RunFiles, own_domain
+from stretch_sim_cal.harness.scenario import DEFAULT_TOLERANCES
+from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.ros import base_motion, simulator_node
 from stretch_sim_cal.ros.base_motion import BaseMotion
@@ -49,6 +50,13 @@ class Robot:
     def calibrate(self, name, *arguments):
         """Run the node in this process with the folder of that name."""
         return self.graph.call("ros_calibrate_by_driving", name, *self.own, *SHORT, *arguments, *SIMULATED_TIME)
+
+    @property
+    def run_files(self):
+        """The files as a run of the harness has them."""
+        files = RunFiles(self.graph.folder)
+        files.calibration = self.graph.calibration_file
+        return files
 
     def folder(self, name):
         return self.graph.folder / name
@@ -124,6 +132,18 @@ def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
         yaw = own["yaw_deg"] - np.degrees(np.arctan2(true[1, 0], true[0, 0]))
         assert abs(yaw) < min(0.8, 4.0 * own["standard_deviation_yaw_deg"]), name
         assert error(file.footprint_from_lidar[name], true)[0] < 0.01
+    judged = judge_stage("drive", amr.run_files, truth, DEFAULT_TOLERANCES["drive"] | {"lever_mm": 6.0, "yaw_deg": 0.8,
+                         "translation_mm": 2.0, "rotation_deg": 0.06, "height_mm": 2.0})  # fmt: skip
+    assert judged.passed, [quantity.line() for quantity in judged.quantities]
+    assert {each.key for each in judged.quantities} >= {
+        "translation_error_mm",
+        "height_error_mm",
+        "right.yaw_error_deg",
+    }
+    (lever,) = (each for each in judged.quantities if each.key == "left.lever_error_mm")
+    off = 1e-3 * np.array([said["wheels"]["lidars"]["left"][axis] for axis in ("x_mm", "y_mm")])
+    off -= (over_floor @ truth.base_link_from_lidar_left)[:2, 3]
+    assert lever.error == pytest.approx(1e3 * np.hypot(*off)) and 0.0 < lever.standard_deviation < 5.0
     # In a simulation that runs three times as fast, what is heard and commanded is three times as late.
     np.testing.assert_allclose(amr.place()[:2], before[:2], atol=0.12)
     stations = cal.open_drive(amr.folder("whole"), robot="two_lidar_amr")
