@@ -332,7 +332,7 @@ class JointFloor:
 
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
         views, rays = self._views(lidars, state)
-        if any(map(len, rays)):
+        if any(map(len, rays)) or not any(len(lidar.surface.points) for lidar in lidars):
             reason = Finding(
                 "no_floor",
                 f"no floor within {self.settings.search_height * 1e3:g} mm and "
