@@ -42,7 +42,7 @@ from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
 from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.topics import (
-    RecordedPairs,
+    RecordedSets,
     recorded_clouds,
     recorded_description,
     recorded_frames,
@@ -143,11 +143,11 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
     return profile
 
 
-def recorded_pairs(recording, args: argparse.Namespace, limit: int, read=returns_from_message) -> RecordedPairs:
+def recorded_pairs(recording, args: argparse.Namespace, limit: int, read=returns_from_message) -> RecordedSets:
     """Return up to `limit` pairs of clouds of an open recording; `read` makes a cloud of a message."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     frames = {"left": args.left_frame, "right": args.right_frame}
-    return RecordedPairs(recording, topics, frames, args.max_time_difference, limit, warn, read)
+    return RecordedSets(recording, topics, frames, args.max_time_difference, limit, warn, read)
 
 
 @dataclass
@@ -685,12 +685,18 @@ def _from_recording(
         robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
         period = max((each.period for each in by_lidar(settings.sensor) if each is not None), default=SCAN_PERIOD)
         poses = still_poses(recording, robot.model, profile)
-        pairs = recorded_pairs(recording, args, sys.maxsize)
-        seen = seen_poses(pairs, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
+        sets = recorded_pairs(recording, args, sys.maxsize)
+        seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
     counts = [pose.num_frames for pose in seen]
     print(f"arm poses: {len(seen)}, with {min(counts)} to {max(counts)} pairs of clouds each", file=sys.stderr)
     samples = [
-        robot.sample(f"{path.name}: pose {number}", each.pose.joints, each.left, each.right, settings.joint_offsets)
+        robot.sample(
+            f"{path.name}: pose {number}",
+            each.pose.joints,
+            each.clouds["left"],
+            each.clouds["right"],
+            settings.joint_offsets,
+        )
         for number, each in enumerate(seen, start=1)
     ]
     return solve_samples(robot, samples, file, settings), robot

@@ -194,7 +194,9 @@ class Heard:
 def test_the_visualizers_show_the_clouds_from_the_mounts(mounted):
     frames = Heard(("base_link", "lidar_left_link", DESCRIBED))
     shown = placement(OPTIONS, SimpleNamespace(file=mounted), frames)
-    np.testing.assert_allclose(shown.footprint_from_left, footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT, atol=1e-9)
+    np.testing.assert_allclose(
+        shown.footprint_from_lidar["left"], footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("broadcast", [True, False])
@@ -208,8 +210,8 @@ def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, b
         frames.append(("base_link", "lidar_left_calibrated", TRUE_LEFT))
     placed = calibrated_poses(OPTIONS, Heard(*frames), watchdog=None)
     expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
-    np.testing.assert_allclose(placed.footprint_from_left, expected, atol=1e-9)
-    np.testing.assert_allclose(placed.footprint_from_right, expected @ LEFT_FROM_RIGHT, atol=1e-9)
+    np.testing.assert_allclose(placed.footprint_from_lidar["left"], expected, atol=1e-9)
+    np.testing.assert_allclose(placed.footprint_from_lidar["right"], expected @ LEFT_FROM_RIGHT, atol=1e-9)
 
 
 LEFT_FROM_MAST = from_xyz_rpy((-0.6, 0.4, 0.5), np.radians([10.0, 20.0, -70.0]))
