@@ -37,7 +37,7 @@ from stretch_sim_cal.calibration.methods import (
     gain_of_another_place,
 )
 from stretch_sim_cal.calibration.mounts.file import (
-    further_mounts,
+    each_mount,
     left_pose,
     stored_mounts,
     with_floor,
@@ -229,7 +229,7 @@ def align(context: NodeContext) -> int:
     joints, check = context.joint_positions(), LeftMountCheck(sensor, profile_called(options.robot))
     for seen in clouds.take(options.num_samples, "aligning"):
         method.add(*given_clouds(method, *in_order(seen.clouds)))
-        check.add(*in_order(seen.clouds))
+        check.add(seen.clouds)
     context.log.info(clouds.summary())
     result, unchecked = check.with_warning(method.solve(), frames.description, joints, files.file)
     if unchecked:
@@ -407,7 +407,7 @@ def calibrate_mounts(context: NodeContext) -> int:
     profile = profile_called(options.robot)
     settings = mount_settings(
         link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets,
-        sensor=sensor_called(options.sensor), profile=profile,
+        sensor=sensors_called(options.sensor), profile=profile,
     )  # fmt: skip
     directory = arguments.directory or Path(f"lidar_mounts_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     collecting = argparse.Namespace(**vars(arguments) | {"directory": directory, "json": False})
@@ -420,7 +420,7 @@ def calibrate_mounts(context: NodeContext) -> int:
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
     if file.right_to_left is not None:
         check_lidars(file, profile.further)
-    numbers = mount_numbers(result, robot.nominal | robot.nominal_further, further_mounts(file, result))
+    numbers = mount_numbers(result, robot.nominal, each_mount(file, result))
     code = files.finish(
         result, mount_lines(result, numbers, proposed(result, robot, settings), profile), {"mounts": numbers},
         lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),

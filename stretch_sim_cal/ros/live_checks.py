@@ -116,7 +116,7 @@ class _Looking:
             self._signatures(sets)
         self._broadcaster()
         if self._found.description is not None:
-            self._try("description", f"use the description of a {self._profile.name} with two lidars", self._described)
+            self._try("description", f"use the description of a {self._profile.name} with its lidars", self._described)
         if moving and self._found.description is not None:  # without it, what is missed is said already
             self._try("joints", DRIVER, self._joints)
         return self._found
@@ -236,7 +236,7 @@ class _Looking:
         robot = MountedRobot(
             parse_urdf(self._found.description, mesh_folders=self._profile.description.packages), self._profile
         )
-        return f"'{robot.model.name}' has both lidars and {len(robot.surfaces)} links with surfaces"
+        return f"'{robot.model.name}' has {self._all} and {len(robot.surfaces)} links with surfaces"
 
     def _joints(self) -> str:
         model, watchdog = parse_urdf(self._found.description, "/robot_description"), self._watchdog()
