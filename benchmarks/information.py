@@ -26,7 +26,6 @@ from stretch_sim_cal.calibration.consistency import Views
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.mounts.system import (
-    MOUNTS,
     CloudReader,
     RobotUnknowns,
     add_returns,
@@ -234,16 +233,16 @@ class Problem:
         models = []
         for index, pose in enumerate(POSES):
             self.simulator.joints.place(pose)
-            clouds = (self._returns(side, POSE_FRAMES * index) for side in SIDES)
+            clouds = {side: self._returns(side, POSE_FRAMES * index) for side in SIDES}
             sample = robot.sample(
                 f"pose {index}",
                 stretch_profile().joint_positions(robot.model, pose),
-                *clouds,
+                clouds,
                 tuple(stretch_profile().offset_joints),
             )
             models.append(PosedSample(sample, robot.surfaces, {}))
-        reader = CloudReader(self.simulator.sensor, [getattr(model.sample, side) for model in models for side in SIDES])
-        own = RobotUnknowns(robot.surfaces, settings)
+        reader = CloudReader(self.simulator.sensor, [model.sample.clouds[side] for model in models for side in SIDES])
+        own = RobotUnknowns(robot.surfaces, settings, robot.nominal)
         unknowns = own.beside((self.model, self.model))
         equations = NormalEquations.empty(unknowns.size)
         for model in models:
@@ -258,7 +257,7 @@ class Problem:
                 )
         links = unknowns.others
         both = equations.information
-        both[links, links] += np.diag(1.0 / model_variances(own, settings)[MOUNTS:])
+        both[links, links] += np.diag(1.0 / model_variances(own, settings)[own.first_link :])
         rest = slice(0, links.start)
         return both[rest, rest] - both[rest, links] @ np.linalg.solve(both[links, links], both[links, rest])
 

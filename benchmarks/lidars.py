@@ -1,7 +1,7 @@
 """Three lidars in one estimate: errors and normalised errors of every pair, all seeing all, and two that look apart.
 
     python benchmarks/lidars.py --seeds 8
-    python benchmarks/lidars.py --seeds 8 --mounts    where they are on the robot, the third one by its transform
+    python benchmarks/lidars.py --seeds 8 --mounts    where they are on the robot; --arm: of one with an arm
 
 A mobile robot with three lidars (`three_lidar_amr`) of a kind, its mounts off by up to 3 mm and 0.5 deg, in a furnished
 room. "apart": left and mast look opposite ways, each past what the other sees; right sees all.
@@ -9,33 +9,46 @@ room. "apart": left and mast look opposite ways, each past what the other sees; 
 
 import argparse
 import itertools
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.calibration.array import with_lidars
+from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import further_mounts
-from stretch_sim_cal.calibration.mounts.result import spread
+from stretch_sim_cal.calibration.mounts.file import each_mount
+from stretch_sim_cal.calibration.mounts.result import MountSample, spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_samples
+from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.sensor.points import return_columns, returns_of
-from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
+ARM = ("shoulder_pan_joint", "shoulder_lift_joint", "elbow_joint", "wrist_1_joint", "wrist_2_joint", "wrist_3_joint")
 ROBOT, NAMES = "three_lidar_amr", ("left", "right", "mast")
 APART = {"left": (np.pi / 4, 1.55), "mast": (-np.pi / 2, 1.55)}  # bearing and half width in the lidar's frame, rad
 
 
-def scene(seed: int, sensor: str, frames: int) -> tuple[EmbeddedSimulator, dict[str, list[np.ndarray]]]:
-    """Return a simulator, and clouds of its lidars by name."""
+def scene(
+    seed: int, sensor: str, frames: int, robot: str = ROBOT, joints: Sequence[str] = ()
+) -> tuple[EmbeddedSimulator, dict[str, list[np.ndarray]]]:
+    """Return a simulator, and clouds of its lidars by name; the origins of these joints are off."""
     rng = np.random.default_rng(seed)
     errors = [
         {"xyz": rng.uniform(-0.003, 0.003, 3).tolist(), "rpy_deg": rng.uniform(-0.5, 0.5, 3).tolist()} for _ in NAMES
     ]
-    setup = {"robot": ROBOT, "world": "furnished_room", "sensor": sensor, "seed": seed}
+    off = {joint: {"xyz": rng.normal(0, 5e-4, 3).tolist(), "rpy_deg": rng.normal(0, 0.05, 3).tolist()}
+           for joint in joints}  # fmt: skip
+    setup = {"joint_errors": off, "robot": robot, "world": "furnished_room", "sensor": sensor, "seed": seed}
     setup |= {"lidar_left_error": errors[0], "lidar_right_error": errors[1], "lidar_errors": {"mast": errors[2]}}
     simulator = EmbeddedSimulator(SimulationSetup.from_mapping(setup))
     return simulator, {name: [simulator.scan(name, tick) for tick in range(frames)] for name in NAMES}
@@ -48,32 +61,72 @@ def cut(cloud: np.ndarray, bearing: float, width: float) -> np.ndarray:
 
 
 def mounts(args: argparse.Namespace) -> None:
-    """Print a table of where the lidars are on the robot: the first two by their returns from it in one standing pose,
-    which is all that a robot without an arm has, the third by its transform."""
-    found: dict[str, list] = {name: [] for name in NAMES}
+    """Print a table of where the lidars are on the robot: the first two by their returns from it and the third by its
+    transform, and all by their returns; in one standing pose, which is all that a robot without an arm has, or in the
+    poses of the arm."""
+    found: dict[tuple, list] = {}
     for seed in range(args.first, args.first + args.seeds):
-        simulator, clouds = scene(seed, args.sensor, args.frames)
-        rig = cal.Rig.from_urdf(simulator.nominal_description, sensor=args.sensor, robot=ROBOT)
-        file = with_lidars(CalibrationFile(), cal.calibrate(rig, clouds, floor=False).array, ROBOT)
-        robot = MountedRobot(parse_urdf(simulator.nominal_description), simulator.profile)
-        seen = [return_columns(returns_of(np.concatenate(clouds[name]))) for name in NAMES[:2]]
-        settings = mount_settings(sensor=load_sensor(args.sensor), profile=simulator.profile)
-        result = solve_samples(robot, [robot.sample("standing", {}, *seen)], file, settings)
-        poses = {name: (result.base_from_lidar[name], result.covariance_of(name)) for name in NAMES[:2]}
-        for name, (pose, covariance) in (poses | further_mounts(file, result)).items():
-            twist = log(simulator.base_from_lidar(name) @ inverse(pose))
-            off, said = error(simulator.base_from_lidar(name), pose), spread(covariance, pose)
-            nees = twist @ np.linalg.solve(covariance, twist) / 6
-            found[name].append((1e3 * off[0], np.degrees(off[1]), 1e3 * said[0], np.degrees(said[1]), nees))
-    print(f"| {args.seeds} robots, {args.sensor} | mm, median (worst) | deg, median (worst) | said | NEES (worst) |")
-    print("|---|---|---|---|---|")
-    for name, rows in found.items():
-        distances, angles, lengths, turns, nees = np.array(rows).T
+        with tempfile.TemporaryDirectory() as folder:
+            robot = manipulator(Path(folder)) if args.arm else ROBOT
+            simulator, clouds = scene(seed, args.sensor, args.frames, robot, ARM if args.arm else ())
+        profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
+        lidars = {name: ArrayLidar(simulator.base_from_lidar(name, nominal=True), simulator.sensor) for name in NAMES}
+        footprint = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+        body = body_settings(profile, simulator.nominal_description, lambda text: None)
+        array = LidarArray(lidars, footprint, floor=False, body=body)
+        for scans in zip(*clouds.values(), strict=True):
+            array.add(dict(zip(clouds, map(returns_of, scans), strict=True)))
+        aligned = array.solve()
+        file = with_lidars(CalibrationFile(), aligned, ROBOT)
+        mounted, settings = MountedRobot(model, profile), mount_settings(sensor=simulator.sensor, profile=profile)
+        poses = [[*values] for values in itertools.product(*profile.plans["mounts"].values())] if args.arm else [[]]
+        samples: list[MountSample] = []
+        for number, values in enumerate(poses):
+            pose = {profile.commands[joint]: value for joint, value in zip(profile.commands, values, strict=False)}
+            simulator.joints.place(pose)
+            scans = {
+                name: [returns_of(simulator.scan(name, (number + 1) * args.frames + k)) for k in range(args.frames)]
+                for name in NAMES
+            }
+            seen = {name: return_columns(np.concatenate(own)) for name, own in scans.items()}
+            joints = profile.joint_positions(model, pose)
+            samples.append(mounted.sample(f"pose {number}", joints, seen, settings.joint_offsets))
+        for count in (2, len(NAMES)):
+            kept = [replace(each, clouds={name: each.clouds[name] for name in NAMES[:count]}) for each in samples]
+            result = solve_samples(mounted, kept, file, settings)
+            covariances = each_mount(file, result)
+            for name, (pose, covariance) in covariances.items():
+                twist = log(simulator.base_from_lidar(name) @ inverse(pose))
+                off, said = error(simulator.base_from_lidar(name), pose), spread(covariance, pose)
+                nees = twist @ np.linalg.solve(covariance, twist) / 6
+                row = (1e3 * off[0], np.degrees(off[1]), 1e3 * said[0], np.degrees(said[1]), nees, result.accepted)
+                found.setdefault((f"by {count}", name), []).append(row)
+                print(seed, count, name, *np.round(row, 3), flush=True, file=sys.stderr)
+    print(f"| {args.seeds} robots, {args.sensor} | accepted | mm, median (worst) | deg, median (worst) | said | NEES |")
+    print("|---|---|---|---|---|---|")
+    for (count, name), rows in found.items():
+        distances, angles, lengths, turns, nees, accepted = np.array(rows).T
         print(
-            f"| {name} | {np.median(distances):.2f} ({distances.max():.2f}) | {np.median(angles):.3f} "
-            f"({angles.max():.3f}) | {np.median(lengths):.2f} mm, {np.median(turns):.3f} deg | {nees.mean():.2f} "
-            f"({nees.max():.2f}) |"
+            f"| {count}: {name} | {int(accepted.sum())} | {np.median(distances):.2f} ({distances.max():.2f}) "
+            f"| {np.median(angles):.3f} ({angles.max():.3f}) | {np.median(lengths):.2f} mm, {np.median(turns):.3f} deg "
+            f"| {nees.mean():.2f} ({nees.max():.2f}) |"
         )
+
+
+def manipulator(folder: Path) -> str:
+    """Return the profile of a likeness of the two-lidar manipulator that has a third lidar, on the left rear corner."""
+    shared = load_profile("two_lidar_manipulator")
+    source = Path(shared.source)
+    data = yaml.safe_load(source.read_text())
+    model = (source.parent / data["description"]["file"]).read_text()
+    rear = model.index('<xacro:lidar side="rear"')
+    third = '<xacro:lidar side="mast" x="-0.44" y="0.35" yaw="${3 * math.pi / 4}"/>\n  '
+    (folder / "robot.urdf.xacro").write_text(model[:rear] + third + model[rear:])
+    data["description"] = {"file": "robot.urdf.xacro"}
+    data["lidars"]["mast"] = {"frame": "mast_laser_link", "topic": "/mast_lidar/points"}
+    path = folder / "three_lidar_manipulator.yaml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    return str(path)
 
 
 def main() -> None:
@@ -84,6 +137,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=4)
     parser.add_argument("--sensor", default="jt128_sparse_real")
     parser.add_argument("--mounts", action="store_true", help="where the lidars are on the robot")
+    parser.add_argument("--arm", action="store_true", help="with --mounts: of a robot with an arm, in six poses")
     args = parser.parse_args()
     if args.mounts:
         return mounts(args)

@@ -29,9 +29,9 @@ from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, as_right_to_left, spread
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
+from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, inverse, log
@@ -106,7 +106,7 @@ def joints_off(
 def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, args: argparse.Namespace) -> np.ndarray:
     """Return the rms errors (m, rad) of the left and the right lidar that no linear estimate from these returns falls
     below, that knows how far links are off, but not in which direction."""
-    unknowns = RobotUnknowns(robot.surfaces, settings)
+    unknowns = RobotUnknowns(robot.surfaces, settings, robot.nominal)
     share = np.sqrt(1 / 3) if args.by == "length" else 1.0
     off = [
         np.repeat([max(1e-3 * share * mm, 1e-7), max(np.radians(share * deg), 1e-7)], 3)
@@ -115,8 +115,8 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
     exact = np.full(unknowns.size - unknowns.first_joint, 1e-7)
     true = np.concatenate([*(np.tile(one, len(unknowns.links)) for one in off), exact])
     information = result.information.copy()
-    rest = np.arange(MOUNTS, unknowns.size)
-    information[rest, rest] += true**-2 - 1.0 / model_variances(unknowns, settings)[MOUNTS:]
+    rest = np.arange(unknowns.first_link, unknowns.size)
+    information[rest, rest] += true**-2 - 1.0 / model_variances(unknowns, settings)[unknowns.first_link :]
     covariance = np.linalg.inv(information)
     poses = zip((LEFT, RIGHT), result.base_from_lidar.values(), strict=True)
     return np.ravel([spread(covariance[own, own], base_from_lidar) for own, base_from_lidar in poses])
@@ -151,7 +151,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     if args.with_alignment:
         covariance = np.diag([ALIGNMENT_POSITION**2] * 3 + [ALIGNMENT_ANGLE**2] * 3)
         off = exp(random.multivariate_normal(np.zeros(6), covariance))
-        known = Observations.of_transform(off @ as_right_to_left(truth), covariance)
+        known = Observations.of_transform(off @ inverse(truth["left"]) @ truth["right"], covariance)
     settings = mount_settings(args.noise, args.uncertainty_mm, args.uncertainty_deg, args.with_joint_offsets)
     began = time.process_time()
     result = calibrate_mounts(surfaces, samples, robot.nominal, known, settings)
@@ -174,7 +174,9 @@ def sample_of(
     seen = [np.concatenate(clouds) for clouds in zip(*pairs(frames, first + frames * number), strict=True)]
     columns = [cloud if cloud.dtype.names is None else return_columns(cloud) for cloud in seen]
     positions = stretch_profile().joint_positions(robot.model, POSES[number])
-    return robot.sample(f"pose {number}", positions, *columns, tuple(stretch_profile().offset_joints))
+    return robot.sample(
+        f"pose {number}", positions, dict(zip(SIDES, columns, strict=True)), tuple(stretch_profile().offset_joints)
+    )
 
 
 def misread(pose: Mapping[str, float], random: np.random.Generator, args: argparse.Namespace) -> dict[str, float]:
@@ -192,7 +194,7 @@ def bent(robot: MountedRobot, pose: Mapping[str, float], args: argparse.Namespac
     the mast leans by `lean_deg`."""
     profile, errors = stretch_profile(), {}
     arm = next(joint for joint in profile.joints if joint.command == "arm_joint")
-    sample = robot.sample("", profile.joint_positions(robot.model, pose), *[np.empty((0, 3))] * 2, ("arm_joint",))
+    sample = robot.sample("", profile.joint_positions(robot.model, pose), {}, ("arm_joint",))
     parts = profile.parts(robot.model, arm)
     outwards = sample.joint_motions["arm_joint"]["wrist_link"][:3]
     about = np.cross([0.0, 0.0, 1.0], outwards / np.linalg.norm(outwards)) * pose["arm_joint"] / FULL_REACH

@@ -557,7 +557,7 @@ def open_recording(
     none is named. `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the
     recording is torn, lacks a topic, or has no pair.
     """
-    from stretch_sim_cal.recording.topics import RecordedPairs, recorded_clouds, recorded_description
+    from stretch_sim_cal.recording.topics import RecordedSets, recorded_clouds, recorded_description
 
     profile: RobotProfile = profile_called(robot)
     lidars = profile.every_lidar
@@ -575,7 +575,7 @@ def open_recording(
             for side, given in (("left", left_topic), ("right", right_topic))
         }  # fmt: skip
         # The frames' names are only checked for swapped topics: the rig says where the lidars are.
-        pairs = RecordedPairs(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
+        pairs = RecordedSets(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
         left, right = map(list, zip(*(map(_structured, pair) for pair in pairs), strict=True))
         return RecordedClouds(left, right, recorded_description(recording))
 

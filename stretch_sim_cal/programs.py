@@ -18,7 +18,7 @@ PROGRAMS = {
     "ros_find_floor_calibration": "ros.calibration_nodes:find_floor",
     "ros_broadcast_calibration": "ros.broadcast_node:broadcast",
     "ros_visualize_calibration": "ros.visualize_node:visualize",
-    "ros_capture_clouds": "ros.cloud_pairs:capture",
+    "ros_capture_clouds": "ros.lidar_clouds:capture",
     "ros_collect_body_shape_data": "ros.collect_node:collect",
     "ros_calibrate_lidar_mounts": "ros.calibration_nodes:calibrate_mounts",
     "ros_calibrate_by_driving": "ros.calibration_nodes:calibrate_by_driving",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.planes import AlignedLidars, RoomAlignment, SeenPair
-from stretch_sim_cal.calibration.calibration_entries import ARRAY, RIGHT_TO_LEFT, TO_LEFT
+from stretch_sim_cal.calibration.calibration_entries import ARRAY, RIGHT_TO_LEFT
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.finding import Finding
@@ -172,14 +172,9 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> ArrayResult:
     What the errors of those beyond two do not have in common with the right one's counts as independent. Raises
     `InputError` if a covariance is missing."""
     entry, names = file.entries[RIGHT_TO_LEFT], tuple(file.to_left)
-    own = [file.entries[f"{name}{TO_LEFT}"].covariance for name in names]
-    beside = [entry.covariance, *map(file.covariance_with_right, file.further_to_left)]
-    if any(each is None for each in (*own, *beside)):
+    covariance = file.covariance_to_left(names)
+    if covariance is None:
         raise InputError(f"{file.path}: lacks a covariance of {', '.join(names)}; align the lidars again")
-    gains = np.vstack(beside) @ np.linalg.pinv(own[0], hermitian=True)
-    covariance = gains @ own[0] @ gains.T
-    for number, of_this in enumerate(own):
-        covariance[6 * number :, 6 * number :][:6, :6] = of_this
     to_base = np.kron(np.eye(len(names)), adjoint(base_from_left))
     poses = {"left": base_from_left} | {name: base_from_left @ pose for name, pose in file.to_left.items()}
     of_poses = np.zeros((6 * len(poses), 6 * len(poses)))

@@ -8,7 +8,7 @@ mean is in `calibration_entries`.
 import copy
 import datetime
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -178,6 +178,21 @@ class CalibrationFile:
         if (value := self.data[key].get(COVARIANCE_WITH_RIGHT)) is None:
             return None
         return numbers_of(value, (6, 6), f"{self.path}: {key}: {COVARIANCE_WITH_RIGHT}")
+
+    def covariance_to_left(self, names: Sequence[str]) -> np.ndarray | None:
+        """Return the covariance (6 n, 6 n) over the twists of the transforms of these lidars to the left one; None if
+        an entry lacks what it takes. What the errors of those beyond two do not have in common with the right one's
+        counts as independent."""
+        own = [self.entries[f"{name}{TO_LEFT}"].covariance for name in names]
+        of_right = self.entries[RIGHT_TO_LEFT].covariance if RIGHT_TO_LEFT in self.entries else None
+        beside = [of_right if name == "right" else self.covariance_with_right(name) for name in names]
+        if any(each is None for each in (*own, *beside, of_right)):
+            return None
+        gains = np.vstack(beside) @ np.linalg.pinv(of_right, hermitian=True)
+        covariance = gains @ of_right @ gains.T
+        for number, of_this in enumerate(own):
+            covariance[6 * number :, 6 * number :][:6, :6] = of_this
+        return covariance
 
     def with_floor(
         self, result, robot_id: str, timestamp: datetime.datetime | None = None,

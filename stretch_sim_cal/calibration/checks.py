@@ -17,12 +17,12 @@ from stretch_sim_cal.calibration.calibration_file import (
     transforms_to_left,
 )
 from stretch_sim_cal.calibration.findings import model_findings
-from stretch_sim_cal.calibration.mounts.file import MOUNTS, further_mounts, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, floor_of_footprint
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 # Standard deviations beyond which a user is warned.
@@ -192,19 +192,11 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         comparable = (mounts[0] is None) == (mounts[1] is None)
         sigmas = sigmas_of(step, covariances) if comparable else None
         found.append(Change("floor", far.distance, far.angle, *_spreads(covariances, 1), sigmas))
-    if None not in mounts:
-        for number, side in enumerate(SIDES):
-            own = slice(6 * number, 6 * number + 6)
-            poses = [stored.base_from_lidar[side] for stored in mounts]
-            # About the lidar's own origin: a turn about base_link's would count as a shift as well.
-            covariances = [
-                at_lidar(stored.covariance[own, own], pose) for stored, pose in zip(mounts, poses, strict=True)
-            ]
-            found.append(_pose_change(f"{side} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
-    further = [further_mounts(file, own) for file, own in zip((old, new), mounts, strict=True)]
-    for name in filter(further[1].__contains__, further[0]):
-        poses = [own[name][0] for own in further]
-        covariances = [at_lidar(own[name][1], own[name][0]) for own in further]
+    every = [each_mount(file, own) for file, own in zip((old, new), mounts, strict=True)]
+    for name in filter(every[1].__contains__, every[0]):
+        poses = [own[name][0] for own in every]
+        # About the lidar's own origin: a turn about base_link's would count as a shift as well.
+        covariances = [at_lidar(own[name][1], own[name][0]) for own in every]
         found.append(_pose_change(f"{name} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
     return found
 

@@ -35,7 +35,6 @@ from stretch_sim_cal.calibration.mounts.result import (
     MountSettings,
     MountsResult,
     Residuals,
-    as_right_to_left,
 )
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import BEYOND_PRIOR
@@ -556,8 +555,7 @@ def mount_warnings(
         )
         warnings.append(Finding("payload", sentence, "they are left out"))
     if alignment is not None:
-        difference = log(as_right_to_left(poses) @ inverse(alignment.result))
-        sigmas = float(np.sqrt(difference @ alignment.of_the_transform().information @ difference))
+        sigmas = float(alignment.off(tuple(poses.values())).max())
         if sigmas > ALIGNMENT_SIGMAS:
             sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
             warnings.append(Finding("alignment_contradicted", sentence))
@@ -566,12 +564,13 @@ def mount_warnings(
 
 def mount_refusals(
     counts: Mapping[str, int], found: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
-    nominal: Mapping[str, np.ndarray], min_points: int, settings: MountSettings,
+    nominal: Mapping[str, np.ndarray], min_points: int, settings: MountSettings, tied: bool,
 ) -> list[Finding]:  # fmt: skip
-    """Return why the lidar extrinsics must not be used."""
+    """Return why the lidar extrinsics must not be used; `tied` to each other, lidars need not all see the robot."""
     refusals = []
+    enough = {side for side in found if counts[side] >= min_points}
     for side in found:
-        if counts[side] < min_points:
+        if side not in enough and not (tied and enough):
             sentence = f"{side} lidar: only {counts[side]} returns from the robot, at least {min_points} are needed"
             refusals.append(Finding("few_returns", sentence))
             continue

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.problem import (
     FLOOR,
     RIGHT,
@@ -114,14 +114,16 @@ class Observations:
         return cls.of_known_poses((left_from_right,), covariance)
 
     @classmethod
-    def of_known_poses(cls, poses: tuple[np.ndarray, ...], covariance: np.ndarray) -> "Observations":
-        """Return the observations of poses (4, 4) in the first lidar's frame by their covariance (6 m, 6 m). Raises
-        `InputError` if it is none."""
+    def of_known_poses(
+        cls, poses: tuple[np.ndarray, ...], covariance: np.ndarray, names: tuple[str, ...] = SIDES
+    ) -> "Observations":
+        """Return the observations of the lidars' poses (4, 4) in the first one's frame by their covariance (6 m, 6 m);
+        `names` are those of all. Raises `InputError` if it is none."""
         covariance, size = np.asarray(covariance, dtype=float), 6 * len(poses)
         if covariance.shape != (size, size) or not np.isfinite(covariance).all():
             raise InputError(f"the alignment's covariance: must be a {size}x{size} matrix of finite numbers")
         information = np.linalg.inv(covariance + EXACT**2 * np.eye(size))
-        return cls(poses, (), information, np.zeros(size), (), poses, covariance, ())
+        return cls(poses, (), information, np.zeros(size), (), poses, covariance, (), names=names)
 
     @property
     def at(self) -> np.ndarray:
@@ -157,19 +159,21 @@ class Observations:
             tuple(units[lidar] for lidar in order), None, patches, tuple(names),
         )  # fmt: skip
 
-    def of_two(self) -> "Observations":
-        """Return what was observed of the first two lidars, whatever the poses and the errors of the others are."""
-        if len(self.poses) == 1:
+    def of_first(self, lidars: int) -> "Observations":
+        """Return what was observed of the first so many lidars, whatever the poses and the errors of the others are."""
+        others = lidars - 1
+        if len(self.poses) <= others:
             return self
-        first, count = 6 * len(self.poses), sum(map(len, self.at_units[:2]))
-        kept = np.concatenate([np.arange(6), first + np.arange(count)])
+        first, count = 6 * len(self.poses), sum(map(len, self.at_units[:lidars]))
+        kept = np.concatenate([np.arange(6 * others), first + np.arange(count)])
         gone = np.setdiff1d(np.arange(len(self.gradient)), kept)
         share = self.information[np.ix_(kept, gone)] @ np.linalg.pinv(
             self.information[np.ix_(gone, gone)], rcond=1e-12, hermitian=True
         )
         return replace(
-            self, poses_at=self.poses_at[:1], at_units=self.at_units[:2], models=self.models[:2], poses=self.poses[:1],
-            covariance=self.covariance[:6, :6], units=self.units[:2], names=self.names[:2],
+            self, poses_at=self.poses_at[:others], at_units=self.at_units[:lidars], models=self.models[:lidars],
+            poses=self.poses[:others], covariance=self.covariance[: 6 * others, : 6 * others],
+            units=self.units[:lidars], names=self.names[:lidars],
             information=self.information[np.ix_(kept, kept)] - share @ self.information[np.ix_(gone, kept)],
             gradient=self.gradient[kept] - share @ self.gradient[gone],
         )  # fmt: skip
@@ -185,7 +189,9 @@ class Observations:
 
     def knowing(self, units: tuple[np.ndarray, ...]) -> "Observations":
         """Return the same with better parameters of the first lidars, and the floor that follows."""
-        floor = None if self.floor is None else replace(self.floor, scalars=scalars_of(units))
+        floor = self.floor
+        if floor is not None:  # which may depend on fewer lidars
+            floor = replace(floor, scalars=scalars_of(units)[: len(floor.scalars)])
         return replace(self, units=(*units, *self.units[len(units) :]), floor=floor)
 
     def corrected(self, name: str, cloud: np.ndarray) -> np.ndarray:
@@ -207,11 +213,22 @@ class Observations:
 
     def of_the_transform(self) -> "Observations":
         """Return the observations of the poses alone, by their covariance."""
-        return Observations.of_known_poses(self.poses, self.covariance)
+        return Observations.of_known_poses(self.poses, self.covariance, self.names)
 
     def loosened(self, position: float, angle: float) -> "Observations":
-        """Return those of the transform alone, less certain by standard deviations in m and rad."""
-        return Observations.of_transform(self.result, self.covariance + np.diag([position**2] * 3 + [angle**2] * 3))
+        """Return those of the poses alone, each less certain by standard deviations in m and rad."""
+        loose = np.tile([position**2] * 3 + [angle**2] * 3, len(self.poses))
+        return Observations.of_known_poses(self.poses, self.covariance + np.diag(loose), self.names)
+
+    def off(self, poses: Sequence[np.ndarray]) -> np.ndarray:
+        """Return by how many standard deviations (n - 1,) the poses (4, 4) of the lidars, in any frame, contradict what
+        was found of each of them but the first."""
+        twists = self._twists(poses, self.poses).reshape(-1, 6)
+        known = self.of_the_transform().covariance + EXACT**2 * np.eye(twists.size)
+        blocks = (known[first : first + 6, first : first + 6] for first in range(0, twists.size, 6))
+        return np.array([
+            np.sqrt(own @ np.linalg.solve(block, own)) for own, block in zip(twists, blocks, strict=True)
+        ])  # fmt: skip
 
     @property
     def knows_units(self) -> bool:
@@ -242,10 +259,11 @@ class Observations:
 
     def _gone(self, poses: Sequence[np.ndarray]) -> np.ndarray:
         """Return how far (6 (n - 1),) the poses (4, 4) of all lidars, in any frame, are from those of the equations."""
-        to_first = inverse(poses[0])
-        return np.concatenate(
-            [log(to_first @ pose @ inverse(at)) for pose, at in zip(poses[1:], self.poses_at, strict=True)]
-        )
+        return self._twists(poses, self.poses_at)
+
+    def _twists(self, poses: Sequence[np.ndarray], to_first: Sequence[np.ndarray]) -> np.ndarray:
+        first = inverse(poses[0])
+        return np.concatenate([log(first @ pose @ inverse(at)) for pose, at in zip(poses[1:], to_first, strict=True)])
 
     def less_by_chance(self, by_chance: np.ndarray) -> "Observations":
         """Return the same, about the result, without the information on the poses that noise alone brings.
@@ -262,10 +280,10 @@ class Observations:
             gradient=shortened.T @ (self.gradient - self.information @ np.concatenate(gone)),
         )  # fmt: skip
 
-    def of_poses(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return information (12, 12) and gradient (12,) about twists of the left and the right lidar's poses (4, 4),
-        if nothing but the transform is observed."""
-        gone, by_pose = self._gone((left, right)), by_poses(left)
+    def of_poses(self, poses: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return information (6 n, 6 n) and gradient (6 n,) about twists of the lidars' poses (4, 4), if nothing but
+        the transforms is observed."""
+        gone, by_pose = self._gone(poses), by_poses(poses[0], len(self.poses_at))
         return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ gone)
 
     def save(self, path: Path) -> None:
@@ -389,20 +407,20 @@ def load_beside(file: CalibrationFile) -> Observations | None:
     return found
 
 
-def known_alignment(file: CalibrationFile) -> Observations | None:
-    """Return the observations that the alignment of the left and the right lidar in a calibration file was made of, if
-    they are beside it, else those of the transform by its covariance; None if the file has no alignment, or one without
-    a covariance.
+def known_alignment(file: CalibrationFile, lidars: Sequence[str] = SIDES) -> Observations | None:
+    """Return the observations that the alignment of these lidars, the left one first, in a calibration file was made
+    of, if they are beside it, else those of the transforms by their covariances; None of one lidar, or if the file does
+    not have them all, or lacks a covariance.
 
     Raises `InputError` if the observations are torn.
     """
-    entry = file.entries.get(RIGHT_TO_LEFT)
-    if file.right_to_left is None or entry is None:
+    names = tuple(lidars)
+    if len(names) == 1 or not set(names[1:]) <= file.to_left.keys():
         return None
-    found = load_beside(file)
-    found = None if found is None else found.of_two()
-    if entry.covariance is None:
+    covariance, found = file.covariance_to_left(names[1:]), load_beside(file)
+    found = found.of_first(len(names)) if found is not None and found.names[: len(names)] == names else None
+    if covariance is None:
         return found
     if found is not None:
-        return replace(found, covariance=entry.covariance)
-    return Observations.of_transform(file.right_to_left, entry.covariance)
+        return replace(found, covariance=covariance if len(names) == len(SIDES) else found.covariance)
+    return Observations.of_known_poses(tuple(file.to_left[name] for name in names[1:]), covariance, names)

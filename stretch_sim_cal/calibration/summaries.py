@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile
 
 if TYPE_CHECKING:
@@ -237,15 +236,12 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
 
 
 def mount_numbers(
-    result: MountsResult, nominal: Mapping[str, np.ndarray],
-    further: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
+    result: MountsResult, nominal: Mapping[str, np.ndarray], every: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> dict:  # fmt: skip
-    """Return the result as plain numbers: mm and deg; `further` are the poses (4, 4) of lidars beyond two, and their
-    covariances (6, 6), whose described poses are in `nominal`, too."""
+    """Return the result as plain numbers: mm and deg; `every` are the poses (4, 4) of all lidars and their covariances
+    (6, 6), as of `each_mount`, whose described poses are in `nominal`."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
-    sides = SIDES[:1] if np.array_equal(nominal["left"], nominal["right"]) else SIDES
-    found = {side: (result.base_from_lidar[side], result.covariance_of(side)) for side in sides}
-    for side, (pose, covariance) in (found | dict(further)).items():
+    for side, (pose, covariance) in every.items():
         xyz, rpy = to_xyz_rpy(pose)
         position, angle = spread(covariance, pose)
         distance, turned = error(nominal[side], pose)
@@ -284,8 +280,7 @@ def mount_lines(
 ) -> list[str]:
     """Return the result as lines for the terminal."""
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
-    further = [name for name, own in numbers.items() if isinstance(own, dict) and "base_link_from_lidar" in own]
-    for side in dict.fromkeys([*result.directions, *further]):
+    for side in (name for name, own in numbers.items() if isinstance(own, dict) and "base_link_from_lidar" in own):
         own = numbers[side]
         lines.append(
             f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "

@@ -204,8 +204,7 @@ def own_vectors(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return by lidar `own_twist` of its returns (N, 3), with the robot's joints at `positions` (m, rad, by the
     description's names) and the lidars stored to be at `poses` (4, 4) in base_link."""
-    both = {side: clouds[side] for side in SIDES}
-    (model,) = posed([robot.sample("look", positions, **both)], robot.surfaces)
+    (model,) = posed([robot.sample("look", positions, clouds)], robot.surfaces)
     found = {name: own_twist(model, poses[name], model.near(cloud, poses[name])) for name, cloud in clouds.items()}
     return {name: twist for name, twist in found.items() if twist is not None}
 

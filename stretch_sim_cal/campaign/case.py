@@ -157,12 +157,12 @@ class SimulatedCase:
         for number, values in enumerate(itertools.product(*grids.values())):
             pose = {profile.commands[joint]: value for joint, value in zip(grids, values, strict=True)}
             joints.place(pose)
-            clouds = zip(*self.scans("mounts", SIDES), strict=True)
-            columns = (return_columns(np.concatenate(scans)) for scans in clouds)
+            scans = zip(*self.scans("mounts", robot.nominal), strict=True)
+            clouds = {name: return_columns(np.concatenate(own)) for name, own in zip(robot.nominal, scans, strict=True)}
             positions = profile.joint_positions(model, pose)
-            samples.append(robot.sample(f"pose {number}", positions, *columns, tuple(profile.offset_joints)))
+            samples.append(robot.sample(f"pose {number}", positions, clouds, tuple(profile.offset_joints)))
         joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
-        return calibrate_mounts(robot.surfaces, samples, robot.nominal, known(aligned).of_two(), settings)
+        return calibrate_mounts(robot.surfaces, samples, robot.nominal, known(aligned), settings)
 
     @cached_property
     def body_shape(self) -> dict[str, Any] | None:
@@ -298,10 +298,13 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
 
 
 def known(aligned: AlignmentResult | ArrayResult) -> Observations:
-    """Return the observations of an alignment for later stages: its own, or the left and the right lidar's transform by
-    its covariance."""
+    """Return the observations of an alignment for later stages: its own, or the lidars' transforms by their
+    covariance."""
     if isinstance(aligned, ArrayResult):
-        return aligned.observations or aligned.aligned(*SIDES).known
+        to_first = tuple(aligned.to_first.values())
+        return aligned.observations or Observations.of_known_poses(
+            to_first, aligned.covariance_to_first, tuple(aligned.base_from_lidar)
+        )
     return aligned.known
 
 

@@ -1,4 +1,4 @@
-"""Whether somebody has come near while the arm moves: returns from where both lidars saw
+"""Whether somebody has come near while the arm moves: returns from where the lidars saw
 free space before. Free of ROS.
 
 The base stands still, so each lidar keeps, for every direction, the nearest range that it saw before the arm moved. A
@@ -27,7 +27,7 @@ REACH = 2.0  # m from the base's axis: the arm's 1.1 m, and a step
 HEIGHTS = (0.15, 2.1)  # m above the floor
 OWN = 0.12  # m from the model, with extrinsics errors of up to a few cm and 2 deg
 COLUMN = 0.5  # m, edge of the square on the floor in which somebody stands
-# Directions with such a return in one square: somebody at 2 m fills over a hundred of both lidars', a hand about ten.
+# Directions with such a return in one square: somebody at 2 m fills over a hundred of two lidars', a hand about ten.
 ENOUGH = 10
 LOOKS = 2  # one after the other
 
@@ -41,37 +41,41 @@ class Newcomer:
 
 
 class RoomWatch:
-    """Learns the room before the arm moves, then looks for newcomers. Clouds (N, 3 or 5) are in their lidar's frame,
-    `footprint_from_lidar` (4, 4) is by lidar."""
+    """Learns the room before the arm moves, then looks for newcomers. Clouds (N, 3 or 5), each in its lidar's frame,
+    and `footprint_from_lidar` (4, 4) are by lidar, of any number of them."""
 
     def __init__(
-        self, model: RobotModel, footprint_from_lidar: Sequence[np.ndarray], profile: RobotProfile | None = None
+        self, model: RobotModel, footprint_from_lidar: Mapping[str, np.ndarray], profile: RobotProfile | None = None
     ):
         self._sweep = Sweep(model, profile)
-        self._poses = tuple(footprint_from_lidar)
-        self._nearest = [np.full((AZIMUTHS, ELEVATIONS), np.inf) for _ in self._poses]
+        self._poses = dict(footprint_from_lidar)
+        self._nearest = {name: np.full((AZIMUTHS, ELEVATIONS), np.inf) for name in self._poses}
         self._seen = 0
 
-    def learn(self, clouds: Sequence[np.ndarray]) -> None:
+    def learn(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Take a scan of each lidar of the room as it is allowed to be."""
-        for nearest, cloud in zip(self._nearest, clouds, strict=True):
+        for name, cloud in clouds.items():
             cells, ranges = _directions(cloud)
-            np.minimum.at(nearest.reshape(-1), cells, ranges)
+            np.minimum.at(self._nearest[name].reshape(-1), cells, ranges)
 
-    def look(self, clouds: Sequence[np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]) -> Newcomer | None:
+    def look(
+        self, clouds: Mapping[str, np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]
+    ) -> Newcomer | None:
         """Return who or what has come into the room, seen while the arm and the other joints went through `states`;
         None until it was seen in `LOOKS` looks one after the other."""
         found = self._new(clouds, states)
         self._seen = self._seen + 1 if found else 0
         return found if self._seen >= LOOKS else None
 
-    def _new(self, clouds: Sequence[np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]) -> Newcomer | None:
+    def _new(
+        self, clouds: Mapping[str, np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]
+    ) -> Newcomer | None:
         points, cells = [], []
-        for number, (nearest, cloud, placed) in enumerate(zip(self._nearest, clouds, self._poses, strict=True)):
+        for number, (name, cloud) in enumerate(clouds.items()):
             directions, ranges = _directions(cloud)
-            allowed = minimum_filter(nearest, size=3, mode=("wrap", "nearest")).reshape(-1)
+            allowed = minimum_filter(self._nearest[name], size=3, mode=("wrap", "nearest")).reshape(-1)
             chosen = np.flatnonzero(ranges < allowed[directions] - NEARER)
-            seen = apply(placed, cloud[chosen, :3])
+            seen = apply(self._poses[name], cloud[chosen, :3])
             near = np.hypot(seen[:, 0], seen[:, 1]) < REACH
             near &= (seen[:, 2] > HEIGHTS[0]) & (seen[:, 2] < HEIGHTS[1])
             points.append(seen[near])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from stretch_sim_cal.calibration.methods import (
     floor_method,
     gain_of_another_place,
 )
-from stretch_sim_cal.calibration.mounts.file import further_mounts, left_pose, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.file import each_mount, left_pose, with_floor, with_mounts
 from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
 from stretch_sim_cal.calibration.results import ONE_LIDAR, AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
@@ -42,7 +43,7 @@ from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
 from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.topics import (
-    RecordedPairs,
+    RecordedSets,
     recorded_clouds,
     recorded_description,
     recorded_frames,
@@ -54,7 +55,7 @@ from stretch_sim_cal.robot.description import load_model, load_urdf_text
 from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
-from stretch_sim_cal.sensor.sensor import Sensors, by_lidar, for_each, of_two, sensor_called, sensors_called
+from stretch_sim_cal.sensor.sensor import Sensors, by_lidar, for_each, of_two, sensors_called
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
 from stretch_sim_cal.view import opened
 
@@ -143,11 +144,20 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
     return profile
 
 
-def recorded_pairs(recording, args: argparse.Namespace, limit: int, read=returns_from_message) -> RecordedPairs:
+def recorded_pairs(recording, args: argparse.Namespace, limit: int, read=returns_from_message) -> RecordedSets:
     """Return up to `limit` pairs of clouds of an open recording; `read` makes a cloud of a message."""
+    topics, frames = _topics_and_frames(args)
+    return RecordedSets(recording, topics, frames, args.max_time_difference, limit, warn, read)
+
+
+def _topics_and_frames(
+    args: argparse.Namespace, further: Mapping[str, ProfiledLidar] = MappingProxyType({})
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the topics and the frames of the left and the right lidar, and of `further` ones, by name."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     frames = {"left": args.left_frame, "right": args.right_frame}
-    return RecordedPairs(recording, topics, frames, args.max_time_difference, limit, warn, read)
+    beyond = {name: lidar.frame for name, lidar in further.items()}
+    return topics | {name: lidar.topic for name, lidar in further.items()}, frames | beyond
 
 
 @dataclass
@@ -198,11 +208,7 @@ class _Source:
     def every_cloud(self, limit: int) -> dict[str, list[np.ndarray]]:
         """Return up to `limit` clouds (N, 5 or 3) of every lidar of a robot with more than two by name, as many of
         each."""
-        lidars, args = self.profile.every_lidar, self.args
-        topics = {name: lidar.topic for name, lidar in lidars.items()}
-        topics |= {"left": args.left_topic, "right": args.right_topic}
-        named = {name: lidar.frame for name, lidar in lidars.items()}
-        named |= {"left": args.left_frame, "right": args.right_frame}
+        topics, named = _topics_and_frames(self.args, self.profile.further)
         return recorded_clouds(self.recording, topics, named, limit, warn)
 
     def pairs(self, limit: int, label: str, read=returns_from_message):
@@ -241,8 +247,7 @@ def recorded_kinds(
 ) -> dict[str, Signature | InputError]:
     """Return what the first clouds of an open recording show of sensor and driver, by lidar. Raises `InputError` if a
     topic is missing."""
-    topics = {"left": args.left_topic, "right": args.right_topic}
-    topics |= {name: lidar.topic for name, lidar in (further or {}).items()}
+    topics, _ = _topics_and_frames(args, further or {})
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
     return recorded_signatures(recording, topics, SCANS, known_sensors())
@@ -347,7 +352,7 @@ def _align(source: _Source, file: CalibrationFile, further: list):
     method = alignment_method(source.args.method or DEFAULT_ALIGNMENT_METHOD)(source.frames.right_to_left, settings)
     for left, right in source.pairs(limit, "aligning"):
         method.add(*given_clouds(method, left, right))
-        check.add(left, right)
+        check.add({"left": left, "right": right})
     for recording in further:
         method.new_place()
         for left, right in replace(source, recording=recording).pairs(limit, f"aligning ({recording.path.name})"):
@@ -639,7 +644,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     profile = with_defaults(args)
     settings = mount_settings(
         link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets,
-        sensor=_mounts_sensor(path, args, profile) if in_recording else sensor_called(args.sensor or profile.sensor),
+        sensor=_mounts_sensor(path, args, profile) if in_recording else sensors_called(args.sensor or profile.sensor),
         profile=profile,
     )  # fmt: skip
     model = nominal_description() if args.model and is_own(args.model) else args.model
@@ -648,8 +653,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
         result, robot = _from_recording(path, args, file, settings, model, profile)
     else:
         result, robot = solve_dataset(read_dataset(path), file, settings, model, profile)
-    further = further_mounts(file, result)
-    numbers = mount_numbers(result, robot.nominal | robot.nominal_further, further)
+    numbers = mount_numbers(result, robot.nominal, each_mount(file, result))
     tell(result, [] if args.json else mount_lines(result, numbers, proposed(result, robot, settings), profile))
     if result.accepted:
         robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
@@ -677,10 +681,10 @@ def _described(recording: Recording, path: Path, model):
 
 
 def _mounts_sensor(path: Path, args: argparse.Namespace, profile: RobotProfile) -> Sensors:
-    """Return the kinds of the left and the right lidar in a recording."""
+    """Return the kinds of the lidars in a recording."""
     with Recording(path) as recording:
         _described(recording, path, args.model)
-        return of_two(taken_sensors(recorded_kinds(recording, args), args, profile))
+        return taken_sensors(recorded_kinds(recording, args, profile.further), args, profile)
 
 
 def _from_recording(
@@ -693,14 +697,18 @@ def _from_recording(
     with Recording(path) as recording:
         source = _described(recording, path, model)
         robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
-        period = max((each.period for each in by_lidar(settings.sensor) if each is not None), default=SCAN_PERIOD)
+        period = max(
+            (each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None),
+            default=SCAN_PERIOD,
+        )
         poses = still_poses(recording, robot.model, profile)
-        pairs = recorded_pairs(recording, args, sys.maxsize)
-        seen = seen_poses(pairs, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
+        topics, frames = _topics_and_frames(args, profile.further)
+        sets = RecordedSets(recording, topics, frames, args.max_time_difference, sys.maxsize, warn)
+        seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
     counts = [pose.num_frames for pose in seen]
-    print(f"arm poses: {len(seen)}, with {min(counts)} to {max(counts)} pairs of clouds each", file=sys.stderr)
+    print(f"arm poses: {len(seen)}, with {min(counts)} to {max(counts)} scans of each lidar", file=sys.stderr)
     samples = [
-        robot.sample(f"{path.name}: pose {number}", each.pose.joints, each.left, each.right, settings.joint_offsets)
+        robot.sample(f"{path.name}: pose {number}", each.pose.joints, each.clouds, settings.joint_offsets)
         for number, each in enumerate(seen, start=1)
     ]
     return solve_samples(robot, samples, file, settings), robot

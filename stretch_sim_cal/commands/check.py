@@ -21,14 +21,14 @@ from stretch_sim_cal.calibration.calibration_file import (
     default_path,
 )
 from stretch_sim_cal.calibration.drive_results import agreements, stored_wheels
-from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import SIDES, error, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
 from stretch_sim_cal.robot.profile import profile_called
 
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
@@ -141,18 +141,12 @@ def _transform(
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
     """Return the lidars' extrinsics with standard deviations, None if the file has none."""
-    mounts = stored_mounts(calibration)
-    if mounts is None:
-        return None
-    found, poses = {}, {}
-    for number, side in enumerate(SIDES):
-        own = slice(6 * number, 6 * number + 6)
-        poses[side] = (mounts.base_from_lidar[side], mounts.covariance[own, own])
-    for side, (pose, covariance) in (poses | further_mounts(calibration, mounts)).items():
+    found = {}
+    for side, (pose, covariance) in each_mount(calibration, stored_mounts(calibration)).items():
         xyz, rpy = to_xyz_rpy(pose)
         deviation = _in_units(*spread(covariance, pose))
         found[side] = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), "standard_deviation": deviation}
-    return found
+    return found or None
 
 
 def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:

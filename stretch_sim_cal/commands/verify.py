@@ -67,11 +67,11 @@ def _recorded(args: argparse.Namespace):
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):
-    from stretch_sim_cal.ros.cloud_pairs import live_clouds
+    from stretch_sim_cal.ros.lidar_clouds import live_clouds
 
     frames, base_from_left, footprint, description = live_clouds(
-        args.num_samples, args.left_topic, args.right_topic, args.left_frame, args.right_frame, args.base_frame,
-        args.footprint_frame, args.max_time_difference, profile.further,
+        args.num_samples, args.robot, args.left_topic, args.right_topic, args.left_frame, args.right_frame,
+        args.base_frame, args.footprint_frame, args.max_time_difference,
     )  # fmt: skip
     sensors = sensors_called(args.sensor or profile.sensor)
     return frames, base_from_left, footprint, body_settings(profile, description, warn), sensors

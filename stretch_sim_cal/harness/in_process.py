@@ -31,14 +31,15 @@ from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.processes import BROADCAST_READY, SIMULATOR_READY, Echo, Process, ProcessSequence, RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.recording.frame_tree import FrameTree, tree_of_description
+from stretch_sim_cal.recording.pairing import listed
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.base_motion import Speeds
 from stretch_sim_cal.ros.broadcast_node import calibrated_frames
 from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
-from stretch_sim_cal.ros.cloud_pairs import with_each
 from stretch_sim_cal.ros.drive_node import DrivenRobot, planned
+from stretch_sim_cal.ros.lidar_clouds import lidars_of
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.ros.node_main import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
@@ -174,7 +175,7 @@ class SimulatedContext:
         return SimulatedFrames(self)
 
     def clouds(self, options: Any, watchdog: Any = None, depth: int = 5) -> "SimulatedClouds":
-        """Return the pairs of clouds of the lidars whose topics the options name."""
+        """Return the clouds of the lidars whose topics the options name."""
         return SimulatedClouds(self, options)
 
     def joint_positions(self) -> dict[str, float]:
@@ -281,32 +282,29 @@ class SimulatedFrames:
 
 
 class SimulatedClouds:
-    """As `CloudPairs`: pairs of clouds, taken from the next subscription's first scan on."""
+    """As `LidarClouds`: clouds in sets, taken from the next subscription's first scan on."""
 
     def __init__(self, context: SimulatedContext, options: Any):
         self._robot = context.robot
         by_topic = {lidar.topic: name for name, lidar in context.simulator.profile.every_lidar.items()}
-        topics = (options.left_lidar_topic, options.right_lidar_topic)
-        if missing := [topic for topic in topics if topic not in by_topic]:
+        self.topics = {name: topic for name, (topic, _) in lidars_of(options).items()}
+        if missing := [topic for topic in self.topics.values() if topic not in by_topic]:
             raise InputError(f"{missing[0]}: no lidar of the simulated robot; it has {', '.join(by_topic)}")
-        self._left, self._right = (by_topic[topic] for topic in topics)
-        self._first = context.robot.begin_listening(list(dict.fromkeys((self._left, self._right))))
+        self._lidars = {name: by_topic[topic] for name, topic in self.topics.items()}
+        self._first = context.robot.begin_listening(list(self._lidars.values()))
         self._count = 0
-        context.log.info(f"listening to {' and '.join(dict.fromkeys(topics))}")
+        context.log.info(f"listening to {listed(list(self.topics.values()))}")
 
     def take(self, count: int, label: str) -> Iterator[Any]:
-        """Yield `count` pairs with `left` and `right` returns (N, 5); without right ones of a robot with one lidar."""
+        """Yield `count` sets with `clouds` of returns (N, 5) by lidar."""
         for _ in range(count):
             number, self._count = self._count, self._count + 1
-            left = self._robot.columns(self._left, self._first[self._left] + number)
-            right = left[:0]
-            if self._right != self._left:
-                right = self._robot.columns(self._right, self._first[self._right] + number)
-            yield SimpleNamespace(left=left, right=right, stamp=number)
+            clouds = {name: self._robot.columns(own, self._first[own] + number) for name, own in self._lidars.items()}
+            yield SimpleNamespace(clouds=clouds, stamp=number)
 
     def summary(self) -> str:
         """Return what arrived as one line."""
-        return f"{self._count} pairs"
+        return f"{self._count} sets of clouds"
 
     def close(self) -> None:
         """Do nothing."""
@@ -353,8 +351,7 @@ class SimulatedCaptures:
 
     def take(self, poses: CalibratedPoses) -> Capture:
         """Return a capture of where the arm is."""
-        seen: dict[str, list[np.ndarray]] = {}
-        for name, options in with_each(self._context.options, self._state.profile.further).items():
-            pairs = list(self._context.clouds(options).take(self._settings.frames, ""))
-            seen |= {"left": seen.get("left") or [pair.left for pair in pairs], name: [pair.right for pair in pairs]}
+        clouds = self._context.clouds(self._context.options)
+        sets = list(clouds.take(self._settings.frames, ""))
+        seen = {name: [each.clouds[name] for each in sets] for name in clouds.topics}
         return captured(seen, poses, self._settings, self._state.arm, self._state.positions)

@@ -308,7 +308,7 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 
 
 def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
-    """Draw the returns of the arm poses in a folder with both lidars as described, and as a calibration has them, the
+    """Draw the returns of the arm poses in a folder with the lidars as described, and as a calibration has them, the
     lidars' own errors taken out as far as it knows them."""
     from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
     from stretch_sim_cal.recording.dataset import read_dataset
@@ -321,7 +321,7 @@ def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotP
         raise InputError("no arm poses were collected")
     dataset = read_dataset(folder)
     robot = MountedRobot(load_model(dataset.description_file), profile)
-    known = known_alignment(file)
+    known = known_alignment(file, list(robot.nominal))
     described, found = (residuals_at(dataset, robot, poses, known) for poses in (robot.nominal, mounts.base_from_lidar))
     return mount_residuals(("lidars as described", described), ("lidars as found", found))
 

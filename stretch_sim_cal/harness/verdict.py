@@ -22,7 +22,7 @@ from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, RIGHT_TO_LEFT, TO_LEFT
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.drive_results import stored_wheels
-from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, footprint_from_base
@@ -404,20 +404,20 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     mounts = stored_mounts(file)
     if mounts is None:
         raise InputError(f"{files.calibration} holds no mounts of the lidars")
-    true = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
-    off = np.concatenate([log(true[side] @ inverse(mounts.base_from_lidar[side])) for side in truth.sides])
-    nees = float(off @ np.linalg.solve(mounts.covariance[: len(off), : len(off)], off)) / len(off)
-    found = {"nees": (nees, f"covariance over the lidars: {' and '.join(truth.sides)}", "1 on average")}
-    for side, own in zip(truth.sides, (slice(0, 6), slice(6, 12)), strict=False):
-        found |= _compared_poses(
-            true[side], mounts.base_from_lidar[side], f"{side}.", mounts.covariance[own, own]
-        )  # fmt: skip
-    for name, (pose, covariance) in further_mounts(file, mounts).items():
-        if name in truth.base_link_from_further:
-            off = log(truth.base_link_from_further[name] @ inverse(pose))
-            nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
-            found[f"{name}.nees"] = (nees, f"covariance of lidar {name}", "1 on average")
-            found |= _compared_poses(truth.base_link_from_further[name], pose, f"{name}.", covariance)
+    both = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
+    true = {side: both[side] for side in truth.sides} | dict(truth.base_link_from_further)
+    poses = {name: pose for name, pose in mounts.base_from_lidar.items() if name in true}
+    off = np.concatenate([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
+    columns = np.concatenate([6 * list(mounts.base_from_lidar).index(name) + np.arange(6) for name in poses])
+    nees = float(off @ np.linalg.solve(mounts.covariance[np.ix_(columns, columns)], off)) / len(off)
+    found = {"nees": (nees, f"covariance over the lidars: {' and '.join(poses)}", "1 on average")}
+    for name, (pose, covariance) in each_mount(file, mounts).items():
+        if name in true:
+            found |= _compared_poses(true[name], pose, f"{name}.", covariance)
+            if name not in SIDES:
+                off = log(true[name] @ inverse(pose))
+                nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
+                found[f"{name}.nees"] = (nees, f"covariance of lidar {name}", "1 on average")
     return found
 
 

@@ -152,6 +152,10 @@ class Sample:
         """The right lidar's raw returns, as `left`."""
         return self._raw("right")
 
+    def cloud(self, lidar: str) -> np.ndarray | None:
+        """Return a lidar's raw returns, as `left`."""
+        return getattr(self, lidar) if lidar in SIDES else self._raw(cloud_name(lidar))
+
     def _raw(self, name: str) -> np.ndarray | None:
         where = f"sample {self.id} ({self.file})"
         cloud = read_arrays(self.file, where, (name,)).get(name)

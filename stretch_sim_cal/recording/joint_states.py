@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
-from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedPairs
+from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedSets
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
@@ -44,12 +43,11 @@ class StillPose:
 
 @dataclass(frozen=True)
 class SeenPose:
-    """A pose with the returns (N, 3 or 5) of its frames, each in its own lidar's frame, float64."""
+    """A pose with the returns (N, 3 or 5) of its frames by lidar, each in its own frame, float64."""
 
     pose: StillPose
     num_frames: int
-    left: np.ndarray
-    right: np.ndarray
+    clouds: dict[str, np.ndarray]
 
 
 @dataclass
@@ -130,28 +128,28 @@ def _unusable(recording: "Recording", fault: str) -> InputError:
 
 
 def seen_poses(
-    pairs: RecordedPairs, poses: Sequence[StillPose], num_frames: int, period: float, reach: float
+    sets: RecordedSets, poses: Sequence[StillPose], num_frames: int, period: float, reach: float
 ) -> list[SeenPose]:
-    """Return the poses with the returns of up to `num_frames` pairs of clouds that were scanned wholly within each.
+    """Return the poses with the returns of up to `num_frames` scans of each lidar that were scanned wholly within each.
 
     `period` (s) is how long a scan takes; returns further than `reach` (m) from their lidar are left out. Poses without
-    a pair are left out. Raises `InputError` if none is left.
+    a scan of each are left out. Raises `InputError` if none is left.
     """
-    clouds: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in poses]
-    for pair in pairs.messages():
-        first, last = min(pair.stamp, pair.stamp + pair.gap), max(pair.stamp, pair.stamp + pair.gap)
+    clouds: list[list[dict[str, np.ndarray]]] = [[] for _ in poses]
+    for found in sets.messages():
+        first, last = found.span
         for pose, own in zip(poses, clouds, strict=True):
             if pose.begin <= first and last + round(period * 1e9) <= pose.end and len(own) < num_frames:
-                own.append(tuple(_near(returns_from_message(getattr(pair, side)), reach) for side in SIDES))
+                own.append({name: _near(returns_from_message(each), reach) for name, each in found.items.items()})
         if all(len(own) == num_frames for own in clouds):
             break
     seen = [
-        SeenPose(pose, len(own), *(np.concatenate(side) for side in zip(*own, strict=True)))
+        SeenPose(pose, len(own), {name: np.concatenate([each[name] for each in own]) for name in own[0]})
         for pose, own in zip(poses, clouds, strict=True) if own
     ]  # fmt: skip
     if not seen:
         raise InputError(
-            f"{pairs.path}: no pair of clouds was scanned while the joints stood still ({pairs.counts.sentence()}); "
+            f"{sets.path}: no scans of all lidars while the joints stood still ({sets.counts.sentence()}); "
             "hold each arm pose for some seconds, with the clocks of lidars and robot synchronised"
         )
     return seen

@@ -1,13 +1,12 @@
-"""Stamps, and two streams of stamped items, left and right, paired by them.
+"""Stamps, and streams of stamped items of any number of lidars, of which sets of one time are made by them.
 
-Two lidars are synchronised only to within tens of milliseconds, so frames are paired by their stamps, within a bound.
+Lidars are synchronised only to within tens of milliseconds, so scans are matched by their stamps, within a bound.
 """
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
-
-from stretch_sim_cal.geometry.transforms import SIDES
 
 Payload = TypeVar("Payload")
 
@@ -21,37 +20,45 @@ def stamp_of(message: Any) -> int:
     return message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
 
 
-class Pair(NamedTuple, Generic[Payload]):
-    """Two items that belong together; `gap` is right's stamp minus left's, in ns."""
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: a, b and c."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
-    left: Payload
-    right: Payload
+
+class StampSet(NamedTuple, Generic[Payload]):
+    """Items of one time by lidar; `stamp` (ns) is the first lidar's, `span` the earliest and the latest one."""
+
+    items: dict[str, Payload]
     stamp: int
-    gap: int
+    span: tuple[int, int]
 
 
 @dataclass
-class PairingCounts:
-    """Counts of the items so far, and the smallest gap (ns) among those that found no partner."""
+class MatchingCounts:
+    """Counts of the items so far, by lidar, and the smallest gap (ns) among those that found no partner."""
 
-    received: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
-    unpaired: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
+    received: dict[str, int]
+    alone: dict[str, int] = field(init=False)
     duplicates: int = 0
     out_of_order: int = 0
     restarts: int = 0
-    pairs: int = 0
+    sets: int = 0
     closest_miss: int | None = None
 
+    def __post_init__(self) -> None:
+        self.alone = dict.fromkeys(self.received, 0)
+
     @property
-    def unpaired_share(self) -> float:
+    def alone_share(self) -> float:
         """Share, 0 to 1, of all received items that were given up without a partner."""
-        return sum(self.unpaired.values()) / max(1, sum(self.received.values()))
+        return sum(self.alone.values()) / max(1, sum(self.received.values()))
 
     def sentence(self) -> str:
         """Return the counts as one line."""
+        called = {1: "scans", 2: "pairs"}.get(len(self.received), "sets")
         parts = [
-            f"{self.pairs} pairs from {self.received['left']} left and {self.received['right']} right clouds",
-            f"{100 * self.unpaired_share:.1f} % without a partner",
+            f"{self.sets} {called} from {listed([f'{count} {name}' for name, count in self.received.items()])} clouds",
+            f"{100 * self.alone_share:.1f} % without a partner",
         ]
         if self.duplicates or self.out_of_order:
             parts.append(f"{self.duplicates} duplicates and {self.out_of_order} late ones dropped")
@@ -60,34 +67,35 @@ class PairingCounts:
         return ", ".join(parts)
 
 
-class StampPairing(Generic[Payload]):
-    """Pairs items of nearest stamps that are at most `bound` apart; every item is used at most once.
+class StampMatching(Generic[Payload]):
+    """Makes sets of items, one of each of the lidars `names`: to each one of the first lidar, of every other lidar the
+    one of nearest stamp, at most `bound` (s) apart; every item is used at most once.
 
-    Per side stamps must rise; an item with the stamp of its predecessor (a duplicate) or an older one is dropped.
-    At most `capacity` items per side wait for a partner. Stamps are integers in ns, `bound` is in s.
+    Per lidar stamps (ns) must rise; an item with the stamp of its predecessor (a duplicate) or an older one is dropped.
+    At most `capacity` items per lidar wait for a partner. The items of a single lidar are sets by themselves.
     """
 
-    def __init__(self, bound: float = 0.05, capacity: int = 10):
+    def __init__(self, names: Sequence[str], bound: float = 0.05, capacity: int = 10):
         self.bound = round(bound * 1e9)
         self.capacity = capacity
-        self.counts = PairingCounts()
-        self._waiting: dict[str, deque[tuple[int, Payload]]] = {side: deque() for side in SIDES}
+        self.counts = MatchingCounts(dict.fromkeys(names, 0))
+        self._waiting: dict[str, deque[tuple[int, Payload]]] = {name: deque() for name in names}
         self._last: dict[str, int] = {}
         self._period: dict[str, int] = {}
 
-    def add(self, side: str, stamp: int, payload: Payload) -> list[Pair[Payload]]:
-        """Take one item of `side` ("left" or "right") and return the pairs that are complete by it, oldest first."""
-        self.counts.received[side] += 1
-        if not self._is_news(side, stamp):
+    def add(self, name: str, stamp: int, payload: Payload) -> list[StampSet[Payload]]:
+        """Take one item of a lidar and return the sets that are complete by it, oldest first."""
+        self.counts.received[name] += 1
+        if not self._is_news(name, stamp):
             return []
-        self._waiting[side].append((stamp, payload))
-        pairs = list(self._complete())
-        while len(self._waiting[side]) > self.capacity:
-            self._give_up(side)
-        return pairs
+        self._waiting[name].append((stamp, payload))
+        sets = list(self._complete())
+        while len(self._waiting[name]) > self.capacity:
+            self._give_up(name)
+        return sets
 
-    def _is_news(self, side: str, stamp: int) -> bool:
-        last = self._last.get(side)
+    def _is_news(self, name: str, stamp: int) -> bool:
+        last = self._last.get(name)
         if last is not None and stamp <= last - RESTART:
             self._start_anew()
             last = None
@@ -98,35 +106,44 @@ class StampPairing(Generic[Payload]):
                 self.counts.out_of_order += 1
             return False
         if last is not None:
-            self._period[side] = min(self._period.get(side, stamp - last), stamp - last)
-        self._last[side] = stamp
+            self._period[name] = min(self._period.get(name, stamp - last), stamp - last)
+        self._last[name] = stamp
         return True
 
     def _start_anew(self) -> None:
         self.counts.restarts += 1
-        for side in SIDES:
-            while self._waiting[side]:
-                self._give_up(side)
+        for name, waiting in self._waiting.items():
+            while waiting:
+                self._give_up(name)
         self._last.clear()
 
-    def _complete(self):
-        left, right = self._waiting["left"], self._waiting["right"]
-        while left and right:
-            gap = right[0][0] - left[0][0]
-            earlier, later = ("left", "right") if gap >= 0 else ("right", "left")
-            if abs(gap) > self.bound:
-                self._note_miss(abs(gap))
-                self._give_up(earlier)  # the other side's stamps only rise: no partner can come any more
-                continue
-            better_may_come = self._successor_is_nearer(earlier, later, abs(gap))
-            if better_may_come is None:
-                return
-            if better_may_come:
-                self._give_up(earlier)
-                continue
-            (stamp, left_payload), (_, right_payload) = left.popleft(), right.popleft()
-            self.counts.pairs += 1
-            yield Pair(left_payload, right_payload, stamp, gap)
+    def _complete(self) -> Iterator[StampSet[Payload]]:
+        first, *others = self._waiting
+        while all(self._waiting.values()):
+            fits = True
+            for other in others:
+                if (without := self._without_partner(first, other)) is None:
+                    return
+                if without:
+                    self._give_up(without)
+                    fits = False
+                    break
+            if fits:
+                taken = {name: waiting.popleft() for name, waiting in self._waiting.items()}
+                stamps = [stamp for stamp, _ in taken.values()]
+                self.counts.sets += 1
+                yield StampSet({name: item for name, (_, item) in taken.items()}, stamps[0], (min(stamps), max(stamps)))
+
+    def _without_partner(self, first: str, other: str) -> str | None:
+        """Return which of two lidars' oldest items has no partner in the other one's, "" if they are partners, None
+        while that cannot be known yet."""
+        gap = self._waiting[other][0][0] - self._waiting[first][0][0]
+        earlier, later = (first, other) if gap >= 0 else (other, first)
+        if abs(gap) > self.bound:
+            self._note_miss(abs(gap))
+            return earlier  # the other lidar's stamps only rise: no partner can come any more
+        better_may_come = self._successor_is_nearer(earlier, later, abs(gap))
+        return None if better_may_come is None else earlier if better_may_come else ""
 
     def _successor_is_nearer(self, earlier: str, later: str, gap: int) -> bool | None:
         """Whether the item after the earlier one fits the later one better; None while that cannot be known yet."""
@@ -137,9 +154,9 @@ class StampPairing(Generic[Payload]):
             return False  # a successor is at least a period later, so at least as far beyond
         return None
 
-    def _give_up(self, side: str) -> None:
-        self._waiting[side].popleft()
-        self.counts.unpaired[side] += 1
+    def _give_up(self, name: str) -> None:
+        self._waiting[name].popleft()
+        self.counts.alone[name] += 1
 
     def _note_miss(self, gap: int) -> None:
         if self.counts.closest_miss is None or gap < self.counts.closest_miss:

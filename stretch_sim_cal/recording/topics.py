@@ -16,7 +16,7 @@ from stretch_sim_cal.recording.frame_tree import (
     transform_of_message,
     tree_of_description,
 )
-from stretch_sim_cal.recording.pairing import Pair, PairingCounts, StampPairing, stamp_of
+from stretch_sim_cal.recording.pairing import MatchingCounts, StampMatching, StampSet, stamp_of
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 
@@ -190,15 +190,15 @@ def recorded_clouds(
     return {name: clouds[:count] for name, clouds in found.items()}
 
 
-class RecordedPairs:
-    """Pairs of clouds in a recording, in order; iterating yields (left, right), (N, 5) each (x, y, z, ring, intensity;
-    (N, 3) if a cloud has no more), without empty ones.
+class RecordedSets:
+    """Clouds of one time in a recording, in order; iterating yields tuples of clouds in the order of `topics`, (N, 5)
+    each (x, y, z, ring, intensity; (N, 3) if a cloud has no more), without sets of which one is empty.
 
-    `topics` maps "left" and "right" to topic names, `frames` to the frames expected there; `warn` is told once of
-    others. `bound` (s) is how far apart the stamps of a pair may be, `limit` the most pairs to yield, `read` what makes
-    a cloud of a message. If topics and frames are the same, the robot has one lidar, and the right clouds are empty.
-    Raises `InputError` if a topic is missing, holds the other lidar's clouds, or no pair is found
-    at all. `messages` gives all pairs as messages with their stamps.
+    `topics` holds the lidars' topics by name, `frames` the frames expected there; `warn` is told once of others.
+    `bound` (s) is how far apart the stamps of a set may be, `limit` the most sets to yield, `read` what makes a cloud
+    of a message. If left and right have the same topic and frame, the robot has one lidar, and right clouds are empty.
+    Raises `InputError` if a topic is missing, holds another lidar's clouds, or no set is found at all. `messages` gives
+    all sets as messages with their stamps.
     """
 
     def __init__(
@@ -207,23 +207,24 @@ class RecordedPairs:
     ):  # fmt: skip
         if not 0 <= bound < 10:
             raise InputError(f"--max-time-difference: {bound} s; give a number from 0 to 10")
-        for side in SIDES:
-            recording.require(topics[side], CLOUD_TYPE)
+        for topic in topics.values():
+            recording.require(topic, CLOUD_TYPE)
         self.path = recording.path
         self._recording, self._frames, self._warn = recording, frames, warn
-        self._side_of = {topic: side for side, topic in reversed(topics.items())}
-        self._one = len(self._side_of) == 1 and frames["left"] == frames["right"]
+        self._name_of = {topic: name for name, topic in reversed(topics.items())}
+        self._names = tuple(name for name in topics if name in self._name_of.values())
+        if len(self._names) < len(topics) and len(set(frames.values())) == len(frames):
+            raise InputError(f"{self.path}: two lidars have the same topic: {', '.join(topics.values())}")
         self._bound, self._limit, self._read = bound, limit, read
-        self.counts = PairingCounts()
+        self.counts = MatchingCounts({})
         self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         given = 0
-        for pair in self.messages():
-            left = self._read(pair.left)
-            right = left[:0] if self._one else self._read(pair.right)
-            if len(left) and (self._one or len(right)):
-                yield left, right
+        for seen in self.messages():
+            clouds = tuple(self._read(message) for message in seen.items.values())
+            if all(map(len, clouds)):
+                yield clouds if len(clouds) > 1 else (*clouds, clouds[0][:0])
                 given += 1
             if given == self._limit:
                 return
@@ -231,19 +232,20 @@ class RecordedPairs:
             miss = self.counts.closest_miss
             why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
             raise InputError(
-                f"{self.path}: no pair of clouds within {1e3 * self._bound:.0f} ms: {why}; "
+                f"{self.path}: no {'pair' if len(self._names) < 3 else 'set'} of clouds within "
+                f"{1e3 * self._bound:.0f} ms: {why}; "
                 "raise --max-time-difference if the lidars' clocks are known to differ"
             )
 
-    def messages(self) -> Iterator[Pair]:
-        """Yield all pairs of messages, stamps and gaps in ns, in order."""
-        pairing: StampPairing = StampPairing(self._bound)
-        self.counts = pairing.counts
+    def messages(self) -> Iterator[StampSet]:
+        """Yield all sets of messages by lidar, with their stamps in ns, in order."""
+        matching: StampMatching = StampMatching(self._names, self._bound)
+        self.counts = matching.counts
         complaints = {""}
-        for topic, message in self._recording.messages(list(self._side_of)):
-            complaint = complaint_about_clouds(self._side_of[topic], topic, message.header.frame_id, self._frames)
+        for topic, message in self._recording.messages(list(self._name_of)):
+            name = self._name_of[topic]
+            complaint = complaint_about_clouds(name, topic, message.header.frame_id, self._frames)
             if complaint not in complaints:
                 complaints.add(complaint)
                 self._warn(complaint)
-            for side in SIDES if self._one else (self._side_of[topic],):
-                yield from pairing.add(side, stamp_of(message), message)
+            yield from matching.add(name, stamp_of(message), message)

@@ -1,10 +1,8 @@
 """The calibration as running nodes use it: the file, read again if it changes, and the lidars' clouds placed by it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -12,16 +10,13 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
-from stretch_sim_cal.recording.clouds import fields_from_message, returns_from_message
-from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.recording.clouds import fields_from_message
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.cloud_pairs import CloudPair
 from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.lidar_clouds import CloudSet
 
 LOOK_EVERY = 1.0
 CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
-# Clouds of further lidars are shown with a pair that is so near in time (s).
-TOGETHER = 0.3
 # Wall time in s in which the broadcaster's frame should have been heard.
 BROADCAST_GRACE = 3.0
 DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("lidar", "<f4")])
@@ -88,32 +83,21 @@ class CalibrationWatch:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each lidar's points go: `footprint_from_left`, `footprint_from_right` (4, 4), and of those beyond two by
-    name; `frame` is its name in TF."""
+    """Where each lidar's points go, `footprint_from_lidar` (4, 4) by name; `frame` is its name in TF."""
 
     frame: str
-    footprint_from_left: np.ndarray
-    footprint_from_right: np.ndarray
-    footprint_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
+    footprint_from_lidar: Mapping[str, np.ndarray]
 
-    def combined(self, pair: CloudPair, further: Mapping[str, Any] = MappingProxyType({})) -> np.ndarray:
-        """Return the returns of a pair, and of the latest messages of lidars beyond two by name, as records of
-        `DISPLAY_DTYPE` (N,); `lidar` is 0 left, 1 right, and so on. Messages of another time are left out."""
+    def combined(self, seen: CloudSet) -> np.ndarray:
+        """Return the returns of clouds of one time as records of `DISPLAY_DTYPE` (N,); `lidar` is 0 left, 1 right, and
+        so on."""
         parts = []
-        clouds = [
-            (pair.left, pair.left_message, self.footprint_from_left),
-            (pair.right, pair.right_message, self.footprint_from_right),
-        ]
-        for name, pose in self.footprint_from_further.items():
-            message = further.get(name)
-            fresh = message is not None and abs(stamp_of(message) - pair.stamp) < TOGETHER * 1e9
-            clouds.append((returns_from_message(message), message, pose) if fresh else (None, None, pose))
-        for number, (points, message, footprint_from_lidar) in enumerate(clouds):
-            if message is None:  # the robot has one lidar, or a further one has not been heard
+        for number, (name, footprint_from_lidar) in enumerate(self.footprint_from_lidar.items()):
+            if (points := seen.clouds.get(name)) is None:  # the robot has one lidar
                 continue
             records = np.zeros(len(points), DISPLAY_DTYPE)
             records["x"], records["y"], records["z"] = apply(footprint_from_lidar, points[:, :3]).T
-            records["intensity"] = points[:, 4] if points.shape[1] > 4 else _intensity(message)
+            records["intensity"] = points[:, 4] if points.shape[1] > 4 else _intensity(seen.messages[name])
             records["lidar"] = number
             parts.append(records)
         return np.concatenate(parts)
@@ -141,13 +125,13 @@ def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> 
         frame = options.footprint_frame
         footprint_from_base = frames.lookup(frame, options.base_link_frame)
     footprint_from_left = footprint_from_base @ base_from_left
-    further = {}
+    placed = {"left": footprint_from_left, "right": footprint_from_left @ right_to_left}
     for name, lidar in profile_called(options.robot).further.items():
         to_left = file.further_to_left.get(name)
-        further[name] = footprint_from_left @ (
+        placed[name] = footprint_from_left @ (
             frames.lookup(options.left_lidar_frame, lidar.frame) if to_left is None else to_left
         )
-    return Placement(frame, footprint_from_left, footprint_from_left @ right_to_left, further)
+    return Placement(frame, placed)
 
 
 def xyz(records: np.ndarray) -> np.ndarray:

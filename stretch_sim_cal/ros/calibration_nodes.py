@@ -38,7 +38,7 @@ from stretch_sim_cal.calibration.methods import (
     gain_of_another_place,
 )
 from stretch_sim_cal.calibration.mounts.file import (
-    further_mounts,
+    each_mount,
     left_pose,
     stored_mounts,
     with_floor,
@@ -78,10 +78,10 @@ from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.captures import robot_description
-from stretch_sim_cal.ros.cloud_pairs import take_frames
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
 from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.lidar_clouds import in_order, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
 from stretch_sim_cal.sensor.sensor import for_each, sensor_called, sensors_called
@@ -228,9 +228,9 @@ def align(context: NodeContext) -> int:
     if options.another_place:
         method.load_places(places_beside(files.path))
     joints, check = context.joint_positions(), LeftMountCheck(sensor, profile_called(options.robot))
-    for pair in clouds.take(options.num_samples, "aligning"):
-        method.add(*given_clouds(method, pair.left, pair.right))
-        check.add(pair.left, pair.right)
+    for seen in clouds.take(options.num_samples, "aligning"):
+        method.add(*given_clouds(method, *in_order(seen.clouds)))
+        check.add(seen.clouds)
     context.log.info(clouds.summary())
     result, unchecked = check.with_warning(method.solve(), frames.description, joints, files.file)
     if unchecked:
@@ -306,17 +306,10 @@ def _floor_by_all(context: NodeContext, files: _Files, method: str) -> int:
     return code
 
 
-def _topics_and_frames(options: Any) -> dict[str, tuple[str, str]]:
-    """Return topic and frame of all lidars by name."""
-    names = {name: (lidar.topic, lidar.frame) for name, lidar in profile_called(options.robot).every_lidar.items()}
-    names |= {"left": (options.left_lidar_topic, options.left_lidar_frame)}
-    return names | {"right": (options.right_lidar_topic, options.right_lidar_frame)}
-
-
 def _every_pose(context: NodeContext, frames: FrameListener, watchdog: Any) -> dict[str, np.ndarray]:
     """Return the poses (4, 4) of all lidars in base_link as TF has them, by name."""
     options = context.options
-    named = _topics_and_frames(options)
+    named = lidars_of(options)
     poses = frames.wait_for(*((options.base_link_frame, frame) for _, frame in named.values()), watchdog=watchdog)
     return dict(zip(named, poses, strict=True))
 
@@ -327,11 +320,11 @@ def _array_lidars(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[st
 
 
 def _every_cloud(context: NodeContext, watchdog: Any) -> list[dict[str, np.ndarray]]:
-    """Return clouds of all lidars by name, collected of the left one with each of the others in turn."""
-    options, names = context.options, _topics_and_frames(context.options)
-    further = profile_called(options.robot).further
-    frames = take_frames(context, options, watchdog, options.num_samples, "collecting", further)
-    return [dict(zip(names, clouds, strict=True)) for clouds in frames]
+    """Return clouds of one time of all lidars by name."""
+    clouds = context.clouds(context.options, watchdog, depth=context.options.num_samples)
+    found = [seen.clouds for seen in clouds.take(context.options.num_samples, "collecting")]
+    context.log.info(clouds.summary())
+    return found
 
 
 def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
@@ -377,8 +370,8 @@ def find_floor(context: NodeContext) -> int:
     observations = known_alignment(file)
     settings = FloorSettings(sensor=sensor, observations=observations, **_body_settings(context, frames))
     by_two = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
-    for pair in clouds.take(options.num_samples, "looking at the floor"):
-        by_two.add(*given_clouds(by_two, pair.left, pair.right))
+    for seen in clouds.take(options.num_samples, "looking at the floor"):
+        by_two.add(*given_clouds(by_two, *in_order(seen.clouds)))
     context.log.info(clouds.summary())
     result = by_two.solve()
     numbers = floor_numbers(result, nominal_footprint_from_base)
@@ -415,7 +408,7 @@ def calibrate_mounts(context: NodeContext) -> int:
     profile = profile_called(options.robot)
     settings = mount_settings(
         link_mm=options.link_mm, link_deg=options.link_deg, with_joint_offsets=options.with_joint_offsets,
-        sensor=sensor_called(options.sensor), profile=profile,
+        sensor=sensors_called(options.sensor), profile=profile,
     )  # fmt: skip
     directory = arguments.directory or Path(f"lidar_mounts_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     collecting = argparse.Namespace(**vars(arguments) | {"directory": directory, "json": False})
@@ -428,7 +421,7 @@ def calibrate_mounts(context: NodeContext) -> int:
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
     if file.right_to_left is not None:
         check_lidars(file, profile.further)
-    numbers = mount_numbers(result, robot.nominal | robot.nominal_further, further_mounts(file, result))
+    numbers = mount_numbers(result, robot.nominal, each_mount(file, result))
     code = files.finish(
         result, mount_lines(result, numbers, proposed(result, robot, settings), profile), {"mounts": numbers},
         lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),
@@ -451,16 +444,17 @@ def calibrate_by_driving(context: NodeContext) -> int:
     directory = arguments.directory or Path(f"drive_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     check_asked(arguments, directory)
     watchdog, frames = context.watchdog(options.timeout), context.frames()
-    described = {name: pose for name, pose in _every_pose(context, frames, watchdog).items()
-                 if name in profile.every_lidar}  # fmt: skip
+    described = _every_pose(context, frames, watchdog)
     lidars = _array_lidars(context, described)
     description = robot_description(context, frames, watchdog)
-    named = _topics_and_frames(options)
     robot = DrivenRobot(
-        profile, {name: named[name][0] for name in described}, {name: named[name][1] for name in described}, described,
-        frames.footprint_from(options.base_link_frame, options.footprint_frame), _body_settings(context, frames),
+        profile,
+        lidars_of(options),
+        described,
+        frames.footprint_from(options.base_link_frame, options.footprint_frame),
+        _body_settings(context, frames),
         description,
-    )  # fmt: skip
+    )
     driven = context.drive(robot, directory)
     if driven is None:
         return 0

@@ -1,11 +1,11 @@
 """What a collection needs beside motion: the checks before anything moves, and captures of what the lidars see.
 
-A capture is a few pairs of clouds of one arm pose, cropped around the robot and thinned.
+A capture is a few clouds of each lidar of one arm pose, cropped around the robot and thinned.
 """
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.arm_motion import ArmState
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs, with_each
 from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.lidar_clouds import CloudSet
 
-# Pairs scanned before the arm stood still, one after the other, that are no mere latency any more.
-STALE_PAIRS = 30
+# Sets of clouds scanned before the arm stood still, one after the other, that are no mere latency any more.
+STALE = 30
 MOVING_MODES = ("position", "navigation")
 # s of wall time that a status topic, which some driver publishes, and a parameter get, and until a publisher is found.
 ANSWER, DISCOVERED = 10.0, 1.0
@@ -31,20 +31,12 @@ ANSWER, DISCOVERED = 10.0, 1.0
 
 @dataclass(frozen=True)
 class CalibratedPoses:
-    """Where base_link and the lidars, those beyond two by name, are by the calibration, in the calibrated footprint:
-    4x4 each; and what the alignment observed, which knows their own errors."""
+    """Where base_link and the lidars, by name, are by the calibration, in the calibrated footprint: 4x4 each; and what
+    the alignment observed, which knows their own errors."""
 
     footprint_from_base: np.ndarray
-    footprint_from_left: np.ndarray
-    footprint_from_right: np.ndarray
+    footprint_from_lidar: Mapping[str, np.ndarray]
     observations: Observations | None = None
-    footprint_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def footprint_from_lidar(self) -> dict[str, np.ndarray]:
-        """The poses (4, 4) of all lidars by name."""
-        both = {"left": self.footprint_from_left, "right": self.footprint_from_right}
-        return both | dict(self.footprint_from_further)
 
     def points(self, name: str, cloud: np.ndarray) -> np.ndarray:
         """Return the points (N, 3) of a lidar's returns (N, 3 or 5) in the calibrated footprint, with the lidar's own
@@ -93,31 +85,22 @@ class Captures:
     def take(self, poses: CalibratedPoses) -> Capture:
         """Wait until the arm stands still, and capture. Raises `RunFailure` (watchdog) if no clouds come."""
         self._wait_until_settled()
-        seen: dict[str, list[np.ndarray]] = {}
-        positions: list[dict[str, float]] = []
-        before: int | None = None
-        for name, options in with_each(self._options, self._state.profile.further).items():
-            pairs: list[CloudPair] = []
-            depth = max(5, self._settings.frames)
-            clouds = CloudPairs(self._context, options, self._watchdog, depth, on_pair=pairs.append)
-            try:
-                settled, used, at = self._settled_pairs(pairs)
-            finally:
-                clouds.close()
-            if before not in (None, settled):  # it moved since the lidar before was listened to
-                return self.take(poses)
-            before = settled
-            seen |= {"left": seen.get("left") or [pair.left for pair in used], name: [pair.right for pair in used]}
-            positions += at
+        sets: list[CloudSet] = []
+        depth = max(5, self._settings.frames)
+        clouds = self._context.clouds(self._options, self._watchdog, depth, sets.append)
+        try:
+            used, positions = self._settled_sets(sets)
+        finally:
+            clouds.close()
+        seen = {name: [each.clouds[name] for each in used] for name in clouds.topics}
         joints = {name: float(np.mean([values[name] for values in positions])) for name in positions[0]}
         return captured(seen, poses, self._settings, self._state.arm, joints)
 
-    def _settled_pairs(self, pairs: list[CloudPair]) -> tuple[int, list[CloudPair], list[dict[str, float]]]:
-        """Return when (ns) the arm had settled, the first pairs that were scanned after that, and the joints' positions
-        at each of them."""
+    def _settled_sets(self, sets: list[CloudSet]) -> tuple[list[CloudSet], list[dict[str, float]]]:
+        """Return the first sets that were scanned after the arm had settled, and the joints' positions at each."""
         settled = self._settled_at
         positions: list[dict[str, float]] = []
-        used: list[CloudPair] = []
+        used: list[CloudSet] = []
         stale = 0
         while len(used) < self._settings.frames:
             self._context.spin_once(timeout=0.05)
@@ -126,18 +109,18 @@ class Captures:
                 settled = self._settled_at
                 used.clear()
                 positions.clear()
-            fresh = [pair for pair in pairs if pair.stamp >= settled]
-            stale = 0 if fresh else stale + len(pairs)
-            if stale > STALE_PAIRS:
-                behind = 1e-9 * (self._state.stamp - pairs[-1].stamp)
+            fresh = [each for each in sets if each.stamp >= settled]
+            stale = 0 if fresh else stale + len(sets)
+            if stale > STALE:
+                behind = 1e-9 * (self._state.stamp - sets[-1].stamp)
                 raise RunFailure(
                     f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be determined "
                     "which were scanned after the arm stood still; synchronise the lidars' clocks with the robot's"
                 )
-            pairs.clear()
+            sets.clear()
             used += fresh
             positions += [dict(self._state.positions) for _ in fresh]
-        return settled, used, positions
+        return used, positions
 
     @property
     def _settled_at(self) -> int:
@@ -173,11 +156,9 @@ def calibrated_poses(
     footprint_from_left = footprint_from_base @ base_from_left
     path = getattr(options, "calibration_file", "") or default_path()
     file = CalibrationFile.load_or_empty(path)
-    return CalibratedPoses(
-        footprint_from_base, footprint_from_left, footprint_from_left @ left_from_right,
-        load_beside(file),
-        {name: footprint_from_left @ pose for name, pose in zip(further, beyond, strict=True)},
-    )  # fmt: skip
+    to_left = {"left": np.eye(4), "right": left_from_right} | dict(zip(further, beyond, strict=True))
+    placed = {name: footprint_from_left @ pose for name, pose in to_left.items()}
+    return CalibratedPoses(footprint_from_base, placed, load_beside(file))
 
 
 def robot_description(context: Any, frames: FrameListener, watchdog: Any) -> str:

@@ -1,4 +1,4 @@
-"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what both lidars see of it.
+"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what all lidars see of it.
 
 Checks, plan, question, then pose by pose move, capture and write.
 """
@@ -29,17 +29,17 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, robot_description
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
+from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order
 from stretch_sim_cal.ros.node_main import NodeContext
 
-# Seconds of the robot's time per pair of clouds, and per sample beside moving and settling.
+# Seconds of the robot's time per set of clouds, and per sample beside moving and settling.
 FRAME_PERIOD = 0.1
 PER_SAMPLE = 0.5
 SKIPPED_SHOWN = 10
 SCAN_TAKES = 100_000_000  # ns
 STATES = 3  # of the arm during a scan
 LOOK_EVERY, BLIND_AFTER = 0.05, 5.0  # s between looks at what came in, and s of silence of the lidars
-LEARNED_FROM = 5  # pairs of clouds of the room before the arm moves: an echo that comes and goes is in one of them
+LEARNED_FROM = 5  # scans of each lidar of the room before the arm moves: an echo that comes and goes is in one of them
 
 
 def collect(context: NodeContext, only_raw: bool = False) -> int:
@@ -205,31 +205,29 @@ def _check_room(
 def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPoses, state: ArmState) -> Iterator[None]:
     """A context in which `Refused` is raised as soon as something comes near that was not there when it was entered,
     and `RunFailure` as soon as the lidars fall silent, so that nobody could be seen."""
-    room = RoomWatch(model, (poses.footprint_from_left, poses.footprint_from_right), state.profile)
+    room = RoomWatch(model, poses.footprint_from_lidar, state.profile)
     # One of its own: captures forget their silences when they are done.
     watchdog = context.watchdog(BLIND_AFTER)
-    learned: list[CloudPair] = []
-    waiting: deque[CloudPair] = deque(maxlen=2)
+    learned: list[CloudSet] = []
+    waiting: deque[CloudSet] = deque(maxlen=2)
 
-    def take(pair: CloudPair) -> None:
+    def take(seen: CloudSet) -> None:
         if len(learned) < LEARNED_FROM:
-            learned.append(pair)
-            room.learn((pair.left, pair.right))
+            learned.append(seen)
+            room.learn(seen.clouds)
         else:
-            waiting.append(pair)
+            waiting.append(seen)
 
     def look() -> None:
         watchdog.tick()
         # Only scans during which it is known where the arm was.
         while waiting and waiting[0].stamp + SCAN_TAKES <= state.stamp:
-            pair = waiting.popleft()
-            passed = state.between(pair.stamp, pair.stamp + SCAN_TAKES)
+            seen = waiting.popleft()
+            passed = state.between(seen.stamp, seen.stamp + SCAN_TAKES)
             if not passed:
                 continue
             places = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
-            found = room.look(
-                (pair.left, pair.right), [_arm_and_others(model, passed[index], state.profile) for index in places]
-            )
+            found = room.look(seen.clouds, [_arm_and_others(model, passed[index], state.profile) for index in places])
             if found is not None:
                 raise Refused(
                     f"the arm was stopped: something that was not there has come near, at x {found.place[0]:.1f} y "
@@ -237,7 +235,7 @@ def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPose
                 )
 
     # What is late is of no use here, and must not keep the arm's own messages waiting.
-    clouds = CloudPairs(context, context.options, watchdog, depth=2, on_pair=take)
+    clouds = context.clouds(context.options, watchdog, depth=2, on_set=take)
     timer = context.every(LOOK_EVERY, look)
     try:
         context.spin_until(lambda: len(learned) >= LEARNED_FROM)
@@ -275,14 +273,15 @@ def _sweep(
         for pose in visit.path:
             motion.move(pose)
         capture = captures.take(poses)
+        left_cloud, right_cloud, *others = in_order(capture.clouds)
         writer.write_sample(
             dict(zip(profile.planned_names, visit.pose, strict=False)),
             capture.actual,
             capture.points,
-            capture.clouds["left"],
-            capture.clouds["right"],
+            left_cloud,
+            right_cloud,
             capture.joints,
-            {name: capture.clouds[name] for name in profile.further},
+            dict(zip(profile.further, others, strict=True)),
         )
         left = _time_needed(plan.after(number), settings)
         # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.

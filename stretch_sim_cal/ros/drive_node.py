@@ -21,18 +21,15 @@ from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, expected
 from stretch_sim_cal.collection.drive_plan import SCANS, UNSURE, DrivePlan, DriveSettings, DrivingBody, plan_drive
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
-from stretch_sim_cal.recording.clouds import returns_from_message
-from stretch_sim_cal.recording.frame_tree import complaint_about_frame
-from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.rosbag import CLOUD_TYPE, Recording, RecordingWriter
 from stretch_sim_cal.recording.stations import ODOMETRY_TYPE, SCAN, SETTLE, RecordedStation, recorded_stations
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Patience, Speeds
-from stretch_sim_cal.ros.captures import STALE_PAIRS, check_driver
+from stretch_sim_cal.ros.captures import STALE, check_driver
 from stretch_sim_cal.ros.collect_node import duration
+from stretch_sim_cal.ros.lidar_clouds import CloudSet, LidarClouds
 from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.subscription import MatchedSubscription
 
 BLIND_AFTER = 1.0  # s of silence of odometry or a lidar while the robot moves
 PER_STOP = 1.5  # s of the robot's time per stop beside its scans: slowing down and settling
@@ -41,67 +38,28 @@ QUEUED = 5  # clouds of each lidar that wait to be looked at
 LATE = 5.0  # s of odometry that has to come after a scan
 
 
-class Lidars:
-    """Listens to all lidars, by name; `take` gives what came. A lidar without returns counts as silent."""
-
-    def __init__(self, context: NodeContext, topics: Mapping[str, str], frames: Mapping[str, str], watchdogs: tuple):
-        from sensor_msgs.msg import PointCloud2
-
-        self._context, self.topics, self._frames, self._watchdogs = context, topics, frames, watchdogs
-        self._waiting: dict[str, deque] = {name: deque(maxlen=QUEUED) for name in topics}
-        self._complaints = {""}
-        self._subscriptions = {
-            name: MatchedSubscription(context, PointCloud2, topic, self._waiting[name].append, depth=2)
-            for name, topic in topics.items()
-        }
-        for name, subscription in self._subscriptions.items():
-            for watchdog in watchdogs:
-                watchdog.watch(self._silence(name), subscription.diagnose)
-
-    def close(self) -> None:
-        """Stop listening."""
-        for subscription in self._subscriptions.values():
-            subscription.close()
-
-    def take(self, newest: bool = False) -> list[tuple[str, Any, np.ndarray]]:
-        """Return what came since the last time, or the `newest` of each lidar alone, as lidar, message and returns
-        (N, 5 or 3) in its own frame. Raises `InputError` for clouds that are another lidar's, or no clouds."""
-        found = []
-        for name, waiting in self._waiting.items():
-            messages = [waiting[-1]] if newest and waiting else list(waiting)
-            waiting.clear()
-            for message in messages:
-                self._check_frame(name, message.header.frame_id)
-                if len(cloud := returns_from_message(message)):
-                    found.append((name, message, cloud))
-                    for watchdog in self._watchdogs:
-                        watchdog.seen(self._silence(name))
-        return found
-
-    def _silence(self, name: str) -> str:
-        return f"no returns on {self.topics[name]}"
-
-    def _check_frame(self, name: str, frame: str) -> None:
-        options = {"topics": "topics of the lidars", "frame": f"the {name} lidar's frame"}
-        complaint = complaint_about_frame(name, self.topics[name], frame, self._frames, options)
-        if complaint not in self._complaints:
-            self._complaints.add(complaint)
-            self._context.log.warning(complaint)
-
-
 @dataclass(frozen=True)
 class DrivenRobot:
-    """What is known of the robot before it drives: `topics` and `frames` of its lidars and their described poses (4, 4)
+    """What is known of the robot before it drives: topics and frames of its `lidars` and their described poses (4, 4)
     in base_link by name, base_link's pose in base_footprint, the settings that say what its body is, and its
     `description` (URDF)."""
 
     profile: RobotProfile
-    topics: Mapping[str, str]
-    frames: Mapping[str, str]
+    lidars: Mapping[str, tuple[str, str]]
     base_from_lidar: Mapping[str, np.ndarray]
     footprint_from_base: np.ndarray
     body: Mapping[str, Any]
     description: str
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The lidars' topics by name."""
+        return {name: topic for name, (topic, _) in self.lidars.items()}
+
+    @property
+    def frames(self) -> dict[str, str]:
+        """The lidars' frames by name."""
+        return {name: frame for name, (_, frame) in self.lidars.items()}
 
     def in_footprint(self, name: str, cloud: np.ndarray) -> np.ndarray:
         """Return a lidar's returns (N, 5 or 3) as points (N, 3) in base_footprint."""
@@ -148,8 +106,9 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
     speeds = Speeds.of(base, options.speed, np.radians(options.turn_speed))
     watchdog, blind = context.watchdog(options.timeout), context.watchdog(BLIND_AFTER)
     odometer = Odometer(context, options.odometry_topic or base.odometry, (watchdog, blind))
-    lidars = Lidars(context, robot.topics, robot.frames, (watchdog, blind))
-    points, begin = _look_around(context, robot, lidars, odometer, watchdog)
+    scanned: deque[CloudSet] = deque(maxlen=QUEUED * len(robot.lidars))
+    lidars = LidarClouds(context, robot.lidars, None, (watchdog, blind), depth=2, on_set=scanned.append)
+    points, begin = _look_around(context, robot, scanned, odometer, watchdog)
     body, plan = planned(options, robot, points)
     seconds = plan.moving_time(speeds.linear, speeds.angular)
     seconds += (PER_STOP + options.scans * FRAME_PERIOD) * (len(plan.stops) + 1)
@@ -178,7 +137,7 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
             raise Refused("nothing was moved")
 
     def look(left: np.ndarray) -> None:
-        for name, _, cloud in lidars.take(newest=True):
+        for name, cloud in {name: cloud for seen in _taken(scanned) for name, cloud in seen.clouds.items()}.items():
             found = body.in_way(robot.in_footprint(name, cloud), left, options.clearance - UNSURE)
             if found is not None:
                 x, y, z = found.nearest
@@ -189,7 +148,7 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
         tape.write_odometry()
 
     with _Tape(context, robot, odometer, directory) as tape, motion.stopping():
-        scans = functools.partial(_stand, context, lidars, odometer, watchdog, tape, options.scans)
+        scans = functools.partial(_stand, context, robot.topics, scanned, odometer, watchdog, tape, options.scans)
         scans()
         cosine, sine = np.cos(begin[2]), np.sin(begin[2])
         for number, stop in enumerate(plan.stops, start=1):
@@ -205,7 +164,7 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
 
 
 def _look_around(
-    context: NodeContext, robot: DrivenRobot, lidars: Lidars, odometer: Odometer, watchdog: Any
+    context: NodeContext, robot: DrivenRobot, scanned: deque[CloudSet], odometer: Odometer, watchdog: Any
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Return what a few scans of each lidar see while the robot stands, (N, 3) in base_footprint, and where that is by
     odometry, (3,)."""
@@ -213,10 +172,18 @@ def _look_around(
     while odometer.pose is None or min(map(len, seen.values())) < SCANS:
         context.spin_once()
         watchdog.tick()
-        for name, _, cloud in lidars.take():
-            if len(seen[name]) < SCANS:
-                seen[name].append(robot.in_footprint(name, cloud))
+        for scan in _taken(scanned):
+            for name, cloud in scan.clouds.items():
+                if len(seen[name]) < SCANS:
+                    seen[name].append(robot.in_footprint(name, cloud))
     return np.concatenate([points for own in seen.values() for points in own]), odometer.pose
+
+
+def _taken(scanned: deque[CloudSet]) -> list[CloudSet]:
+    """Return the scans that came since the last time, a lidar's each."""
+    taken = list(scanned)
+    scanned.clear()
+    return taken
 
 
 def _tell(plan: DrivePlan, seconds: float, say: Callable) -> None:
@@ -271,11 +238,12 @@ class _Tape(contextlib.AbstractContextManager):
 
 
 def _stand(
-    context: NodeContext, lidars: Lidars, odometer: Odometer, watchdog: Any, tape: _Tape, scans: int
+    context: NodeContext, topics: Mapping[str, str], scanned: deque[CloudSet], odometer: Odometer, watchdog: Any,
+    tape: _Tape, scans: int,
 ) -> None:  # fmt: skip
     """Write so many scans of each lidar while the robot stands, and odometry until after them. Raises `RunFailure` if
     the stamps of clouds and odometry do not go together."""
-    settled, counts, stale, last = -1, dict.fromkeys(lidars.topics, 0), dict.fromkeys(lidars.topics, 0), 0
+    settled, counts, stale, last = -1, dict.fromkeys(topics, 0), dict.fromkeys(topics, 0), 0
     waiting = Patience(context, LATE)
     while True:
         context.spin_once(timeout=0.05)
@@ -284,8 +252,8 @@ def _stand(
         if odometer.still_since + SETTLE != settled:  # it moved after all: what was scanned before is another stop's
             settled, last = odometer.still_since + SETTLE, 0
             counts = dict.fromkeys(counts, 0)
-        for name, message, _ in lidars.take():
-            stamp = stamp_of(message)
+        for seen in _taken(scanned):
+            ((name, message),), stamp = seen.messages.items(), seen.stamp
             if stamp - SCAN < settled:
                 stale[name] += 1
             elif counts[name] < scans:
@@ -293,8 +261,8 @@ def _stand(
                 counts[name] += 1
                 last = max(last, stamp)
                 waiting.begin()
-            if stale[name] > STALE_PAIRS:
-                raise _apart(lidars.topics[name], stamp, odometer)
+            if stale[name] > STALE:
+                raise _apart(topics[name], stamp, odometer)
         if min(counts.values()) == scans:
             if odometer.stamp > last + SCAN:
                 return

@@ -13,13 +13,14 @@ from stretch_sim_cal.collection.clearance import ROBOT_WITHIN, Sweep
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.clouds import scan_from_message
+from stretch_sim_cal.recording.pairing import listed, stamp_of
 from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import check_driver
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs, with_each
 from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order, lidars_of
 from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, SENSOR_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, Option, in_node
 from stretch_sim_cal.ros.watchdog import Watchdog
@@ -39,8 +40,8 @@ LIVE = NodeCommand(
         Option("timeout", 10.0, "s that each of the drivers has to say something", minimum=0.1),
     ),
 )
-PAIRS = 6  # scans of each lidar: enough for the signature, and for a look at whether a calibration holds
-SLOWEST = 5.0  # Hz; a pose's few pairs of clouds then take a second
+SCANS = 6  # of each lidar: enough for the signature, and for a look at whether a calibration holds
+SLOWEST = 5.0  # Hz; a pose's few scans then take a second
 LATE = 1.0  # s that a stamp may be off the robot's clock: poses and scans are matched by stamps
 ENDS_WITHIN = 5.0  # s until the broadcaster of a command that was just killed is gone
 FREE = 1.0  # m around the robot; the arm reaches 0.5 m over the base
@@ -109,13 +110,13 @@ class _Looking:
 
     def all(self, moving: bool) -> LiveLook:
         self._try("frames", DRIVER, self._frames)
-        pairs: list[CloudPair] = []
-        self._try("lidars", LIDARS, lambda: self._clouds(pairs))
-        if pairs:
-            self._signatures(pairs)
+        sets: list[CloudSet] = []
+        self._try("lidars", LIDARS, lambda: self._clouds(sets))
+        if sets:
+            self._signatures(sets)
         self._broadcaster()
         if self._found.description is not None:
-            self._try("description", f"use the description of a {self._profile.name} with two lidars", self._described)
+            self._try("description", f"use the description of a {self._profile.name} with its lidars", self._described)
         if moving and self._found.description is not None:  # without it, what is missed is said already
             self._try("joints", DRIVER, self._joints)
         return self._found
@@ -141,10 +142,10 @@ class _Looking:
 
     def _frames(self) -> str:
         options, frames = self._options, FrameListener(self._context)
-        lidars = [options.left_lidar_frame, options.right_lidar_frame]
-        lidars += [lidar.frame for lidar in self._profile.further.values()]
-        poses = frames.wait_for(*((options.base_link_frame, frame) for frame in lidars), watchdog=self._watchdog())
-        self._found.base_from_lidar = dict(zip((*SIDES, *self._profile.further), poses, strict=True))
+        lidars = lidars_of(options)
+        pairs = ((options.base_link_frame, frame) for _, frame in lidars.values())
+        poses = frames.wait_for(*pairs, watchdog=self._watchdog())
+        self._found.base_from_lidar = dict(zip(lidars, poses, strict=True))
         self._context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
         self._found.description = frames.description
         self._found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
@@ -155,38 +156,31 @@ class _Looking:
 
     @property
     def _all(self) -> str:
-        return f"all {len(SIDES) + len(self._profile.further)} lidars" if self._profile.further else "both lidars"
+        count = len(self._profile.every_lidar)
+        return {1: "the lidar", 2: "both lidars"}.get(count, f"all {count} lidars")
 
-    def _clouds(self, pairs: list[CloudPair]) -> str:
+    def _clouds(self, sets: list[CloudSet]) -> str:
         late: list[float] = []
         watchdog = self._watchdog()
 
-        def take(pair: CloudPair) -> None:
-            late.append(1e-9 * (self._context.node.get_clock().now().nanoseconds - pair.stamp))
-            pairs.append(pair)
+        def take(seen: CloudSet) -> None:
+            late.append(1e-9 * (self._context.node.get_clock().now().nanoseconds - seen.stamp))
+            sets.append(seen)
 
-        clouds = CloudPairs(self._context, self._options, watchdog, on_pair=take)
+        clouds = self._context.clouds(self._options, watchdog, on_set=take)
         try:
-            while len(pairs) < PAIRS:
+            while len(sets) < SCANS:
                 self._context.spin_once()
                 watchdog.tick()
         finally:
             clouds.close()
-        beyond = []
-        for name, options in with_each(self._options, self._profile.further).items():
-            if name != "right":
-                own = list(CloudPairs(self._context, options, watchdog).take(PAIRS, f"listening to {name}"))
-                beyond.append([pair.right for pair in own])
-                seen = self._sensor(name, [(pair.right_message, pair.stamp) for pair in own])
-                for line in sensor_lines({name: seen}) if seen is not None else ():
-                    self._say("sensor", READY, line)
-        self._found.frames = list(
-            zip([pair.left for pair in pairs], [pair.right for pair in pairs], *beyond, strict=False)
-        )
-        stamps = np.array([pair.stamp for pair in pairs]) * 1e-9
+        self._found.frames = [in_order(seen.clouds) for seen in sets]
+        stamps = np.array([seen.stamp for seen in sets]) * 1e-9
         # The least: whatever delays a message, a busy machine too, only adds to what the clocks are apart.
         rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), min(late)
-        said = f"{rate:.1f} pairs a second, {len(pairs[-1].left)} and {len(pairs[-1].right)} returns"
+        called = {1: "scans", 2: "pairs"}.get(len(clouds.topics), "sets of scans")
+        counts = listed([str(len(cloud)) for cloud in sets[-1].clouds.values()])
+        said = f"{rate:.1f} {called} a second, {counts} returns"
         if abs(delay) > LATE:
             raise Refused(
                 f"{said}, but their stamps are {delay:.1f} s behind the robot's clock: poses of the arm cannot be "
@@ -197,28 +191,25 @@ class _Looking:
             self._say("lidars", NOTE, f"{said}: slower than {SLOWEST:g} Hz, so everything takes longer")
         return said
 
-    def _signatures(self, pairs: list[CloudPair]) -> None:
-        heard = {
-            "left": [(pair.left_message, pair.stamp) for pair in pairs],
-            "right": [(pair.right_message, pair.stamp) for pair in pairs if pair.right_message is not None],
-        }  # without a right one the robot has one lidar
-        found = {side: seen for side, own in heard.items() if (seen := self._sensor(side, own)) is not None}
-        if len(found) == len(SIDES):
+    def _signatures(self, sets: list[CloudSet]) -> None:
+        heard = {name: [seen.messages[name] for seen in sets] for name in sets[0].messages}
+        found = {name: seen for name, own in heard.items() if (seen := self._sensor(name, own)) is not None}
+        if set(SIDES) <= found.keys():
             in_step, sentence = sync_line(found["left"], found["right"])
             if in_step is False:
                 self._say("clocks", MISSING, sentence)
-            for line in sensor_lines(found):
-                self._say("sensor", READY, line)
+        for line in sensor_lines(found):
+            self._say("sensor", READY, line)
 
-    def _sensor(self, name: str, scans: list[tuple[Any, int]]) -> Signature | None:
-        """Return the signature of a lidar's messages with their stamps (ns), None if they have none; note it if they
+    def _sensor(self, name: str, scans: list[Any]) -> Signature | None:
+        """Return the signature of a lidar's messages, None if they have none; note it if they
         are of another sensor than is said."""
         lidars = list(self._profile.every_lidar)
         kinds = dict(zip(lidars, for_each(sensors_called(self._options.sensor), len(lidars)), strict=True))
         observer, sensor = Observer(), kinds.get(name)
         try:
-            for message, stamp in scans:
-                observer.add(scan_from_message(message), 1e-9 * stamp)
+            for message in scans:
+                observer.add(scan_from_message(message), 1e-9 * stamp_of(message))
             seen = observer.signature(known_sensors())
         except InputError as error:  # clouds without rings say nothing of the sensor
             self._say("sensor", NOTE, f"{name} lidar: {error}")
@@ -245,7 +236,7 @@ class _Looking:
         robot = MountedRobot(
             parse_urdf(self._found.description, mesh_folders=self._profile.description.packages), self._profile
         )
-        return f"'{robot.model.name}' has both lidars and {len(robot.surfaces)} links with surfaces"
+        return f"'{robot.model.name}' has {self._all} and {len(robot.surfaces)} links with surfaces"
 
     def _joints(self) -> str:
         model, watchdog = parse_urdf(self._found.description, "/robot_description"), self._watchdog()

@@ -247,7 +247,7 @@ COLLECT = CollectCommand(
     executable="ros_collect_body_shape_data",
     node_name="collect_body_shape_data",
     description=(
-        "Move the arm through a grid of poses, free of collisions, and record what both lidars see of the robot in\n"
+        "Move the arm through a grid of poses, free of collisions, and record what the lidars see of the robot in\n"
         "each. Needs the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep the\n"
         "room around it clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later."
     ),
@@ -290,7 +290,7 @@ VISUALIZE = NodeCommand(
     executable="ros_visualize_calibration",
     node_name="visualize_calibration",
     description=(
-        "Publish both lidars' clouds as one by the calibration (lidar_combined), its returns from the floor\n"
+        "Publish all lidars' clouds as one by the calibration (lidar_combined), its returns from the floor\n"
         "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame.\n"
         "Look at them with rviz2 -d rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run."
     ),

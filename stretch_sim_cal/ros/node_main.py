@@ -194,11 +194,14 @@ class NodeContext:
 
         return FrameListener(self)
 
-    def clouds(self, options: Any, watchdog: Watchdog | None = None, depth: int = 5) -> Any:
-        """Return the stream of pairs of clouds (`CloudPairs`)."""
-        from stretch_sim_cal.ros.cloud_pairs import CloudPairs
+    def clouds(
+        self, options: Any, watchdog: Watchdog | None = None, depth: int = 5, on_set: Callable | None = None
+    ) -> Any:  # fmt: skip
+        """Return the clouds of all lidars in sets of one time (`LidarClouds`)."""
+        from stretch_sim_cal.ros.lidar_clouds import LidarClouds, lidars_of
 
-        return CloudPairs(self, options, watchdog, depth)
+        watchdogs = (watchdog,) if watchdog else ()
+        return LidarClouds(self, lidars_of(options), options.max_time_difference, watchdogs, depth, on_set)
 
     def joint_positions(self) -> dict[str, float]:
         """Return the joints' latest positions by name (m, rad), which fill up as they are heard."""

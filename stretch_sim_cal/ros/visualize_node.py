@@ -2,7 +2,6 @@
 `ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose.
 """
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,11 +17,11 @@ from stretch_sim_cal.geometry.shapes import circumscribed_polygon
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast, xyz
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.lidar_clouds import CloudSet
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
 from stretch_sim_cal.ros.node_main import NodeContext, Option, declare, follow_changes
-from stretch_sim_cal.ros.subscription import JointListener, MatchedSubscription
+from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.view import opened
 
 DRAW_EVERY = 0.1
@@ -32,7 +31,8 @@ OUTLINE_CORNERS = 48
 
 
 class Visualizer:
-    """What both nodes have: parameters that may change, a calibration that places the clouds, and clouds in pairs."""
+    """What both nodes have: parameters that may change, a calibration that places the clouds, and clouds of one
+    time."""
 
     def __init__(self, context: NodeContext, options: Sequence[Option]):
         self._context, self._options = context, context.options
@@ -44,7 +44,6 @@ class Visualizer:
         self._calibration = CalibrationWatch(context, self._place)
         self._watchdog = context.watchdog(math.inf)
         self._frames = FrameListener(context)
-        self._latest: dict[str, Any] = {}
         base_and_left = (context.options.base_link_frame, context.options.left_lidar_frame)
         self._frames.wait_for(base_and_left, watchdog=self._watchdog)
         self._place()
@@ -52,24 +51,18 @@ class Visualizer:
     def _place(self) -> None:
         self._placement = placement(self._options, self._calibration, self._frames)
 
-    def _sort_pairs(self, sort: Callable[[CloudPair], None]) -> None:
-        """Call `sort` with every pair of clouds from now on; of lidars beyond two the `_latest` clouds are kept."""
-        from sensor_msgs.msg import PointCloud2
-
-        for name, lidar in profile_called(self._options.robot).further.items():
-            MatchedSubscription(
-                self._context, PointCloud2, lidar.topic, functools.partial(self._latest.__setitem__, name), depth=2
-            )
-        CloudPairs(self._context, self._options, self._watchdog, depth=2, on_pair=sort)
+    def _sort_sets(self, sort: Callable[[CloudSet], None]) -> None:
+        """Call `sort` with the clouds of all lidars from now on."""
+        self._context.clouds(self._options, self._watchdog, depth=2, on_set=sort)
         self._context.every(0.5, self._watchdog.tick)
         warn_without_broadcast(self._context, self._frames, self._placement.frame)
 
-    def _show(self, pair: CloudPair, records: np.ndarray, marked: np.ndarray | None = None) -> None:
-        """Show a pair's records (N,) in 3D if that is asked for, and those that are `marked` (N,) once more."""
+    def _show(self, seen: CloudSet, records: np.ndarray, marked: np.ndarray | None = None) -> None:
+        """Show a set's records (N,) in 3D if that is asked for, and those that are `marked` (N,) once more."""
         if self._view is not None:
             places, is_left = xyz(records), records["lidar"] == 0
             noted = None if marked is None else places[marked]
-            self._view.live(pair.stamp, places[is_left], places[~is_left], noted)
+            self._view.live(seen.stamp, places[is_left], places[~is_left], noted)
 
     def _publish(self, parts: Mapping[Any, np.ndarray], stamp: int) -> None:
         """Publish records (N,) by publisher, if anybody takes them."""
@@ -91,21 +84,21 @@ class FloorVisualizer(Visualizer):
             context.node.create_publisher(PointCloud2, topic, 2)
             for topic in ("lidar_combined", "lidar_floor_inliers", "lidar_off_floor")
         )
-        self._sort_pairs(self._sort)
+        self._sort_sets(self._sort)
 
-    def _sort(self, pair: CloudPair) -> None:
+    def _sort(self, seen: CloudSet) -> None:
         wanted = any(topic.get_subscription_count() for topic in (self._combined, self._floor, self._off_floor))
         if not wanted and self._view is None:
             return
-        records = self._placement.combined(pair, self._latest)
-        self._show(pair, records)
+        records = self._placement.combined(seen)
+        self._show(seen, records)
         is_floor = np.abs(records["z"]) <= self._options.floor_vertical_distance_threshold
         parts = {self._combined: records, self._floor: records[is_floor], self._off_floor: records[~is_floor]}
-        self._publish(parts, pair.stamp)
+        self._publish(parts, seen.stamp)
 
 
 class BodyShapeVisualizer(Visualizer):
-    """Draws the zones as the joints and parameters change, and sorts every pair of clouds into them."""
+    """Draws the zones as the joints and parameters change, and sorts all clouds into them."""
 
     def __init__(self, context: NodeContext):
         self._context, self._options = context, context.options
@@ -125,7 +118,7 @@ class BodyShapeVisualizer(Visualizer):
         self._outside: list[str] = []
         self._offer_to_save()
         context.every(DRAW_EVERY, self._draw)
-        self._sort_pairs(self._sort)
+        self._sort_sets(self._sort)
 
     def _read_zones(self) -> ZoneSettings:
         """Return the zones: those of the settings file, and the parameters that were given in their place."""
@@ -241,7 +234,7 @@ class BodyShapeVisualizer(Visualizer):
                 )
         self._outside = outside
 
-    def _sort(self, pair: CloudPair) -> None:
+    def _sort(self, seen: CloudSet) -> None:
         from std_msgs.msg import Bool, Float32
 
         zones = self.zones()
@@ -249,15 +242,15 @@ class BodyShapeVisualizer(Visualizer):
         wanted = any(publisher.get_subscription_count() for publisher in publishers)
         if zones is None or not (wanted or self._view is not None):
             return
-        records = self._placement.combined(pair, self._latest)
+        records = self._placement.combined(seen)
         points = xyz(records)
         classes = zones.classes(points)
-        self._show(pair, records, classes["obstacle"] | classes["drop"])
+        self._show(seen, records, classes["obstacle"] | classes["drop"])
         distance = zones.nearest_hit(points, classes)
         self._occupied.publish(Bool(data=math.isfinite(distance)))
         self._distance.publish(Float32(data=distance))
         parts = {name: records[mask] for name, mask in classes.items()} | {"combined": records}
-        self._publish({self._clouds[name]: part for name, part in parts.items()}, pair.stamp)
+        self._publish({self._clouds[name]: part for name, part in parts.items()}, seen.stamp)
 
 
 def visualize(context: NodeContext) -> None:

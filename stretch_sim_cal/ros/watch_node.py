@@ -31,13 +31,13 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
-from stretch_sim_cal.ros.cloud_pairs import CloudPair, CloudPairs, with_each
 from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order, lidars_of
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensors_called
 
-STILL_FOR = 1.0  # s between the first pair and the last: what moved meanwhile is seen
+STILL_FOR = 1.0  # s between the first scans and the last: what moved meanwhile is seen
 REPEAT = 5.0  # s; diagnostic_aggregator takes what is silent for longer for dead
 ARM_GRID = 0.05  # m, rad: poses of the arm that are one
 REPLAYED = 2000  # looks of the history that the test goes on from
@@ -88,17 +88,15 @@ class Watcher:
     def look(self) -> str:
         """Take one look and return what came of it as a line. Raises `RunFailure` if the lidars are silent."""
         self._refresh()
-        seen = {name: self._pairs(own) for name, own in with_each(self._options, self._profile.further).items()}
-        (begun, *_), (*_, ended) = seen["right"], list(seen.values())[-1]
-        first, last = (Panorama(pair.left[:, :3]) for pair in (begun, ended))
+        seen = self._sets()
+        first, last = (Panorama(each.clouds["left"][:, :3]) for each in (seen[0], seen[-1]))
         self.looks += 1
         if not first.same(last):
             return "the robot moves: no look"
         if self._last is None or not last.same(self._last):
             self._place += 1
         self._last = last
-        clouds = {"left": [pair.left for pair in seen["right"]]}
-        look = self._held_against(clouds | {name: [pair.right for pair in pairs] for name, pairs in seen.items()})
+        look = self._held_against(seen)
         self._open = look.refused
         self._history.add(look, self._digest)
         self._watch.add(look)
@@ -130,42 +128,41 @@ class Watcher:
         self._told.clear()
         self._context.log.info(f"{self._path} has changed: watched anew")
 
-    def _pairs(self, options: Any) -> list[CloudPair]:
-        """Return pairs of clouds of two lidars, the last of them a while after the first; the lidars are
-        listened to only meanwhile."""
-        pairs: list[CloudPair] = []
-        clouds = CloudPairs(self._context, options, self._watchdog, on_pair=pairs.append)
+    def _sets(self) -> list[CloudSet]:
+        """Return sets of clouds, the last of them a while after the first; the lidars are listened to only
+        meanwhile."""
+        sets: list[CloudSet] = []
+        clouds = self._context.clouds(self._options, self._watchdog, on_set=sets.append)
         try:
-            while len(pairs) < self._options.pairs or pairs[-1].stamp - pairs[0].stamp < 1e9 * STILL_FOR:
+            while len(sets) < self._options.pairs or sets[-1].stamp - sets[0].stamp < 1e9 * STILL_FOR:
                 self._context.spin_once()
                 self._watchdog.tick()
         finally:
             clouds.close()
-        return [*pairs[: self._options.pairs - 1], pairs[-1]]
+        return [*sets[: self._options.pairs - 1], sets[-1]]
 
-    def _held_against(self, clouds: dict[str, list[np.ndarray]]) -> Look:
+    def _held_against(self, seen: list[CloudSet]) -> Look:
         options, stamp = self._options, time.time()
-        frames = {"left": options.left_lidar_frame, "right": options.right_lidar_frame}
-        frames |= {name: lidar.frame for name, lidar in self._profile.further.items()}
+        frames = {name: frame for name, (_, frame) in lidars_of(options).items()}
         poses = self._frames.wait_for(
             *((options.base_link_frame, frame) for frame in frames.values()), watchdog=self._watchdog
         )
         described = dict(zip(frames, poses, strict=True))
         footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
-        together = list(zip(*clouds.values(), strict=True))
+        together = [in_order(each.clouds) for each in seen]
         if self._body is None:
             self._body = body_settings(self._profile, self._frames.description, self._context.log.info)
         found = found_anew(self._calibration, together, described["left"], footprint, self._sensor, self._body)
         vectors, refused = vectors_of(found), list(found.open_questions)
         arm = ""
         try:
-            own, arm = self._own(clouds, described)
+            own, arm = self._own(seen, described)
             vectors |= own
         except InputError as error:
             refused.append(f"the robot's own returns: {error}")
         return Look(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
 
-    def _own(self, seen: dict[str, list[np.ndarray]], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
+    def _own(self, seen: list[CloudSet], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
         """Return where each lidar is against its returns from the robot, and the arm's pose."""
         if self._frames.description is None:
             raise InputError("no /robot_description")
@@ -182,7 +179,7 @@ class Watcher:
         if mounts is not None:
             left = mounts.base_from_lidar["left"]
             poses = mounts.base_from_lidar | {name: left @ pose for name, pose in file.further_to_left.items()}
-        clouds = {name: np.concatenate([cloud[:, :3] for cloud in own]).astype(float) for name, own in seen.items()}
+        clouds = {name: np.concatenate([each.clouds[name][:, :3] for each in seen]).astype(float) for name in described}
         positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
         return own_vectors(self._robot, positions, poses, clouds), arm

@@ -38,7 +38,7 @@ def aligned(simulator: EmbeddedSimulator, **changes) -> AlignmentResult:
 def checked(simulator: EmbeddedSimulator, result=None, joints=None, description="", file=EMPTY, known=True):
     check = LeftMountCheck(simulator.sensor if known else None)
     for left, right in simulator.point_pairs(3):
-        check.add(left, right)
+        check.add({"left": left, "right": right})
     joints = simulator.joints.joint_positions if joints is None else joints
     description = simulator.nominal_description if description == "" else description
     return check.with_warning(aligned(simulator) if result is None else result, description, joints, file)

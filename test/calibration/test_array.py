@@ -312,7 +312,7 @@ def test_what_was_observed_says_the_same_in_any_order_of_the_lidars(result):
 def test_of_two_of_three_lidars_as_much_is_known_as_of_all_together(result):
     """Weak priors on the lidars' errors stand for those that estimates have."""
     kept, covariances = result.array.observations, []
-    for each in (kept, kept.of_two()):
+    for each in (kept, kept.of_first(2)):
         prior = np.zeros(len(each.gradient))
         prior[6 * len(each.poses) :] = 1e4
         covariances.append(np.linalg.inv(each.information + np.diag(prior))[:6, :6])

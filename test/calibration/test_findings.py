@@ -448,8 +448,17 @@ def test_mounts_that_contradict_the_alignment_are_told(sigmas, told):
 def test_mounts_are_refused_without_returns_or_far_from_the_description(points, directions, off, words):
     poses, nominal = {"left": DESCRIBED, "right": moved(*off)}, dict.fromkeys(("left", "right"), DESCRIBED)
     counts, found = {"left": 500, "right": points}, {"left": [], "right": directions}
-    refusals = findings.mount_refusals(counts, found, poses, nominal, 500, MountSettings())
+    refusals = findings.mount_refusals(counts, found, poses, nominal, 500, MountSettings(), tied=False)
     assert [words in each and each.startswith("right lidar: ") for each in refusals] == [True] * (words is not None)
+
+
+@pytest.mark.parametrize("counts, refused", [((500, 0), []), ((0, 500), []), ((499, 0), ["left", "right"])])
+def test_one_lidar_that_sees_the_robot_is_enough_for_those_that_are_tied_to_it(counts, refused):
+    both = dict.fromkeys(("left", "right"), DESCRIBED)
+    found = findings.mount_refusals(
+        dict(zip(both, counts, strict=True)), dict.fromkeys(both, []), both, both, 500, MountSettings(), tied=True
+    )
+    assert [str(said).split()[0] for said in found] == refused
 
 
 @pytest.mark.parametrize(

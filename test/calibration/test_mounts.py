@@ -8,16 +8,16 @@ import pytest
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.findings import mount_refusals
 from stretch_sim_cal.calibration.mounts import robot as mounted_robot
-from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_mounts
+from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts, with_mounts
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.rays import PosedSample
-from stretch_sim_cal.calibration.mounts.result import as_right_to_left
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_joints
 from stretch_sim_cal.calibration.mounts.system import CloudReader
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
@@ -72,7 +72,11 @@ def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3, poses=POSES, lift_sc
         pairs = list(simulator.point_pairs(frames, first_tick=frames * index))
         left, right = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
         joints = stretch_profile().joint_positions(robot.model, REST | pose)
-        samples.append(robot.sample(f"pose {index}", joints, left, right, tuple(stretch_profile().offset_joints)))
+        samples.append(
+            robot.sample(
+                f"pose {index}", joints, {"left": left, "right": right}, tuple(stretch_profile().offset_joints)
+            )
+        )
     return simulator, samples
 
 
@@ -101,9 +105,9 @@ def test_the_covariance_covers_the_error_and_is_not_idle(sweep, result):
 
 
 def test_the_lidars_agree_with_an_alignment_that_is_known(robot, sweep):
-    truth = as_right_to_left({side: sweep[0].base_from_lidar(side) for side in SIDES})
+    truth = inverse(sweep[0].base_from_lidar("left")) @ sweep[0].base_from_lidar("right")
     covariance = np.diag([1e-4**2] * 3 + [np.radians(0.005) ** 2] * 3)
-    model = CloudReader(None, [getattr(sample, side) for sample in sweep[1] for side in SIDES]).model
+    model = CloudReader(None, [sample.clouds[side] for sample in sweep[1] for side in SIDES]).model
     # It knows the lidars' errors, too: that they have none, to 1 mm of offset.
     unbiased = (np.zeros(model.size), np.zeros(model.size))
     information = np.zeros((6 + 2 * model.size,) * 2)
@@ -113,8 +117,37 @@ def test_the_lidars_agree_with_an_alignment_that_is_known(robot, sweep):
         (truth,), unbiased, information, np.zeros(len(information)), (model, model), (truth,), covariance, unbiased
     )
     tied = calibrate_mounts(robot.surfaces, sweep[1], robot.nominal, alignment, mount_settings())
-    distance, angle = error(truth, as_right_to_left(tied.base_from_lidar))
+    distance, angle = error(truth, inverse(tied.base_from_lidar["left"]) @ tied.base_from_lidar["right"])
     assert distance < 3e-4 and np.degrees(angle) < 0.02
+
+
+def test_a_third_lidar_that_sees_nothing_of_the_robot_is_where_the_others_and_the_alignment_have_it(robot, sweep):
+    simulator, samples = sweep
+    true = {side: simulator.base_from_lidar(side) for side in SIDES}
+    true["mast"] = true["left"] @ from_xyz_rpy((-0.1, 0.2, 0.3), (0.0, 0.1, 2.0))
+    nominal = robot.nominal | {"mast": true["mast"] @ from_xyz_rpy((0.01, 0.0, -0.01), (0.01, 0.0, 0.02))}
+    far = np.array([[5.0, 0.0, 0.0], [0.0, 5.0, 0.1]])
+    seen = [dataclasses.replace(sample, clouds=sample.clouds | {"mast": far}) for sample in samples[:2]]
+    to_left = tuple(inverse(true["left"]) @ true[name] for name in ("right", "mast"))
+    covariance = np.diag(([1e-4**2] * 3 + [np.radians(0.005) ** 2] * 3) * 2)
+    alignment = Observations.of_known_poses(to_left, covariance, tuple(nominal))
+    found = calibrate_mounts(robot.surfaces, seen, nominal, alignment, mount_settings())
+    assert found.accepted and list(found.base_from_lidar) == list(nominal) and found.covariance.shape == (18, 18)
+    off = np.concatenate([log(true[name] @ inverse(pose)) for name, pose in found.base_from_lidar.items()])
+    assert off @ np.linalg.solve(found.covariance, off) < 42.3  # one in a thousand is larger
+    distance, angle = error(to_left[1], inverse(found.base_from_lidar["left"]) @ found.base_from_lidar["mast"])
+    assert distance < 3e-4 and np.degrees(angle) < 0.02
+    counts = {"left": 9000, "right": 9000, "mast": 0}
+    settings = mount_settings()
+    alone = mount_refusals(counts, found.directions, found.base_from_lidar, nominal, 500, settings, tied=False)
+    assert [str(said) for said in alone] and "mast lidar: only 0 returns" in str(alone[0])
+    file = with_mounts(CalibrationFile(), found, "robot", nominal["left"])
+    stored = stored_mounts(CalibrationFile.from_mapping(file.data))
+    assert list(stored.base_from_lidar) == list(nominal) and np.allclose(stored.covariance, found.covariance)
+    pose, own = each_mount(file, stored)["mast"]
+    assert np.allclose(pose, found.base_from_lidar["mast"]) and np.allclose(own, found.covariance_of("mast"))
+    with pytest.raises(InputError, match="the alignment is of left, right, not of left, right, mast"):
+        calibrate_mounts(robot.surfaces, seen, nominal, alignment.of_first(2), mount_settings())
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +216,9 @@ def test_a_payload_is_named_and_left_out(robot):
 
 
 def test_too_few_returns_are_refused_and_not_written(robot, sweep, tmp_path):
-    poor = [dataclasses.replace(sample, left=sample.left[::80]) for sample in sweep[1]]
+    poor = [
+        dataclasses.replace(sample, clouds=sample.clouds | {"left": sample.clouds["left"][::80]}) for sample in sweep[1]
+    ]
     found = calibrate_mounts(robot.surfaces, poor, robot.nominal, settings=mount_settings())
     assert any("left lidar: only" in reason for reason in found.refusals)
     with pytest.raises(Refused, match="left lidar"):
@@ -193,7 +228,7 @@ def test_too_few_returns_are_refused_and_not_written(robot, sweep, tmp_path):
 def test_samples_that_are_no_data_are_named(robot, sweep):
     with pytest.raises(InputError, match="no samples"):
         calibrate_mounts(robot.surfaces, [], robot.nominal)
-    torn = dataclasses.replace(sweep[1][0], right=np.empty((0, 3)))
+    torn = dataclasses.replace(sweep[1][0], clouds=sweep[1][0].clouds | {"right": np.empty((0, 3))})
     with pytest.raises(InputError, match="pose 0: holds no right cloud"):
         calibrate_mounts(robot.surfaces, [torn], robot.nominal)
 
@@ -242,7 +277,9 @@ def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, cap
             name.removesuffix("_joint"): value for name, value in (REST | pose).items() if name != "gripper_joint"
         }
         joints = stretch_profile().joint_positions(robot.model, REST | pose)
-        writer.write_sample(values, values, sample.left[:100], sample.left, sample.right, joints)
+        writer.write_sample(
+            values, values, sample.clouds["left"][:100], sample.clouds["left"], sample.clouds["right"], joints
+        )
     out = tmp_path / "cal.yaml"
     code = cli.main(["calibrate", str(tmp_path / "poses"), "--mounts", "--out", str(out), "--json"])
     printed = json.loads(capsys.readouterr().out)
@@ -268,7 +305,9 @@ def test_rays_begin_at_the_optical_centre(robot, corrects):
     scans = [simulator.scan(side, 0) for side in SIDES]
     columns = ("x", "y", "z", "ring", "intensity")
     clouds = [np.column_stack([scan[are_returns(coordinates(scan))][name] for name in columns]) for scan in scans]
-    sample = robot.sample("pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), *clouds)
+    sample = robot.sample(
+        "pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), dict(zip(SIDES, clouds, strict=True))
+    )
     reader = CloudReader(sensor, clouds)
     truth = simulator.ground_truth()["units"]
     model = PosedSample(sample, robot.surfaces, {})

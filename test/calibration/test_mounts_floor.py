@@ -11,7 +11,7 @@ from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import (
     MOUNTS,
-    further_mounts,
+    each_mount,
     left_pose,
     mounted_joints,
     seen_from,
@@ -194,7 +194,9 @@ class Heard:
 def test_the_visualizers_show_the_clouds_from_the_mounts(mounted):
     frames = Heard(("base_link", "lidar_left_link", DESCRIBED))
     shown = placement(OPTIONS, SimpleNamespace(file=mounted), frames)
-    np.testing.assert_allclose(shown.footprint_from_left, footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT, atol=1e-9)
+    np.testing.assert_allclose(
+        shown.footprint_from_lidar["left"], footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("broadcast", [True, False])
@@ -208,8 +210,8 @@ def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, b
         frames.append(("base_link", "lidar_left_calibrated", TRUE_LEFT))
     placed = calibrated_poses(OPTIONS, Heard(*frames), watchdog=None)
     expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
-    np.testing.assert_allclose(placed.footprint_from_left, expected, atol=1e-9)
-    np.testing.assert_allclose(placed.footprint_from_right, expected @ LEFT_FROM_RIGHT, atol=1e-9)
+    np.testing.assert_allclose(placed.footprint_from_lidar["left"], expected, atol=1e-9)
+    np.testing.assert_allclose(placed.footprint_from_lidar["right"], expected @ LEFT_FROM_RIGHT, atol=1e-9)
 
 
 LEFT_FROM_MAST = from_xyz_rpy((-0.6, 0.4, 0.5), np.radians([10.0, 20.0, -70.0]))
@@ -238,7 +240,7 @@ def test_a_third_lidar_is_as_far_off_on_the_robot_as_the_mounts_of_two_and_the_t
     rng, nees, alone = np.random.default_rng(3), [], []
     for _ in range(DRAWS):
         file, mounts = drawn_with_mast(rng)
-        pose, covariance = further_mounts(file, mounts)["mast"]
+        pose, covariance = each_mount(file, mounts)["mast"]
         off = log(TRUE_LEFT @ LEFT_FROM_MAST @ inverse(pose))
         nees.append(off @ np.linalg.solve(covariance, off) / 6)
         stays = (
@@ -253,8 +255,8 @@ def test_a_third_lidar_without_a_covariance_has_no_mount_and_a_wrong_one_is_name
     file, mounts = drawn_with_mast(np.random.default_rng(1))
     key = "mast_to_left_transform"
     without = {name: value for name, value in file.data[key].items() if name != "covariance"}
-    assert further_mounts(CalibrationFile.from_mapping(file.data | {key: without}), mounts) == {}
+    assert set(each_mount(CalibrationFile.from_mapping(file.data | {key: without}), mounts)) == {"left", "right"}
     torn = file.data[key] | {"covariance_with_right": [[1.0]]}
     with pytest.raises(InputError, match="mast_to_left_transform: covariance_with_right"):
-        further_mounts(CalibrationFile.from_mapping(file.data | {key: torn}), mounts)
-    assert further_mounts(file, None) == {} and further_mounts(CalibrationFile(), mounts) == {}
+        each_mount(CalibrationFile.from_mapping(file.data | {key: torn}), mounts)
+    assert each_mount(file, None) == {} and set(each_mount(CalibrationFile(), mounts)) == {"left", "right"}

@@ -9,7 +9,7 @@ from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
 from stretch_sim_cal.calibration.mounts.poses import pose_information, prior_information
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
+from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.stretch import nominal_description
 
@@ -24,16 +24,17 @@ class Observed:
 
     def __init__(self):
         robot = MountedRobot(load_model(nominal_description()))
-        self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS)
+        self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS, robot.nominal)
         self.count = len(self.unknowns.links)
         joints = ("lift_joint", "arm_joint", "wrist_yaw_joint")
         samples = [dict(zip(joints, values, strict=True)) for values in POSES]
-        poses = [robot.sample("pose", values, np.empty((0, 3)), np.empty((0, 3)), joints) for values in samples]
+        poses = [robot.sample("pose", values, {}, joints) for values in samples]
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
         self.before = prior_information(robot.surfaces, robot.nominal, SETTINGS)
         variances = model_variances(self.unknowns, SETTINGS)
-        self.before[:MOUNTS, :MOUNTS] = np.eye(MOUNTS) * 1e-3
-        assert np.allclose(np.diag(self.before)[MOUNTS:], 1.0 / variances[MOUNTS:])
+        first = self.unknowns.first_link
+        self.before[:first, :first] = np.eye(first) * 1e-3
+        assert np.allclose(np.diag(self.before)[first:], 1.0 / variances[first:])
 
     def solved(self, random, origins, meshes, out=None, most_released=0):
         """Return the error (12,) of the extrinsics and the solution for a robot whose links
@@ -49,7 +50,7 @@ class Observed:
         found = with_model_errors(
             self.by_rays + self.before, self.by_rays @ true + noise, self.unknowns, SETTINGS, most_released
         )
-        return found.solution[:MOUNTS], found
+        return found.solution[: self.unknowns.first_link], found
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,6 @@ def test_priors_are_of_the_joints_whole_errors_however_much_of_them_is_taken_out
 
 
 def test_a_system_that_tells_of_no_link_has_none_to_release():
-    unknowns = RobotUnknowns({}, MountSettings())
+    unknowns = RobotUnknowns({}, MountSettings(), ("left", "right"))
     found = with_model_errors(np.eye(unknowns.size), np.ones(unknowns.size), unknowns, MountSettings())
-    assert found.solution == pytest.approx(np.ones(MOUNTS)) and not found.released
+    assert found.solution == pytest.approx(np.ones(12)) and not found.released

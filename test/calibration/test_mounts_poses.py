@@ -55,7 +55,7 @@ def test_the_pose_proposed_is_the_one_that_is_missing(robot, poses, information)
 
 def test_what_a_joint_moves_is_told_as_the_kinematics_have_it(robot):
     joints = {"lift_joint": 0.5, "wrist_yaw_joint": 0.4}
-    sample = robot.sample("pose", joints, np.empty((0, 3)), np.empty((0, 3)), ("lift_joint", "wrist_yaw_joint"))
+    sample = robot.sample("pose", joints, {}, ("lift_joint", "wrist_yaw_joint"))
     axis = (
         link_transform(robot.model, joints, "lift_link", "base_link")[:3, :3]
         @ robot.model.joints["lift_joint"].unit_axis

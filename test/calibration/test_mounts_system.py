@@ -9,7 +9,6 @@ import pytest
 from stretch_sim_cal.calibration.mounts.rays import Matches
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.system import (
-    MOUNTS,
     CloudReader,
     RobotUnknowns,
     add_returns,
@@ -31,7 +30,7 @@ SETTINGS = MountSettings(
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, channel_range=0.002), np.linspace(-0.3, 0.3, 4), np.zeros(4))
 CENTRES = {"mast": np.array([0.0, 0.1, 0.5]), "arm": np.array([0.2, 0.0, 0.1])}
 ROBOT = RobotUnknowns({link: SimpleNamespace(corners=centre + [[0.1], [-0.1]]) for link, centre in CENTRES.items()},
-                      SETTINGS, num_samples=2)  # fmt: skip
+                      SETTINGS, ("left", "right"), num_samples=2)  # fmt: skip
 JOINTS = {"lift_joint": 0.7, "yaw_joint": -1.1}
 POSES = {"mast": from_xyz_rpy((0.0, 0.1, 0.2), (0.1, 0.0, 0.3)), "arm": from_xyz_rpy((0.3, 0.1, 0.8), (0.0, 0.5, -1.0))}
 ORIGINS = {
@@ -89,7 +88,7 @@ def moved(side, matches, change):
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_distances_change_with_every_unknown_as_the_jacobian_says(side):
     matches = seen()
-    assert (MOUNTS, ROBOT.size) == (12, 12 + 2 * 12 + 2 * (2 + 2))
+    assert (ROBOT.first_link, ROBOT.size) == (12, 12 + 2 * 12 + 2 * (2 + 2))
     jacobian = rows(side, matches)
     for unknown in range(ROBOT.size):
         step = 1e-6 * np.eye(ROBOT.size)[unknown]
@@ -106,7 +105,7 @@ def test_a_joint_is_off_by_its_zero_its_scale_and_what_it_reads_in_each_sample()
 
 
 def test_the_size_of_the_joints_errors_is_learned_of_readings_by_joint_and_of_scales_together():
-    robot = RobotUnknowns({}, SETTINGS, num_samples=2)
+    robot = RobotUnknowns({}, SETTINGS, ("left", "right"), num_samples=2)
     first, last = robot.first_joint + 2, robot.first_reading
     errors, variances = np.zeros(robot.size), np.zeros(robot.size)
     errors[robot.first_reading :], variances[robot.first_reading :] = [0.003, 0.0, -0.003, 0.0], [1e-6, 0.0, 1e-6, 0.0]

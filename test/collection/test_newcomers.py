@@ -27,14 +27,14 @@ class Room:
         self.simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128_sparse_real", seed=2))
         self.model = parse_urdf(self.simulator.nominal_description)
         footprint_from_base = link_transform(self.model, {}, "base_link")
-        poses = [footprint_from_base @ self.simulator.base_from_lidar(side) for side in SIDES]
+        poses = {side: footprint_from_base @ self.simulator.base_from_lidar(side) for side in SIDES}
         self.watch, self.tick = RoomWatch(self.model, poses), 0
         for _ in range(5):
             self.watch.learn(self.scans())
 
     def scans(self):
         self.tick += 1
-        return [xyz(self.simulator.scan(side, self.tick)) for side in SIDES]
+        return {side: xyz(self.simulator.scan(side, self.tick)) for side in SIDES}
 
     def look(self):
         positions = self.simulator.joints.joint_positions

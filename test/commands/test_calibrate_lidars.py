@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +15,16 @@ from three_lidar_manipulator import three_lidar_manipulator
 import stretch_sim_cal as cal
 from stretch_sim_cal import cli, files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import further_mounts, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.result import spread
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, samples_of
 from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
+from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -306,7 +310,7 @@ def test_a_recording_without_the_third_lidars_topic_names_it(recorded, tmp_path)
     assert code == 2 and "/mast_lidar/points" in said
 
 
-def test_arm_poses_give_the_mounts_of_two_lidars_and_the_third_ones_by_its_transform(tmp_path):
+def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robot(tmp_path):
     profile, folder, out = three_lidar_manipulator(tmp_path), tmp_path / "poses", tmp_path / "calibration.yaml"
     scenario = with_changes(load_scenario("two_lidar_manipulator"), None, None, "os0_32_sparse", str(profile))
     simulator = EmbeddedSimulator(scenario.simulation)
@@ -321,10 +325,18 @@ def test_arm_poses_give_the_mounts_of_two_lidars_and_the_third_ones_by_its_trans
     options = ["--robot", str(profile), "--sensor", "os0_32_sparse"]
     code, said = told(["calibrate", str(folder), "--mounts", "--out", str(out), *options])
     assert code == 0, said
-    assert "mast  xyz" in said and "by its transform to the left one" in said
-    found = CalibrationFile.load(out)
-    pose, covariance = further_mounts(found, stored_mounts(found))["mast"]
-    off = log(poses["mast"] @ inverse(pose))
-    assert off @ np.linalg.solve(covariance, off) < chi2.ppf(0.999, 6)
+    assert "mast  xyz" in said and "by its transform to the left one" not in said
+    mounts = stored_mounts(CalibrationFile.load(out))
+    assert list(mounts.base_from_lidar) == list(poses)
+    off = np.concatenate([log(poses[name] @ inverse(pose)) for name, pose in mounts.base_from_lidar.items()])
+    assert off @ np.linalg.solve(mounts.covariance, off) < chi2.ppf(0.999, 18)
+    assert max(spread(mounts.covariance_of("mast"), poses["mast"])) < 3e-3
     code, said = told(["check", str(out), "--robot", str(profile), "--json"])
     assert code == 0 and json.loads(said)["mounts"]["mast"]["standard_deviation"]["mm"] < 5.0, said
+    dataset, robot = read_dataset(folder), MountedRobot(load_model(folder / "description.urdf"), load_profile(profile))
+    older = [
+        SimpleNamespace(name=each.name, joints=each.joints, cloud=lambda name, own=each: getattr(own, name, None))
+        for each in dataset.samples
+    ]  # collected before the third lidar's clouds were
+    (sample, *_), (first, *_) = samples_of(SimpleNamespace(samples=older), robot, ()), samples_of(dataset, robot, ())
+    assert list(sample.clouds) == ["left", "right"] and list(first.clouds) == ["left", "right", "mast"]

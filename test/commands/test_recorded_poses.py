@@ -97,7 +97,7 @@ def test_one_recording_gives_alignment_floor_and_mounts(recordings, tmp_path, ca
     assert translation < 2e-3 and np.degrees(rotation) < 0.04
     assert main("verify", folder, "--calibration", out, "--tolerance-mm", "3") == 0
     assert main("calibrate", folder, "--mounts", "--out", out) == 0
-    assert "arm poses: 4, with 5 to 5 pairs of clouds each" in capsys.readouterr().err
+    assert "arm poses: 4, with 5 to 5 scans of each lidar" in capsys.readouterr().err
     file = CalibrationFile.load(out)
     mounts = stored_mounts(file).base_from_lidar
     for side in SIDES:
@@ -125,7 +125,7 @@ def test_the_poses_are_the_still_stretches_with_the_joints_mean(recordings):
     ("kind", "says"),
     [
         ({"scans": [POSES[0]] * 2}, "the joints never stand still for more than 0.3 s"),
-        ({"scans": [POSES[0]] * 4}, "no pair of clouds was scanned while the joints stood still"),
+        ({"scans": [POSES[0]] * 4}, "no scans of all lidars while the joints stood still"),
         ({"scans": [POSES[0]] * 8, "without": ["lift_joint"]}, "/joint_states has no lift_joint"),
         ({"scans": [POSES[0]] * 8, "stamped": False}, "stamps on /joint_states are zero"),
         (

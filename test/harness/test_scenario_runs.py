@@ -141,7 +141,7 @@ def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_in
     for lidar in (result["alignment"], result["alignment"]["mast"]):
         assert 0 < lidar["translation_error_mm"] < 1.0 and 0 < lidar["rotation_error_deg"] < 0.05
     assert 0 < result["floor"]["height_error_mm"] < 1.0 and 0 < result["floor"]["tilt_error_deg"] < 0.05
-    assert "left and 10 mast clouds" in (run / "logs" / "floor.log").read_text()
+    assert "10 sets from 10 left, 10 right and 10 mast clouds" in (run / "logs" / "floor.log").read_text()
     assert result["body_shape"]["max_protrusion_mm"] < 10.0
     (sample,) = read_dataset(run / "body_shape_data").samples
     assert (np.bincount(sample.lidars) > 100).all() and len(np.bincount(sample.lidars)) == 3

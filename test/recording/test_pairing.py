@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.recording.pairing import MILLISECOND, StampPairing
-from stretch_sim_cal.recording.topics import RecordedPairs
+from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching
+from stretch_sim_cal.recording.topics import RecordedSets
 
 PERIOD = 100
 
 
-def feed(pairing: StampPairing, items: list[tuple[str, float]]) -> list[tuple[float, float]]:
-    """Feed (side, stamp in ms) and return the pairs as stamps in ms."""
+def feed(pairing: StampMatching, items: list[tuple[str, float]]) -> list[tuple[float, ...]]:
+    """Feed (lidar, stamp in ms) and return the sets as stamps in ms."""
     pairs = []
     for side, stamp in items:
         pairs += pairing.add(side, round(stamp * MILLISECOND), stamp)
-    return [(pair.left, pair.right) for pair in pairs]
+    return [tuple(found.items.values()) for found in pairs]
 
 
 def streams(offset: float, count: int = 10, period: float = PERIOD) -> list[tuple[str, float]]:
@@ -27,53 +27,62 @@ def streams(offset: float, count: int = 10, period: float = PERIOD) -> list[tupl
 
 
 def test_two_steady_streams_pair_one_to_one():
-    pairing = StampPairing(bound=0.05)
+    pairing = StampMatching(SIDES, bound=0.05)
     assert feed(pairing, streams(offset=30)) == [(i * PERIOD, i * PERIOD + 30) for i in range(10)]
-    assert pairing.counts.unpaired_share == 0.0
+    assert pairing.counts.alone_share == 0.0
 
 
 def test_an_offset_beyond_half_a_period_pairs_with_the_nearer_neighbour():
-    pairs = feed(StampPairing(bound=0.05), streams(offset=70))
+    pairs = feed(StampMatching(SIDES, bound=0.05), streams(offset=70))
     assert pairs == [((i + 1) * PERIOD, i * PERIOD + 70) for i in range(9)]
 
 
 def test_a_wide_bound_does_not_settle_for_a_worse_partner():
-    pairs = feed(StampPairing(bound=0.1), streams(offset=90))
+    pairs = feed(StampMatching(SIDES, bound=0.1), streams(offset=90))
     assert pairs[1:] == [((i + 1) * PERIOD, i * PERIOD + 90) for i in range(1, 9)]
 
 
 def test_nothing_pairs_beyond_the_bound_and_the_closest_miss_is_known():
-    pairing = StampPairing(bound=0.02)
+    pairing = StampMatching(SIDES, bound=0.02)
     assert feed(pairing, streams(offset=40)) == []
     assert pairing.counts.closest_miss == 40 * MILLISECOND
-    assert pairing.counts.unpaired_share > 0.9
+    assert pairing.counts.alone_share > 0.9
 
 
 def test_duplicates_and_late_items_are_dropped():
-    pairing = StampPairing()
+    pairing = StampMatching(SIDES)
     items = [("left", 0), ("left", 0), ("right", 1), ("left", 100), ("left", 50), ("right", 101), ("right", 1)]
     assert feed(pairing, items) == [(0, 1), (100, 101)]
     assert (pairing.counts.duplicates, pairing.counts.out_of_order) == (1, 2)
 
 
+def test_a_set_has_of_every_lidar_the_scan_nearest_to_that_of_the_first():
+    matching = StampMatching(("left", "right", "mast"), bound=0.05)
+    mast = [("mast", i * PERIOD / 2 + 10) for i in range(20) if i not in (3, 4)]  # twice as fast, with a gap
+    items = sorted(streams(offset=-30) + mast, key=lambda item: item[1])
+    expected = [(i * PERIOD, i * PERIOD - 30, i * PERIOD + 10) for i in range(10) if i != 2]
+    assert feed(matching, items) == expected
+    assert "9 sets from 10 left, 10 right and 18 mast clouds" in matching.counts.sentence()
+
+
 def test_a_gap_in_one_stream_costs_only_the_frames_in_it():
     items = [item for item in streams(offset=5, count=30) if item[0] == "left" or not 500 <= item[1] < 1500]
-    pairing = StampPairing()
+    pairing = StampMatching(SIDES)
     assert len(feed(pairing, items)) == 20
-    assert pairing.counts.unpaired == {"left": 10, "right": 0}
+    assert pairing.counts.alone == {"left": 10, "right": 0}
 
 
 def test_a_stream_that_begins_anew_is_paired_again():
-    pairing = StampPairing()
+    pairing = StampMatching(SIDES)
     assert len(feed(pairing, streams(offset=5, count=30))) == 30
     assert len(feed(pairing, streams(offset=5, count=30))) == 30
     assert pairing.counts.restarts == 2 or pairing.counts.restarts == 1
 
 
 def test_memory_stays_bounded_while_one_side_is_silent():
-    pairing = StampPairing(capacity=4)
+    pairing = StampMatching(SIDES, capacity=4)
     assert feed(pairing, [("left", i * PERIOD) for i in range(1000)]) == []
-    assert pairing.counts.unpaired["left"] == 996
+    assert pairing.counts.alone["left"] == 996
     assert "99.6 % without a partner" in pairing.counts.sentence()
 
 
@@ -82,12 +91,12 @@ def test_memory_stays_bounded_while_one_side_is_silent():
     st.integers(0, 100),
 )
 def test_any_stream_gives_rising_pairs_within_the_bound_each_item_once(items, bound):
-    pairing = StampPairing(bound=bound / 1e3)
+    pairing = StampMatching(SIDES, bound=bound / 1e3)
     pairs = feed(pairing, items)
     assert all(abs(left - right) <= bound for left, right in pairs)
     assert all(a < b for column in zip(*pairs, strict=True) for a, b in zip(column, column[1:], strict=False))
     counts = pairing.counts
-    accounted = 2 * counts.pairs + sum(counts.unpaired.values()) + counts.duplicates + counts.out_of_order
+    accounted = 2 * counts.sets + sum(counts.alone.values()) + counts.duplicates + counts.out_of_order
     assert accounted <= len(items)
 
 
@@ -111,7 +120,7 @@ class OneLidar:
 def test_a_recording_of_one_lidar_has_pairs_without_a_right_cloud():
     topics, frames = dict.fromkeys(SIDES, "/lidar"), dict.fromkeys(SIDES, "lidar_link")
     said = []
-    pairs = RecordedPairs(
+    pairs = RecordedSets(
         OneLidar(), topics, frames, 0.05, 10, said.append, lambda message: np.full((4, 5), message.number)
     )
     found = list(pairs)

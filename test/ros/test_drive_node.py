@@ -201,7 +201,7 @@ def test_it_stops_for_somebody_who_comes_near(amr, on_its_way):
 def test_it_stops_if_a_lidar_falls_silent(amr, on_its_way, monkeypatch):
     on_its_way(lambda: monkeypatch.setattr(LidarDrivers, "step", lambda *_: None))
     ended = amr.calibrate("blind", "--yes")
-    assert ended.code == 3 and "no returns on /" in ended.error
+    assert ended.code == 3 and "no messages on /" in ended.error
     amr.assert_was_stopped(ended)
 
 

@@ -12,8 +12,8 @@ from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.clouds import POINT_DTYPE
 from stretch_sim_cal.recording.frame_tree import tree_of_description
-from stretch_sim_cal.ros.cloud_pairs import CloudPairs
 from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.lidar_clouds import LidarClouds
 from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS
 from stretch_sim_cal.ros.subscription import MatchedSubscription
@@ -45,14 +45,14 @@ def profile(reliable: bool = True, latched: bool = False):
 
 
 class Lidars:
-    """Two publishers of clouds, fed by the test one tick (100 ms of stamps) after the other."""
+    """Publishers of clouds of two lidars (or one), fed by the test one tick (100 ms of stamps) after the other."""
 
-    def __init__(self, node, **quality):
+    def __init__(self, node, topics=(LEFT, RIGHT), **quality):
         from sensor_msgs.msg import PointCloud2
 
         self._publishers = {
             side: node.create_publisher(PointCloud2, topic, profile(**quality))
-            for side, topic in (("left", LEFT), ("right", RIGHT))
+            for side, topic in zip(("left", "right"), topics, strict=False)
         }
         self._tick = 0
 
@@ -69,39 +69,40 @@ class Lidars:
     def publish(self, offset: float = 10.0, left: dict | None = None, right: dict | None = None) -> None:
         self._tick += 1
         self._publishers["left"].publish(cloud("left", 1e-6 * self.stamp, **(left or {})))
-        self._publishers["right"].publish(cloud("right", 1e-6 * self.stamp + offset, **(right or {})))
+        if "right" in self._publishers:
+            self._publishers["right"].publish(cloud("right", 1e-6 * self.stamp + offset, **(right or {})))
 
 
-def collect(context, pairs: CloudPairs, count: int, feed, seconds: float = PATIENCE) -> list:
+def collect(context, pairs: LidarClouds, count: int, feed, seconds: float = PATIENCE) -> list:
     """Return `count` pairs, feeding the lidars meanwhile."""
     found = []
     deadline = time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:
         feed()
-        context.spin_until(pairs._has_pair, timeout=0.1)
-        while pairs._pairs:
-            found.append(pairs._pairs.popleft())
+        context.spin_until(pairs._has_set, timeout=0.1)
+        while pairs._sets:
+            found.append(pairs._sets.popleft())
     return found
 
 
-def hear(context, pairs: CloudPairs, lidars: Lidars, **content) -> None:
+def hear(context, pairs: LidarClouds, lidars: Lidars, **content) -> None:
     """Feed the lidars until the first pair is heard, and forget what they have sent so far."""
     assert collect(context, pairs, 1, lambda: lidars.publish(**content))
     lidars.publish(**content)
-    assert context.spin_until(lambda: any(pair.stamp == lidars.stamp for pair in pairs._pairs), timeout=PATIENCE)
-    pairs._pairs.clear()
+    assert context.spin_until(lambda: any(pair.stamp == lidars.stamp for pair in pairs._sets), timeout=PATIENCE)
+    pairs._sets.clear()
 
 
 @pytest.mark.parametrize("reliable", [True, False])
 def test_pairs_come_from_any_driver(ros, reliable):
     lidars = Lidars(ros.drivers, reliable=reliable)
-    pairs = CloudPairs(ros.context, options())
+    pairs = ros.context.clouds(options())
     (pair, *_) = collect(ros.context, pairs, 1, lidars.publish)
-    assert np.array_equal(pair.left[:, :3], POINTS) and np.array_equal(pair.right[:, :3], POINTS)
+    assert np.array_equal(pair.clouds["left"][:, :3], POINTS) and np.array_equal(pair.clouds["right"][:, :3], POINTS)
 
 
 def test_a_driver_that_comes_back_with_another_quality_of_service_is_heard_again(ros):
-    pairs = CloudPairs(ros.context, options())
+    pairs = ros.context.clouds(options())
     for reliable in (True, False):
         lidars = Lidars(ros.drivers, reliable=reliable)
         assert len(collect(ros.context, pairs, 2, lidars.publish)) >= 2
@@ -111,7 +112,7 @@ def test_a_driver_that_comes_back_with_another_quality_of_service_is_heard_again
 
 
 def test_points_that_are_not_finite_and_clouds_without_points_are_left_out(ros):
-    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options())
+    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options())
     holed = POINTS.copy()
     holed[::2] = np.nan
     empty = {"points": np.full((5, 3), np.inf, np.float32)}
@@ -119,33 +120,51 @@ def test_points_that_are_not_finite_and_clouds_without_points_are_left_out(ros):
     for content in (empty, {"points": holed}):
         lidars.publish(left=content)
     (pair, *_) = collect(ros.context, pairs, 1, lambda: None)
-    assert len(pair.left) == 25 and len(pair.right) == 50
+    assert len(pair.clouds["left"]) == 25 and len(pair.clouds["right"]) == 50
     assert pairs.empty == {"left": 1, "right": 0}
     assert "empty: 1 left" in pairs.summary()
 
 
 def test_a_robot_with_one_lidar_is_heard_without_a_right_one(ros):
     one = options(right_lidar_topic=LEFT, right_lidar_frame="lidar_left_link")
-    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, one)
+    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(one)
     for pair in collect(ros.context, pairs, 3, lidars.publish):
-        assert np.array_equal(pair.left[:, :3], POINTS) and pair.right.shape == (0, 5)
-    assert pairs.counts.pairs >= 3 and not any(pairs.empty.values())
+        assert np.array_equal(pair.clouds["left"][:, :3], POINTS) and list(pair.clouds) == ["left"]
+    assert "left clouds, 0.0 % without a partner" in pairs.summary() and not any(pairs.empty.values())
     with pytest.raises(InputError, match="are both"):  # two lidars that share a topic
-        CloudPairs(ros.context, options(right_lidar_topic=LEFT))
+        ros.context.clouds(options(right_lidar_topic=LEFT))
+
+
+def test_a_third_lidar_is_in_every_set_and_each_scan_a_set_by_itself_where_none_are_asked_for(ros):
+    lidars, topics = Lidars(ros.drivers), {"left": (LEFT, "a"), "right": (RIGHT, "b"), "mast": (LEFT + "_2", "c")}
+    sets, scans, said = [], [], []
+    LidarClouds(ros.context, topics, 0.05, on_set=sets.append)
+    LidarClouds(ros.context, topics, None, (Watchdog(1.2, said.append),), on_set=scans.append)
+    third = Lidars(ros.drivers, topics=(LEFT + "_2",))
+
+    def publish() -> bool:
+        for each in (lidars, third):
+            each.publish()
+        ros.context.spin_until(lambda: False, timeout=0.1)
+        return len(sets) > 1 and {name for scan in scans for name in scan.clouds} == set(topics)
+
+    assert ros.context.spin_until(publish, timeout=PATIENCE)
+    assert all(list(each.clouds) == list(topics) and max(map(len, each.clouds.values())) == 50 for each in sets)
+    assert all(len(scan.clouds) == 1 for scan in scans)
 
 
 def test_a_consumer_slower_than_the_lidars_still_gets_whole_pairs(ros):
-    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options(), depth=3)
+    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options(), depth=3)
     hear(ros.context, pairs, lidars)
     for _ in range(12):  # nobody spins meanwhile
         lidars.publish()
     found = collect(ros.context, pairs, 3, lambda: None)
     assert len(found) == 3
-    assert all(pair.right_message.header.stamp.nanosec - pair.stamp % 10**9 == 10_000_000 for pair in found)
+    assert all(pair.messages["right"].header.stamp.nanosec - pair.stamp % 10**9 == 10_000_000 for pair in found)
 
 
 def test_no_clouds_are_sent_any_more_while_the_last_pair_is_worked_on(ros):
-    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options())
+    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options())
     hear(ros.context, pairs, lidars)
     for _ in range(3):
         lidars.publish()
@@ -160,7 +179,7 @@ def test_no_clouds_are_sent_any_more_while_the_last_pair_is_worked_on(ros):
 
 
 def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
-    lidars, pairs = Lidars(ros.drivers), CloudPairs(ros.context, options())
+    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options())
     hear(ros.context, pairs, lidars, left={"frame": "hesai_lidar"})
     assert "comes in frame 'hesai_lidar', 'lidar_left_link' was expected" in capfd.readouterr().err
     with pytest.raises(InputError, match="swapped"):
@@ -182,7 +201,7 @@ def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
 def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, named):
     said = []
     lidars = arrange(ros.drivers)
-    pairs = CloudPairs(ros.context, options(), Watchdog(1.2, said.append))
+    pairs = ros.context.clouds(options(), Watchdog(1.2, said.append))
 
     def publish():
         if feed is None:
@@ -195,7 +214,7 @@ def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, name
 
     def found() -> bool:  # whoever is there; until then its silence does not count
         publish()
-        heard = feed is None or all(pairs.counts.received.values())
+        heard = feed is None or all(pairs._matching["left"].counts.received.values())
         topics = [topic for topic, _ in ros.drivers.get_publisher_names_and_types_by_node("drivers", "/")]
         return heard and all(ros.context.node.count_publishers(topic) for topic in topics)
 

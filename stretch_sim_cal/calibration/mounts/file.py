@@ -57,13 +57,15 @@ def floor_with_left_at(file: CalibrationFile, base_from_left: np.ndarray, descri
 
 
 def with_units(
-    file: CalibrationFile, by_units: FloorByUnits, units: tuple[np.ndarray, np.ndarray], covariance: np.ndarray
+    file: CalibrationFile, by_units: FloorByUnits, units: tuple[np.ndarray, ...], covariance: np.ndarray
 ) -> CalibrationFile:
     """Return the file with its floor as it is with what is known by now of the lidars' own errors: their parameters
-    `units` (n,), the `covariance` (28, 28) of the scalars among them. `by_units` is of that floor."""
+    `units` (n,), the `covariance` (14 n, 14 n) of the scalars among them. `by_units` is of that floor, which may depend
+    on the first of these lidars alone."""
     if file.floor_plane is None:
         return file
-    change = by_units.gain @ (scalars_of(units) - by_units.scalars)
+    count = len(by_units.scalars)
+    change, covariance = by_units.gain @ (scalars_of(units)[:count] - by_units.scalars), covariance[:count, :count]
     plane = file.floor_plane.facing(np.array([0.0, 0.0, 1.0]))
     total = by_units.conditional + by_units.gain @ covariance @ by_units.gain.T
     return _with_plane(file, incremented(plane, change), {"covariance": total.tolist(), SEEN_COVARIANCE: None})
@@ -117,18 +119,27 @@ def _floor_by_pose(plane: Plane) -> np.ndarray:
 
 
 MOUNTS = "lidar_mounts"
-CONVENTION = (
+OF_TWO = (  # of files with a left and a right lidar alone
     "p_base_link = data.SIDE * p_lidar; covariance over (tx, ty, tz, rx, ry, rz) of the left, then of the right lidar,"
     " in m and rad, true = exp(xi) * data.SIDE, in base_link"
+)
+CONVENTION = (
+    "p_base_link = data.LIDAR * p_lidar; covariance over (tx, ty, tz, rx, ry, rz) of each lidar in the order of data,"
+    " in m and rad, true = exp(xi) * data.LIDAR, in base_link"
 )
 
 
 @dataclass(frozen=True)
 class StoredMounts:
-    """`base_from_lidar` (4, 4) by side and the `covariance` (12, 12) as a file holds them."""
+    """`base_from_lidar` (4, 4) by name and the `covariance` (6 n, 6 n), in the same order, as a file holds them."""
 
     base_from_lidar: dict[str, np.ndarray]
     covariance: np.ndarray
+
+    def covariance_of(self, name: str) -> np.ndarray:
+        """Return the covariance (6, 6) of one lidar's pose."""
+        first = 6 * list(self.base_from_lidar).index(name)
+        return self.covariance[first : first + 6, first : first + 6]
 
 
 def with_mounts(
@@ -144,7 +155,7 @@ def with_mounts(
     if not result.accepted:
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
     entry = {
-        "data": {side: _rows(result.base_from_lidar[side]) for side in SIDES},
+        "data": {name: _rows(pose) for name, pose in result.base_from_lidar.items()},
         "robot_id": str(robot_id),
         "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
         "fit_method": result.method,
@@ -160,7 +171,7 @@ def with_mounts(
             }
             for offset in result.joint_offsets
         },
-        "convention": CONVENTION,
+        "convention": OF_TWO if set(result.base_from_lidar) == set(SIDES) else CONVENTION,
     }
     if observations is not None and observations.floor is not None and result.units is not None:
         file = with_units(file, observations.floor, result.units, result.scalar_covariance)
@@ -178,7 +189,7 @@ def with_floor(
     """
     found = file.with_floor(result, robot_id, base_from_left=left_pose(file, described_left))
     mounts = stored_mounts(file)
-    return found if mounts is None else with_uncertain_left(found, mounts.covariance[:6, :6])
+    return found if mounts is None else with_uncertain_left(found, mounts.covariance_of("left"))
 
 
 def left_pose(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
@@ -207,57 +218,62 @@ def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
         return None
     where = f"{file.path or 'calibration'}: {MOUNTS}"
     try:
-        poses = {side: check_rigid(entry["data"][side], f"{where}: {side}") for side in SIDES}
+        poses = {str(name): check_rigid(pose, f"{where}: {name}") for name, pose in entry["data"].items()}
+        poses = {"left": poses["left"]} | poses
         covariance = np.array(entry["covariance"], dtype=float)
-    except (KeyError, TypeError, ValueError) as problem:
-        raise InputError(f"{where}: needs data with left and right (4x4 each) and a covariance") from problem
-    if covariance.shape != (12, 12) or not np.isfinite(covariance).all():
-        raise InputError(f"{where}: covariance: is not a 12x12 matrix of finite numbers")
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise InputError(f"{where}: needs data with left and each other lidar (4x4 each) and a covariance") from problem
+    size = 6 * len(poses)
+    if covariance.shape != (size, size) or not np.isfinite(covariance).all():
+        raise InputError(f"{where}: covariance: is not a {size}x{size} matrix of finite numbers")
     check_covariance(covariance, f"{where}: covariance")
     if entry.get("convention") is not None:
-        check_convention(entry["convention"], [CONVENTION], where)
+        check_convention(entry["convention"], [CONVENTION, *([OF_TWO] if set(poses) == set(SIDES) else [])], where)
     return StoredMounts(poses, covariance)
 
 
-def further_mounts(
-    file: CalibrationFile, mounts: StoredMounts | MountsResult | None
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return by name the poses in base_link (4, 4) of the lidars beyond two, and their covariances (6, 6) over twists
-    there, as of `every_mount`; none without `mounts`."""
-    if mounts is None:
-        return {}
-    poses, covariance = every_mount(file, mounts)
-    blocks = {name: slice(6 * number, 6 * number + 6) for number, name in enumerate(poses)}
-    return {name: (poses[name], covariance[own, own]) for name, own in blocks.items() if name not in SIDES}
-
-
 def every_mount(file: CalibrationFile, mounts: StoredMounts | MountsResult) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return by name the poses in base_link (4, 4) of all lidars, and the covariance (6 n, 6 n) over twists there: of
-    those beyond two on the left lidar by the file's transforms, given what the `mounts` of the left and the right one
-    make of theirs. What these lidars see of the robot themselves is not used.
+    """Return by name the poses in base_link (4, 4) of all lidars, and the covariance (6 n, 6 n) over twists there: as
+    the `mounts` have them, and of lidars that they do not have on the left lidar by the file's transforms, given what
+    the mounts of the left and the right one make of theirs.
 
     With e_r the error of right_to_left and e_m that of another one, e_m = K e_r + e with K = cov(e_m, e_r) cov(e_r)^-1,
     and e independent of e_r, of the mounts, and from lidar to lidar. So the transform moves by K times what the mounts
     move right_to_left by, and its error is K times theirs, and e. Lidars whose entries have no covariance are left out.
     """
-    left, right = (mounts.base_from_lidar[side] for side in SIDES)
-    poses, by_both, alone = {"left": left, "right": right}, [np.eye(12)], [np.zeros((12, 12))]
-    if file.right_to_left is None:
+    poses, count = dict(mounts.base_from_lidar), 6 * len(mounts.base_from_lidar)
+    further = {name: pose for name, pose in file.further_to_left.items() if name not in poses}
+    if file.right_to_left is None or "right" not in poses or not further:
         return poses, mounts.covariance
-    moved, to_base = log(inverse(left) @ right @ inverse(file.right_to_left)), adjoint(left)
+    left, first, second = poses["left"], *(6 * list(poses).index(side) + np.arange(6) for side in SIDES)
+    moved, to_base = log(inverse(left) @ poses["right"] @ inverse(file.right_to_left)), adjoint(left)
     of_right = file.entries[RIGHT_TO_LEFT].covariance
-    for name, transform in file.further_to_left.items():
+    by_mounts, alone = [np.eye(count)], [np.zeros((count, count))]
+    for name, transform in further.items():
         key, beside = f"{name}{TO_LEFT}", file.covariance_with_right(name)
         own = file.entries[key].covariance
         if own is None or of_right is None or beside is None:
             continue
         gain = beside @ np.linalg.pinv(of_right, hermitian=True)
-        by_right = to_base @ gain @ adjoint(inverse(left))
-        by_both.append(np.hstack([np.eye(6) - by_right, by_right]))
+        by_right, change = to_base @ gain @ adjoint(inverse(left)), np.zeros((6, count))
+        change[:, first], change[:, second] = np.eye(6) - by_right, by_right
+        by_mounts.append(change)
         alone.append(to_base @ (own - gain @ beside.T) @ to_base.T)
         poses[name] = left @ exp(gain @ moved) @ transform
-    change = np.vstack(by_both)
+    change = np.vstack(by_mounts)
     return poses, change @ mounts.covariance @ change.T + block_diag(*alone)
+
+
+def each_mount(
+    file: CalibrationFile, mounts: StoredMounts | MountsResult | None
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return by name the poses in base_link (4, 4) of all lidars, and their covariances (6, 6) over twists there, as of
+    `every_mount`; none without `mounts`."""
+    if mounts is None:
+        return {}
+    poses, covariance = every_mount(file, mounts)
+    blocks = {name: slice(6 * number, 6 * number + 6) for number, name in enumerate(poses)}
+    return {name: (poses[name], covariance[own, own]) for name, own in blocks.items()}
 
 
 def mounted_joints(
@@ -274,8 +290,7 @@ def mounted_joints(
     if mounts is None:
         return []
     left = mounts.base_from_lidar["left"]
-    right = mounts.base_from_lidar["right"] if file.right_to_left is None else left @ file.right_to_left
-    poses = {"left": left, "right": right} | {name: left @ pose for name, pose in file.further_to_left.items()}
+    poses = mounts.base_from_lidar | {name: left @ pose for name, pose in file.to_left.items()}
     joints = [
         replace(joint, parent_from_child=inverse(base_from_parent) @ poses[name]) for name, joint in described.items()
     ]

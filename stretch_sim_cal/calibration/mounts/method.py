@@ -31,7 +31,6 @@ from stretch_sim_cal.calibration.mounts.result import (
     moved,
 )
 from stretch_sim_cal.calibration.mounts.system import (
-    MOUNTS,
     CloudReader,
     RobotUnknowns,
     add_returns,
@@ -54,8 +53,8 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, voxel_keys
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation, inverse
-from stretch_sim_cal.sensor.sensor import Sensors
+from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse
+from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
@@ -80,7 +79,7 @@ NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of so
 GRAZING = 0.15  # cosine of incidence; below it a range says little of the surface
 EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the model has to be the same, first and then
 MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray with them on the next part
-FINE_POINTS = 400_000  # over both lidars and all samples
+FINE_POINTS = 400_000  # over all lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
 TURNS = 1e-3  # rad per unit of a joint: it turns what it moves
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
@@ -102,17 +101,17 @@ def search(
     samples: Sequence[PosedSample], nominal: Poses, alignment: Observations | None, settings: MountSettings,
     readers: Mapping[str, CloudReader], units: Sequence[np.ndarray],
 ) -> Found:  # fmt: skip
-    """Return the best of the minima from all starts; the errors of both lidars with parameters
+    """Return the best of the minima from all starts; the errors of the lidars with parameters
     `units` (n,) are taken out."""
     clouds = {
-        side: [
-            readers[side].rays(
-                readers[side].returns(thinned(sample.around(side, nominal[side]), SEARCH_POINTS // len(samples))),
+        name: [
+            readers[name].rays(
+                readers[name].returns(thinned(sample.around(name, nominal[name]), SEARCH_POINTS // len(samples))),
                 values,
             )
             for sample in samples
         ]
-        for side, values in zip(SIDES, units, strict=True)
+        for name, values in zip(nominal, units, strict=True)
     }
     ends = [_descend(samples, clouds, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(samples, clouds, end, settings) for end in ends]
@@ -122,22 +121,26 @@ def search(
 
 def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
     """Return poses to start from: the nominal ones, aligned lidars as one body seen from
-    either, and turned a little."""
+    each, and turned a little."""
     bodies = [nominal]
     if alignment is not None:
-        from_right = nominal["right"] @ inverse(alignment.result)
-        bodies = [{"left": left, "right": left @ alignment.result} for left in (nominal["left"], from_right)]
+        to_first = (np.eye(4), *alignment.poses)
+        firsts = [pose @ inverse(own) for pose, own in zip(nominal.values(), to_first, strict=True)]
+        bodies = [{name: first @ own for name, own in zip(nominal, to_first, strict=True)} for first in firsts]
     starts = list(bodies)
     for axis in range(3):
         for sign in (-1.0, 1.0):
             turn = np.zeros(6)
             turn[3 + axis] = sign * START_ANGLE
             about = {
-                side: adjoint(from_rotation_translation(np.eye(3), bodies[0][side][:3, 3])) @ turn for side in SIDES
+                name: adjoint(from_rotation_translation(np.eye(3), pose[:3, 3])) @ turn
+                for name, pose in bodies[0].items()
             }
-            # Aligned lidars turn as one body, about the left one.
-            pivot = {side: side if alignment is None else "left" for side in SIDES}
-            starts.append({side: moved(bodies[0][side], about[pivot[side]]) for side in SIDES})
+            # Aligned lidars turn as one body, about the first one.
+            first = next(iter(nominal))
+            starts.append({
+                name: moved(pose, about[name if alignment is None else first]) for name, pose in bodies[0].items()
+            })  # fmt: skip
     return starts
 
 
@@ -147,14 +150,11 @@ def _descend(
 ) -> Poses:  # fmt: skip
     poses = start
     for gate in GATES:
-        information, gradient = np.zeros((MOUNTS, MOUNTS)), np.zeros(MOUNTS)
-        for index, side in enumerate(SIDES):
+        information, gradient = np.zeros((6 * len(poses), 6 * len(poses))), np.zeros(6 * len(poses))
+        for index, (name, pose) in enumerate(poses.items()):
             own = slice(6 * index, 6 * index + 6)
-            found = [
-                s.match(cloud, poses[side], gate, SEARCH_GRAZING)
-                for s, cloud in zip(samples, clouds[side], strict=True)
-            ]
-            hits, normals = (np.concatenate([getattr(m, name) for m in found]) for name in ("hits", "normals"))
+            found = [s.match(cloud, pose, gate, SEARCH_GRAZING) for s, cloud in zip(samples, clouds[name], strict=True)]
+            hits, normals = (np.concatenate([getattr(m, what) for m in found]) for what in ("hits", "normals"))
             distances = np.concatenate([m.distances for m in found])
             if len(distances):
                 scale = max(settings.range_noise / 2, robust_deviation(distances))
@@ -163,13 +163,13 @@ def _descend(
                 information[own, own] += jacobian.T @ (weights[:, None] * jacobian)
                 gradient[own] -= jacobian.T @ (weights * distances)
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
-            about = adjoint(from_rotation_translation(np.eye(3), -poses[side][:3, 3]))
+            about = adjoint(from_rotation_translation(np.eye(3), -pose[:3, 3]))
             information[own, own] += about.T @ weak @ about
         if alignment is not None:
-            own_information, own_gradient = alignment.of_poses(poses["left"], poses["right"])
+            own_information, own_gradient = alignment.of_poses(tuple(poses.values()))
             information, gradient = information + own_information, gradient + own_gradient
         step = np.linalg.solve(information, gradient)
-        poses = {side: moved(poses[side], step[6 * i : 6 * i + 6]) for i, side in enumerate(SIDES)}
+        poses = {name: moved(pose, step[6 * i : 6 * i + 6]) for i, (name, pose) in enumerate(poses.items())}
     return poses
 
 
@@ -179,9 +179,9 @@ def _cost(
     """Return the mean over all returns of the squared residual in units of 3 sigma, 1 for what is not explained."""
     limit = 3.0 * settings.range_noise
     explained, count = 0.0, 0
-    for side in SIDES:
-        for sample, cloud in zip(samples, clouds[side], strict=True):
-            along = sample.match(cloud, poses[side], limit, 0.05).along
+    for name, pose in poses.items():
+        for sample, cloud in zip(samples, clouds[name], strict=True):
+            along = sample.match(cloud, pose, limit, 0.05).along
             explained += float((1.0 - (along / limit) ** 2).sum())
             count += len(cloud)
     return 1.0 - explained / max(count, 1)
@@ -252,14 +252,14 @@ def residuals_of(
     corrected: Callable[[str, np.ndarray], LidarRays] | None = None,
 ) -> Residuals:  # fmt: skip
     """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it;
-    `corrected` takes the lidar's errors out of a cloud (N, 3 or 5) of a side."""
+    `corrected` takes the errors of a lidar out of its cloud (N, 3 or 5)."""
     parts = []
-    count = DRAWN // (2 * len(models))
-    for side in SIDES:
+    count = DRAWN // (len(poses) * len(models))
+    for name, pose in poses.items():
         for index, model in enumerate(models):
-            cloud = thinned(model.around(side, poses[side]), 4 * count)
-            rays = LidarRays(cloud[:, :3]) if corrected is None else corrected(side, cloud)
-            found = model.match(rays, poses[side], REACH, 0.05)
+            cloud = thinned(model.around(name, pose), 4 * count)
+            rays = LidarRays(cloud[:, :3]) if corrected is None else corrected(name, cloud)
+            found = model.match(rays, pose, REACH, 0.05)
             found = found.chosen(found.along < gate)
             near = np.abs(found.along) < gate
             parts.append((found.points, found.hits, found.distances, near, found.links, np.full(len(near), index)))
@@ -273,34 +273,29 @@ def calibrate_mounts(
     alignment: Observations | None = None,
     settings: MountSettings = MountSettings(),
 ) -> MountsResult:
-    """Return where both lidars are, from what they see of the robot in several arm poses.
+    """Return where the lidars, any number of them, are, from what they see of the robot in several arm poses.
 
-    `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by side, right
-    to about 3 deg and 30 mm; `alignment` what is known of the lidars' relative pose and of their errors. Raises
-    `InputError` for samples that are no data.
+    `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by name, right
+    to about 3 deg and 30 mm; `alignment` what is known of the poses of the same lidars, in the same order, to each
+    other, and of their errors (of a single one it says nothing). A lidar that is tied to the others by it need not see
+    the robot itself. Raises `InputError` for samples that are no data.
     """
-    _check(surfaces, samples, nominal, settings)
+    alignment = alignment if len(nominal) > 1 else None
+    _check(surfaces, samples, nominal, alignment, settings)
     return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()
 
 
-def sides_of(nominal: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the sides that a lidar is on: of a robot with one, the right lidar is described where the left one is, is
-    tied to it by the alignment, and sees nothing."""
-    return SIDES[:1] if np.array_equal(nominal["left"], nominal["right"]) else SIDES
-
-
-def _check(surfaces, samples, nominal, settings) -> None:
+def _check(surfaces, samples, nominal, alignment, settings) -> None:
     if not samples:
         raise InputError("mounts: there are no samples; at least one arm pose is needed")
-    if set(nominal) != set(SIDES):
-        raise InputError(f"mounts: nominal poses of {' and '.join(SIDES)} are needed")
+    if alignment is not None and alignment.names != tuple(nominal):
+        raise InputError(f"mounts: the alignment is of {', '.join(alignment.names)}, not of {', '.join(nominal)}")
     for sample in samples:
-        for side in SIDES:
-            cloud = getattr(sample, side)
-            unseeing = side not in sides_of(nominal)
-            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not (len(cloud) or unseeing):
+        for name in nominal:
+            cloud = sample.clouds.get(name)
+            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
                 raise InputError(
-                    f"mounts: {sample.name}: holds no {side} cloud in its lidar's own frame; collect it again"
+                    f"mounts: {sample.name}: holds no {name} cloud in its lidar's own frame; collect it again"
                 )
         missing = [link for link in surfaces if link not in sample.base_from_link]
         if missing:
@@ -310,29 +305,32 @@ def _check(surfaces, samples, nominal, settings) -> None:
             raise InputError(f"mounts: {sample.name}: what {unmoved[0]} moves is not known")
 
 
-def cloud_readers(sensors: Sensors, samples: Sequence[MountSample]) -> dict[str, CloudReader]:
-    """Return by side what takes the lidar's clouds apart; lidars of one kind share it."""
-    clouds = {side: [getattr(sample, side) for sample in samples] for side in SIDES}
+def cloud_readers(
+    sensors: Sensors, samples: Sequence[MountSample], lidars: Sequence[str]
+) -> dict[str, CloudReader]:  # fmt: skip
+    """Return by lidar what takes its clouds apart; lidars of one kind share it if all are of that kind."""
+    clouds = {name: [sample.clouds[name] for sample in samples] for name in lidars}
     if not isinstance(sensors, tuple):
-        return dict.fromkeys(SIDES, CloudReader(sensors, [cloud for side in SIDES for cloud in clouds[side]]))
-    finest = min((sensor.range_noise for sensor in sensors if sensor is not None), default=0.0)
-    return {side: CloudReader(sensor, clouds[side], finest) for side, sensor in zip(SIDES, sensors, strict=True)}
+        return dict.fromkeys(lidars, CloudReader(sensors, [cloud for own in clouds.values() for cloud in own]))
+    kinds = for_each(sensors, len(lidars))
+    finest = min((sensor.range_noise for sensor in kinds if sensor is not None), default=0.0)
+    return {name: CloudReader(sensor, clouds[name], finest) for name, sensor in zip(lidars, kinds, strict=True)}
 
 
 class _Mounts:
-    """The fine solution: the data, and the estimate so far. `state` has both poses and the lidars' errors, `links` (n,)
+    """The fine solution: the data, and the estimate so far. `state` has the poses and the lidars' errors, `links` (n,)
     the twists of links, `joints` (n,) the errors of joints with which the `models` stand as they do."""
 
     def __init__(self, surfaces, samples: list[MountSample], nominal: Poses, alignment: Observations | None, settings):
         self.surfaces, self.samples, self.nominal, self.settings = surfaces, samples, nominal, settings
-        self.robot = RobotUnknowns(surfaces, settings, len(samples))
-        self.readers = cloud_readers(settings.sensor, samples)
-        models = tuple(self.readers[side].model for side in SIDES)
+        self.robot = RobotUnknowns(surfaces, settings, nominal, len(samples))
+        self.readers = cloud_readers(settings.sensor, samples, list(nominal))
+        models = tuple(self.readers[name].model for name in nominal)
         self.unknowns = self.robot.beside(models)
         if alignment is not None and not alignment.fits(models):
             alignment = alignment.of_the_transform()
         self.alignment = alignment
-        unbiased = State(tuple(nominal[side] for side in SIDES), tuple(np.zeros(model.size) for model in models))
+        unbiased = State(tuple(nominal.values()), tuple(np.zeros(model.size) for model in models))
         self.solver = Solver(self.unknowns, Priors(unbiased, mount_covariances(nominal, settings)))
         known = alignment is not None and alignment.knows_units
         self.state = replace(unbiased, units=alignment.units) if known else unbiased
@@ -341,13 +339,13 @@ class _Mounts:
 
     @property
     def poses(self) -> Poses:
-        """The estimated poses by side."""
-        return dict(zip(SIDES, self.state.base_from_lidar, strict=True))
+        """The estimated poses by lidar."""
+        return dict(zip(self.nominal, self.state.base_from_lidar, strict=True))
 
     def solve(self) -> MountsResult:
         """Return the result: searched, then solved until the lidars' errors have settled."""
         found = search(self.models, self.nominal, self._for_search(), self.settings, self.readers, self.state.units)
-        self.state = replace(self.state, base_from_lidar=tuple(found.poses[side] for side in SIDES))
+        self.state = replace(self.state, base_from_lidar=tuple(found.poses.values()))
         clouds: dict[tuple[str, int], Returns] = {}
         widened = settled = False
         for step in range(MOST_STEPS):
@@ -379,40 +377,40 @@ class _Mounts:
             return self.alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
         return self.alignment.of_the_transform()
 
-    def _corrected(self, side: str, returns: Returns) -> LidarRays:
+    def _corrected(self, name: str, returns: Returns) -> LidarRays:
         """Return the rays of returns with the lidar's errors taken out, but for that by incidence."""
-        return self.readers[side].rays(returns, self.state.units[SIDES.index(side)])
+        return self.readers[name].rays(returns, self.state.units[self.robot.lidars.index(name)])
 
     def _clouds(self, step: int) -> dict[tuple[str, int], Returns]:
-        """Return the returns that may be of the robot by side and sample; in the first step a part of them will do."""
-        count = FINE_POINTS // (8 if step == 0 else 1) // (2 * len(self.models))
+        """Return the returns that may be of the robot by lidar and sample; in the first step a part of them will do."""
+        count = FINE_POINTS // (8 if step == 0 else 1) // (len(self.nominal) * len(self.models))
         clouds = {}
-        for side, pose in self.poses.items():
+        for name, pose in self.poses.items():
             for index, model in enumerate(self.models):
-                returns = self.readers[side].returns(model.around(side, pose))
-                near = model.match(self._corrected(side, returns), pose, NEAR, 0.05).indices
-                clouds[side, index] = returns.only(thinned(near, count))
+                returns = self.readers[name].returns(model.around(name, pose))
+                near = model.match(self._corrected(name, returns), pose, NEAR, 0.05).indices
+                clouds[name, index] = returns.only(thinned(near, count))
         return clouds
 
     def _matches(
         self, clouds: Mapping[tuple[str, int], Returns], step: int
     ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:
-        """Return by side and sample the returns that the model should explain, and what of their distances (M,) is left
-        with the links where they are thought to be: near it, not grazing, not at an edge, after the first step not in
-        patches that lie off the surface as a whole."""
+        """Return by lidar and sample the returns that the model should explain, and what of their distances (M,) is
+        left with the links where they are thought to be: near it, not grazing, not at an edge, after the first step not
+        in patches that lie off the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
         kept, left = {}, {}
-        for (side, index), returns in clouds.items():
-            number, model = SIDES.index(side), self.models[index]
-            found = model.match(self._corrected(side, returns), self.state.base_from_lidar[number], gate, GRAZING)
+        for (name, index), returns in clouds.items():
+            number, model = self.robot.lidars.index(name), self.models[index]
+            found = model.match(self._corrected(name, returns), self.state.base_from_lidar[number], gate, GRAZING)
             found = found.without_incidence(self.state.units[number][INCIDENCE])
             found = found.chosen(model.inside(found, EDGE_ANGLES[min(step, 1)], MARGIN))
             found = found.chosen(model.alone(found))
-            distances = remainders(self.robot, side, model, found, self.links)
+            distances = remainders(self.robot, name, model, found, self.links)
             fits = np.ones(len(distances), dtype=bool)
             if step > 0:
                 fits = consistent(found, distances, model, self.robot, self.settings)
-            kept[side, index], left[side, index] = found.chosen(fits), distances[fits]
+            kept[name, index], left[name, index] = found.chosen(fits), distances[fits]
         return kept, left
 
     def _noise(self, clouds, matches, left) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
@@ -427,19 +425,20 @@ class _Mounts:
     def _equations(self, clouds, matches, left, noises, widened: bool) -> WithoutUnits:
         """Return the normal equations of all that is known, without the lidars' errors."""
         equations = NormalEquations.empty(self.unknowns.size)
-        for (side, index), found in matches.items():
-            along = noises[side, index]
-            weights = noise_weights(found, along) * tukey_weights(left[side, index] / found.incidence / (TUKEY * along))
+        for (name, index), found in matches.items():
+            along = noises[name, index]
+            weights = noise_weights(found, along) * tukey_weights(left[name, index] / found.incidence / (TUKEY * along))
             add_returns(
-                equations, self.unknowns, self.robot, side, self.models[index], found, weights,
-                clouds[side, index].only(found.indices), self.state,
+                equations, self.unknowns, self.robot, name, self.models[index], found, weights,
+                clouds[name, index].only(found.indices), self.state,
             )  # fmt: skip
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
         others = np.arange(self.unknowns.others.start, self.unknowns.others.stop)
-        precisions = 1.0 / model_variances(self.robot, self.settings)[MOUNTS:]
+        first = self.robot.first_link
+        precisions = 1.0 / model_variances(self.robot, self.settings)[first:]
         equations.information[others, others] += precisions
-        equations.gradient[others] -= precisions * self.joints[MOUNTS:]
+        equations.gradient[others] -= precisions * self.joints[first:]
         return self.solver.without_units(equations, self.state, widened)
 
     def _move(self, equations: WithoutUnits, errors: ModelErrors) -> np.ndarray:
@@ -447,7 +446,7 @@ class _Mounts:
         change = equations.change(errors.solution)
         self.state = self.unknowns.moved(self.state, change)
         self.links = errors.solution.copy()
-        self.links[:MOUNTS] = self.links[self.robot.first_joint :] = 0.0
+        self.links[: self.robot.first_link] = self.links[self.robot.first_joint :] = 0.0
         self.robot.learn(self.joints + errors.solution, errors.covariance.diagonal(), self.settings)
         steps = self._offsets(errors.solution)
         if max((abs(step) for own in steps for step in own.values()), default=0.0) > SAME_OFFSET:
@@ -462,31 +461,32 @@ class _Mounts:
     def _result(self, found: Found, matches, left, noise, equations, errors, of_scalars, settled) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         by_link = link_residuals(robot, matches, errors, settings)
-        counts = {side: sum(len(m.indices) for (of, _), m in matches.items() if of == side) for side in SIDES}
+        counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
         along = np.concatenate([left[key] / matches[key].incidence for key in matches])
         observed = directions_of(poses, errors.covariance, settings)
-        observed = {side: observed[side] for side in sides_of(self.nominal)}
         joints = joint_offsets(robot, self.joints, errors.covariance, settings, self.samples)
-        numbers = scalar_numbers(self.state, of_scalars)
+        numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
         drawn = residuals_of(
             self.models, poses, SEEN * settings.range_noise,
-            lambda side, cloud: self._corrected(side, self.readers[side].returns(cloud)),
+            lambda name, cloud: self._corrected(name, self.readers[name].returns(cloud)),
         )  # fmt: skip
         return MountsResult(
-            poses, errors.covariance[:MOUNTS, :MOUNTS],
+            poses, errors.covariance[: robot.first_link, : robot.first_link],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
             without_readings(robot, equations.information),
             mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
-            ) + unit_warnings(numbers, settings.sensor) + [UNSETTLED] * (not settled),
-            mount_refusals(counts, observed, poses, self.nominal, MIN_POINTS, settings),
+            ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not settled),
+            mount_refusals(
+                counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
+            ),
             {
                 "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
                 "search_cost": found.cost, "starts": float(len(found.costs)),
             }
             | numbers
-            | {f"points_{side}": float(count) for side, count in counts.items()},
+            | {f"points_{name}": float(count) for name, count in counts.items()},
             self.state.units, of_scalars,
         )  # fmt: skip
 
@@ -494,11 +494,11 @@ class _Mounts:
 def directions_of(
     poses: Mapping[str, np.ndarray], covariance: np.ndarray, settings: MountSettings
 ) -> dict[str, list[Direction]]:
-    """Return by side how well each direction of a lidar's pose, about its own origin in base axes, is determined."""
+    """Return by lidar how well each direction of a lidar's pose, about its own origin in base axes, is determined."""
     found = {}
-    for index, side in enumerate(SIDES):
-        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], poses[side])
-        found[side] = directions(own, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
+    for index, (name, pose) in enumerate(poses.items()):
+        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], pose)
+        found[name] = directions(own, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
     return found
 
 

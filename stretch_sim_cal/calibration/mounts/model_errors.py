@@ -2,7 +2,7 @@
 
 The priors say how far links may be from the model. Two scales say how far those of this robot are: one of all joint
 origins, one of all meshes; they are components of the model's variance. The returns determine them, since the origin of
-a joint moves all that it carries and a mesh only itself, and since many links are seen, all of them by either lidar. No
+a joint moves all that it carries and a mesh only itself, and since many links are seen, all of them by every lidar. No
 single pair of scales is used: the result is the mean over a grid of pairs, weighted by the evidence of each (the links
 integrated out; D. MacKay, Bayesian interpolation, 1992) and by a prior of the scales, and the covariance is that within
 the pairs and between them. Base and mast are seen in all poses alike, so their own errors are not observable: they are
@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.mounts.system import MOUNTS, RobotUnknowns, model_variances
+from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
 
 SCALES = np.geomspace(3.0, 0.02, 12)  # of the priors' standard deviations, for all joint origins and for all meshes
 SCALE_DEVIATION = 0.7  # one sigma of a scale's logarithm beforehand: links may be better, or worse, by a factor of 2
@@ -129,12 +129,12 @@ class _System:
         index, num_joints = np.arange(unknowns.size), len(unknowns.joints)
         is_joint = index >= unknowns.first_joint
         is_zero = is_joint & (index < unknowns.first_joint + num_joints)
-        scaled = (index >= MOUNTS) & ~(is_joint & ~is_zero) & ~(is_zero & settings.offsets_asked_for)
+        scaled = (index >= unknowns.first_link) & ~(is_joint & ~is_zero) & ~(is_zero & settings.offsets_asked_for)
         unseen = scaled & (information.diagonal() * np.where(scaled, priors, 1.0) < 1.0 + 1e-9)
         self._observable = np.flatnonzero(~unseen)
         self._scaled, self._priors = scaled[self._observable], priors[self._observable]
         self.count = len(unknowns.links)
-        group = np.where(is_joint, 2 * self.count + index - unknowns.first_joint, (index - MOUNTS) // 6)
+        group = np.where(is_joint, 2 * self.count + index - unknowns.first_joint, (index - unknowns.first_link) // 6)
         self._group = group[self._observable]
         self.num_groups = len(set(self._group[self._scaled]))
         self._is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)

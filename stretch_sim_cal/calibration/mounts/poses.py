@@ -13,15 +13,12 @@ from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, at_lidar
 from stretch_sim_cal.calibration.mounts.system import (
-    MOUNTS,
     RobotUnknowns,
     model_variances,
     mount_covariances,
     noise_weights,
     without_readings,
 )
-from stretch_sim_cal.calibration.problem import POSES
-from stretch_sim_cal.geometry.transforms import SIDES
 
 LOWEST, HIGHEST = np.deg2rad(-3.5), np.deg2rad(90.0)  # of a lidar's rays over its x-y plane
 ELEVATIONS, AZIMUTHS = 64, 240
@@ -31,7 +28,7 @@ GRAZING = 0.15
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pose of a sweep: its name, and the `spread` of the worse lidar, in units of what is allowed, with it and all
+    """A pose of a sweep: its name, and the `spread` of the worst lidar, in units of what is allowed, with it and all
     before it; `before`, without it, 0 if nothing was known then."""
 
     name: str
@@ -43,18 +40,18 @@ def pose_information(
     surfaces: Mapping[str, LinkSurface], pose: MountSample, nominal: Mapping[str, np.ndarray],
     settings: MountSettings, frames: int = 5,
 ) -> np.ndarray:  # fmt: skip
-    """Return the information (n, n) that `frames` frames of both lidars in a pose would
+    """Return the information (n, n) that `frames` frames of the lidars in a pose would
     give; its clouds are not used."""
-    unknowns = RobotUnknowns(surfaces, settings, 1)
+    unknowns = RobotUnknowns(surfaces, settings, nominal, 1)
     model = PosedSample(pose, surfaces, {}, 0)
     directions = _directions()
     information = np.zeros((unknowns.size, unknowns.size))
     readings = np.arange(unknowns.first_reading, unknowns.size)
     information[readings, readings] = 1.0 / model_variances(unknowns, settings)[readings]
-    for side in SIDES:
-        hits = model.match(LidarRays(directions), nominal[side], REACH, GRAZING)
+    for name, pose in nominal.items():
+        hits = model.match(LidarRays(directions), pose, REACH, GRAZING)
         weights = noise_weights(hits, settings.range_noise) * (frames * RAYS / len(directions))
-        for chosen, columns, jacobian in unknowns.rows(side, model, hits):
+        for chosen, columns, jacobian in unknowns.rows(name, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
     return without_readings(unknowns, information)
 
@@ -63,9 +60,11 @@ def prior_information(
     surfaces: Mapping[str, LinkSurface], nominal: Mapping[str, np.ndarray], settings: MountSettings
 ) -> np.ndarray:
     """Return the information (n, n) that there is before any pose."""
-    precisions = 1.0 / model_variances(RobotUnknowns(surfaces, settings), settings)[MOUNTS:]
-    information = np.diag(np.concatenate([np.zeros(MOUNTS), precisions]))
-    for own, covariance in zip(POSES, mount_covariances(nominal, settings), strict=True):
+    unknowns = RobotUnknowns(surfaces, settings, nominal)
+    precisions = 1.0 / model_variances(unknowns, settings)[unknowns.first_link :]
+    information = np.diag(np.concatenate([np.zeros(unknowns.first_link), precisions]))
+    for name, covariance in zip(nominal, mount_covariances(nominal, settings), strict=True):
+        own = unknowns.of_lidar(name)
         information[own, own] = np.linalg.inv(covariance)
     return information
 
@@ -88,12 +87,12 @@ def choose_poses(
 
 
 def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
-    """Return the largest standard deviation of either lidar along any axis, in units of the settings' bounds."""
+    """Return the largest standard deviation of any lidar along any axis, in units of the settings' bounds."""
     covariance = np.linalg.inv(information)
     bounds = np.array([settings.max_std_translation] * 3 + [settings.max_std_rotation] * 3)
     worst = []
-    for index, side in enumerate(SIDES):
-        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], nominal[side])
+    for index, pose in enumerate(nominal.values()):
+        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], pose)
         worst.append(float(np.sqrt(np.linalg.eigvalsh(own / np.outer(bounds, bounds))[-1])))
     return max(worst)
 

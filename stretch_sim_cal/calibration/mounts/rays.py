@@ -81,9 +81,9 @@ class PosedSample:
         corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
         self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
 
-    def around(self, side: str, base_from_lidar: np.ndarray) -> np.ndarray:
+    def around(self, name: str, base_from_lidar: np.ndarray) -> np.ndarray:
         """Return the returns (N, 3 or 5) of one lidar, in its frame, that may be of the robot."""
-        return self.near(getattr(self.sample, side), base_from_lidar)
+        return self.near(self.sample.clouds[name], base_from_lidar)
 
     def near(self, cloud: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
         """Return the returns of a cloud (N, 3 or 5), in its lidar's frame, that may be of the robot."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.observability import Direction
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, exp, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import adjoint, exp, from_rotation_translation
 from stretch_sim_cal.sensor.sensor import Sensors
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
@@ -17,19 +17,18 @@ FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may 
 
 @dataclass(frozen=True)
 class MountSample:
-    """What both lidars see in one arm pose.
+    """What the lidars see in one arm pose.
 
-    `left` and `right` (N, 3), or (N, 5) with ring and intensity, are returns in their lidar's own frame, of any
-    number of frames; `base_from_link` (4, 4) says where the links are at the joint values of the pose.
-    `joint_motions` gives for each joint that may be off the twists (6,), per m or rad of the joint, of the links that
-    it moves, `joint_values` what it reads (m or rad). `held_at` (4, 4) says for each link that has a parent where the
-    joint's origin is, in base_link, before the joint moves; `held_by` names for each link those between it and
-    base_link: an error of the joint origin of one of them moves the link, too.
+    `clouds` (N, 3), or (N, 5) with ring and intensity, by lidar are returns in its own frame, of any number of frames;
+    `base_from_link` (4, 4) says where the links are at the joint values of the pose. `joint_motions` gives for each
+    joint that may be off the twists (6,), per m or rad of the joint, of the links that it moves, `joint_values` what it
+    reads (m or rad). `held_at` (4, 4) says for each link that has a parent where the joint's origin is, in base_link,
+    before the joint moves; `held_by` names for each link those between it and base_link: an error of the joint origin
+    of one of them moves the link, too.
     """
 
     name: str
-    left: np.ndarray
-    right: np.ndarray
+    clouds: Mapping[str, np.ndarray]
     base_from_link: Mapping[str, np.ndarray]
     joint_motions: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     held_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -46,7 +45,7 @@ class MountSettings:
     the mounts: their zeros, with `joint_prior` as what is known of them beforehand, which are part of the result only
     with `offsets_asked_for`; how far they are from what they read, anew in every pose, with the prior `joint_reading`;
     and their scale (`system.SCALE_PER_READING`). `mount_position` and `mount_angle` say the same of the mounts.
-    `sensor` is the kind of both lidars, or those of left and right; without, a spinning lidar of unknown make. A
+    `sensor` is the kind of all lidars, or those of each; without, a spinning lidar of unknown make. A
     direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
     above `refuse_factor` times that in a refusal.
     """
@@ -110,10 +109,10 @@ class Residuals:
 
 @dataclass(frozen=True)
 class MountsResult:
-    """Where both lidars are: `base_from_lidar` by side, with the `covariance` (12, 12) over both twists, left first,
-    `true = exp(twist) @ estimate` in base_link; `information` (n, n) is that of all unknowns, links and joints
-    included. `units` are the parameters (n,) of both lidars' errors, `scalar_covariance` (28, 28) that of their
-    scalars. `directions` by side; a result with `refusals` must not be written.
+    """Where the lidars are: `base_from_lidar` by name, with the `covariance` (6 n, 6 n) over their twists in the same
+    order, `true = exp(twist) @ estimate` in base_link; `information` (k, k) is that of all unknowns, links and joints
+    included. `units` are the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their
+    scalars. `directions` by lidar; a result with `refusals` must not be written.
     """
 
     base_from_lidar: dict[str, np.ndarray]
@@ -129,7 +128,7 @@ class MountsResult:
     warnings: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
-    units: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    units: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
     scalar_covariance: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -147,14 +146,14 @@ class MountsResult:
         """Whether the data supports the result."""
         return not self.refusals
 
-    def covariance_of(self, side: str) -> np.ndarray:
+    def covariance_of(self, name: str) -> np.ndarray:
         """Return the covariance (6, 6) of one lidar's pose."""
-        start = 6 * SIDES.index(side)
+        start = 6 * list(self.base_from_lidar).index(name)
         return self.covariance[start : start + 6, start : start + 6]
 
-    def spread_of(self, side: str) -> tuple[float, float]:
+    def spread_of(self, name: str) -> tuple[float, float]:
         """Return the standard deviations of a lidar's position (m) and of its orientation (rad), all axes together."""
-        return spread(self.covariance_of(side), self.base_from_lidar[side])
+        return spread(self.covariance_of(name), self.base_from_lidar[name])
 
 
 def spread(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, float]:
@@ -172,8 +171,3 @@ def at_lidar(covariance: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
 def moved(base_from_lidar: np.ndarray, twist: np.ndarray) -> np.ndarray:
     """Return a pose moved by a twist (6,) in base_link."""
     return exp(twist) @ base_from_lidar
-
-
-def as_right_to_left(base_from_lidar: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return left_from_right (4, 4)."""
-    return inverse(base_from_lidar["left"]) @ base_from_lidar["right"]

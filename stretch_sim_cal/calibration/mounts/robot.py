@@ -31,7 +31,7 @@ from stretch_sim_cal.sensor.sensor import Sensors
 
 DERIVATIVE_STEP = 1e-4
 MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
-PAIRS = 3  # of clouds, of the check in an alignment run: more returns than the model is exact
+SCANS = 3  # of each lidar, of the check in an alignment run: more returns than the model is exact
 
 
 def mount_settings(
@@ -71,11 +71,10 @@ class MountedRobot:
     def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self.profile = profile or stretch_profile()
         self._base = self.profile.base_frame
-        lidars = self.profile.lidar_links(model)
-        if len(lidars) != 2 or self._base not in model.links:
+        lidars = lidar_links(model, self.profile)
+        if self._base not in model.links:
             raise InputError(
-                f"robot '{model.name}': has no {self._base} with two lidars; a "
-                f"{self.profile.name}'s description is needed"
+                f"robot '{model.name}': has no {self._base}; the description of a {self.profile.name} is needed"
             )
         self.model = model
         self.surfaces = {
@@ -83,29 +82,24 @@ class MountedRobot:
             for link, surface in robot_surfaces(model, self.profile).items() if len(surface.faces)
         }  # fmt: skip
         self._held_by = {link: tuple(self._holders(link)) for link in self.surfaces}
-        further = {name: lidar.frame for name, lidar in self.profile.further.items()}
-        at_zero = self._base_from({}, [*lidars, *further.values()])
-        self.nominal = {side: at_zero[link] for side, link in zip(SIDES, lidars, strict=True)}
-        """Where the description has the left and the right lidar in base_link (4, 4)."""
-        self.nominal_further = {name: at_zero[link] for name, link in further.items()}
-        """Likewise those beyond two, by name."""
+        at_zero = self._base_from({}, list(lidars.values()))
+        self.nominal = {name: at_zero[link] for name, link in lidars.items()}
+        """Where the description has the lidars, by name, in base_link (4, 4)."""
 
     def sample(
-        self, name: str, joints: Mapping[str, float], left: np.ndarray, right: np.ndarray, offsets: Sequence[str] = ()
+        self, name: str, joints: Mapping[str, float], clouds: Mapping[str, np.ndarray], offsets: Sequence[str] = ()
     ) -> MountSample:
-        """Return a sample with the links at joint values by description name."""
+        """Return a sample of clouds by lidar with the links at joint values by description name."""
         positions = {joint: value for joint, value in joints.items() if joint in self.model.joints}
         here = self._base_from(positions)
         motions = {joint: self._motion(positions, here, joint) for joint in offsets}
         read = self.profile.commanded_positions(self.model, positions)
         values = {joint: float(read.get(joint, 0.0)) for joint in offsets}
-        return MountSample(name, left, right, here, motions, self._held_by, self._held_at(positions), values)
+        return MountSample(name, clouds, here, motions, self._held_by, self._held_at(positions), values)
 
     def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
         """Return a pose by commanded joint values, without anything seen in it."""
-        return self.sample(
-            name, self.profile.joint_positions(self.model, commanded), np.empty((0, 3)), np.empty((0, 3))
-        )
+        return self.sample(name, self.profile.joint_positions(self.model, commanded), {})
 
     def free_poses(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield names and commanded joints of poses in which no parts are near each other."""
@@ -158,17 +152,19 @@ class MountedRobot:
 
 
 def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
-    """Return the samples of a `recording.dataset.Dataset`. Raises `InputError` if one lacks
-    raw clouds or joint values."""
-    samples = []
+    """Return the samples of a `recording.dataset.Dataset`, without lidars beyond two of which it has no cloud at all.
+    Raises `InputError` if one lacks raw clouds or joint values."""
+    samples: list[MountSample] = []
+    further = {name for name in robot.profile.further if any(each.cloud(name) is not None for each in dataset.samples)}
     for sample in dataset.samples:
-        if sample.left is None or sample.right is None or not sample.joints:
+        clouds = {name: sample.cloud(name) for name in robot.nominal if name in (*SIDES, *further)}
+        if any(cloud is None for cloud in clouds.values()) or not sample.joints:
             raise InputError(
-                f"{sample.name}: holds no raw clouds of both lidars with joint values; collect it with "
+                f"{sample.name}: holds no raw clouds of {', '.join(clouds)} with joint values; collect it with "
                 "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
             )
-        clouds = (_finite(cloud)[:, : 5 if cloud.shape[1] >= 5 else 3] for cloud in (sample.left, sample.right))
-        samples.append(robot.sample(sample.name, sample.joints, *clouds, offsets))
+        usable = {name: _finite(cloud)[:, : 5 if cloud.shape[1] >= 5 else 3] for name, cloud in clouds.items()}
+        samples.append(robot.sample(sample.name, sample.joints, usable, offsets))
     return samples
 
 
@@ -190,21 +186,24 @@ def solve_samples(
     robot: MountedRobot, samples: Sequence[MountSample], calibration: CalibrationFile, settings: MountSettings
 ) -> MountsResult:
     """Return the mounts from samples, with what is known of the alignment in a calibration file if it has one."""
-    return calibrate_mounts(robot.surfaces, samples, robot.nominal, known_alignment(calibration), settings)
+    nominal = {name: pose for name, pose in robot.nominal.items() if not samples or name in samples[0].clouds}
+    known = known_alignment(calibration, list(nominal))
+    return calibrate_mounts(robot.surfaces, samples, nominal, known, settings)
 
 
 def residuals_at(
     dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray], known: Observations | None = None
 ) -> Residuals:
-    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by side, the lidars'
+    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by name, the lidars'
     own errors taken out if they are `known`."""
     samples = samples_of(dataset, robot, ())
     if known is not None and known.by_ring:
         samples = [
-            replace(sample, left=known.corrected("left", sample.left), right=known.corrected("right", sample.right))
+            replace(sample, clouds={name: known.corrected(name, cloud) for name, cloud in sample.clouds.items()})
             for sample in samples
         ]
-    return residuals_of(posed(samples, robot.surfaces), poses, SEEN * MountSettings().range_noise)
+    seen = {name: pose for name, pose in poses.items() if name in samples[0].clouds}
+    return residuals_of(posed(samples, robot.surfaces), seen, SEEN * MountSettings().range_noise)
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
@@ -245,17 +244,21 @@ def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable
 
     Raises `InputError` if it lacks one of them, or one is on no fixed joint.
     """
-    lidars = profile.lidar_links(model)
-    if len(lidars) != len(SIDES):
-        raise InputError(
-            f"robot '{model.name}' has {len(lidars)} lidar links; {' and '.join(profile.lidar_frames)} are needed"
-        )
-    links = dict(zip(SIDES, lidars, strict=True)) | {name: profile.further[name].frame for name in further}
+    links = {name: link for name, link in lidar_links(model, profile).items() if name in (*SIDES, *further)}
     joints = {name: model.parent_joint(link) for name, link in links.items()}
     for name, joint in joints.items():
         if joint is None or joint.variables:
             raise InputError(f"robot '{model.name}': the {name} lidar is on no fixed joint; it cannot be written")
     return {name: _origin(joint) for name, joint in joints.items()}
+
+
+def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
+    """Return the links of all lidars by name. Raises `InputError` for one that the description lacks."""
+    links = {name: lidar.link_in(model) for name, lidar in profile.every_lidar.items()}
+    if lacking := [profile.every_lidar[name].frame for name, link in links.items() if link is None]:
+        said = f"robot '{model.name}': has no {' and no '.join(lacking)}"
+        raise InputError(f"{said}; a {profile.name}'s description is needed")
+    return links
 
 
 def as_described(
@@ -282,22 +285,22 @@ def _origin(joint: Joint) -> JointOrigin:
 
 
 class LeftMountCheck:
-    """Keeps the first pairs of an alignment run, and tells at its end what they say about the left mount.
+    """Keeps the first clouds of an alignment run, and tells at its end what they say about the left mount.
 
-    The alignment says nothing of where both lidars are in base_link: an error of the left mount moves floor and body
-    with it. What a few of its pairs show of the robot itself does, good to about 0.4 deg from one arm pose. Without
+    The alignment says nothing of where the lidars are in base_link: an error of the left mount moves floor and body
+    with it. What a few of its clouds show of the robot itself does, good to about 0.4 deg from one arm pose. Without
     joints or description the alignment is as good; a sentence says that nothing was checked.
     """
 
     def __init__(self, sensor: Sensors = None, profile: RobotProfile | None = None) -> None:
         self._sensor = sensor
         self._profile = profile or stretch_profile()
-        self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
+        self._seen: list[Mapping[str, np.ndarray]] = []
 
-    def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Take a pair of clouds (N, 3 or 5), each in its own lidar's frame."""
-        if len(self._pairs) < PAIRS:
-            self._pairs.append((left, right))
+    def add(self, clouds: Mapping[str, np.ndarray]) -> None:
+        """Take a cloud (N, 3 or 5) of each lidar by name, in its own frame."""
+        if len(self._seen) < SCANS:
+            self._seen.append(clouds)
 
     def with_warning(
         self, result: AlignmentResult, description: str | None, joints: Mapping[str, float], file: CalibrationFile
@@ -307,7 +310,7 @@ class LeftMountCheck:
         `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states.
         A `file` that holds the mounts knows better.
         """
-        if not result.accepted or not self._pairs or MOUNTS in file.data:
+        if not result.accepted or not self._seen or MOUNTS in file.data:
             return result, ""
         known = self._profile.named_positions(joints)
         missing = [joint for joint in self._profile.check_joints if joint not in known]
@@ -317,9 +320,9 @@ class LeftMountCheck:
         try:
             robot = MountedRobot(parse_urdf(description, "/robot_description"), self._profile)
             settings = mount_settings(sensor=self._sensor, profile=self._profile)
-            clouds = (_finite(np.concatenate([pair[side] for pair in self._pairs])) for side in (0, 1))
+            clouds = {name: _finite(np.concatenate([each[name] for each in self._seen])) for name in robot.nominal}
             positions = self._profile.joint_positions(robot.model, joints)
-            sample = robot.sample("alignment", positions, *clouds, settings.joint_offsets)
+            sample = robot.sample("alignment", positions, clouds, settings.joint_offsets)
             found = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
         except InputError as problem:
             return result, f"the left mount was not checked against the robot's own returns: {problem}"

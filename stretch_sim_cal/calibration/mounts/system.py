@@ -1,4 +1,4 @@
-"""The residual block of the robot's own surfaces: how far both lidars' returns lie from the model's.
+"""The residual block of the robot's own surfaces: how far the lidars' returns lie from the model's.
 
 Its unknowns beside those of every calibration (`problem.Unknowns`) are the errors of every link and of the joints:
 their zeros, their scales, and in every pose how far they are from what they read (play, sag, noise). The model of a
@@ -12,7 +12,7 @@ that many returns of one link do not count as more than the link's place is know
 The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy import sparse
@@ -21,12 +21,12 @@ from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.clouds import DirectionGrid
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
-from stretch_sim_cal.calibration.problem import LEFT, POSES, RIGHT, NormalEquations, State, Unknowns
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_rotation_translation
+from stretch_sim_cal.calibration.observations import columns_of
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
+from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, UNKNOWN_SENSOR, ErrorModel, Returns, weak_echo
 
-MOUNTS = 2 * 6
 HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance is the joint origin's, half the mesh's
 RIGID = 1e-5  # m and rad, of links that the user says are exactly as the model has them
 # How far a joint is off by its scale, 1 / m or 1 / rad, per error of its reading: 0.2 % of a lift's way for 1 mm.
@@ -37,15 +37,18 @@ RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 
 
 class RobotUnknowns:
-    """The unknowns of the robot: the twists of the left and the right lidar, of the links' joint origins, of the links'
+    """The unknowns of the robot: the twists of the `lidars`, by name, of the links' joint origins, of the links'
     meshes, the joints' zeros, their scales, and by sample how far they are from what they read. Among all unknowns of
     the problem they stand in `columns` (n,) of `beside`."""
 
-    def __init__(self, surfaces: Mapping[str, LinkSurface], settings: MountSettings, num_samples: int = 0):
-        self.links = list(surfaces)
+    def __init__(
+        self, surfaces: Mapping[str, LinkSurface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
+    ):  # fmt: skip
+        self.lidars, self.links = list(lidars), list(surfaces)
+        self.first_link = 6 * len(self.lidars)
         self.joints = list(settings.joint_offsets)
         self.centres = {link: surface.corners.mean(axis=0) for link, surface in surfaces.items()}
-        self.first_mesh = MOUNTS + 6 * len(self.links)
+        self.first_mesh = self.first_link + 6 * len(self.links)
         self.first_joint = self.first_mesh + 6 * len(self.links)
         self.first_reading = self.first_joint + 2 * len(self.joints)
         self.num_samples = num_samples
@@ -54,8 +57,12 @@ class RobotUnknowns:
         # of all together; `learn` finds it.
         self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
 
+    def of_lidar(self, name: str) -> slice:
+        first = 6 * self.lidars.index(name)
+        return slice(first, first + 6)
+
     def of_link(self, index: int) -> slice:
-        return slice(MOUNTS + 6 * index, MOUNTS + 6 * index + 6)
+        return slice(self.first_link + 6 * index, self.first_link + 6 * index + 6)
 
     def of_mesh(self, index: int) -> slice:
         return slice(self.first_mesh + 6 * index, self.first_mesh + 6 * index + 6)
@@ -83,16 +90,16 @@ class RobotUnknowns:
         if by_sample:
             self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / readings, LEAST_SIZE)
 
-    def beside(self, models: tuple[ErrorModel, ErrorModel]) -> Unknowns:
+    def beside(self, models: tuple[ErrorModel, ...]) -> Unknowns:
         """Return all unknowns of the problem with lidars of these error models."""
-        return Unknowns(models, self.size - MOUNTS)
+        return Unknowns(models, self.size - self.first_link)
 
     def columns(self, unknowns: Unknowns) -> np.ndarray:
         """Return where these unknowns stand among all of the problem (n,)."""
-        return np.r_[LEFT, RIGHT, unknowns.others]
+        return np.concatenate(list(map(columns_of, (*unknowns.poses, unknowns.others))))
 
     def rows(
-        self, side: str, sample: PosedSample, matches: Matches
+        self, lidar: str, sample: PosedSample, matches: Matches
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield for each link in sight which matches are of it (mask), and by which unknowns (C,) and jacobian
         (N, C) their distances change.
@@ -104,22 +111,23 @@ class RobotUnknowns:
         for index in np.unique(matches.links):
             chosen = matches.links == index
             yield (
-                chosen, *self._jacobian(side, sample, self.links[index], matches.hits[chosen], matches.normals[chosen]),
+                chosen,
+                *self._jacobian(lidar, sample, self.links[index], matches.hits[chosen], matches.normals[chosen]),
             )  # fmt: skip
 
     def _jacobian(
-        self, side: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
+        self, lidar: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return how distances from a link's surface at `feet` (M, 3) change with which
         unknowns: columns, (M, columns)."""
         # Of what is seen, in base_link; of the surface it is the reverse.
         by_twist = np.hstack([normals, np.cross(feet, normals)])
         surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
-        columns = [_range(POSES[SIDES.index(side)]), _range(self.of_mesh(self.links.index(link)))]
+        columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(self.links.index(link)))]
         parts = [by_twist, -by_twist @ adjoint(surface)]
         for carrier in (link, *sample.sample.held_by.get(link, ())):
             if carrier in sample.sample.held_at:
-                columns.append(_range(self.of_link(self.links.index(carrier))))
+                columns.append(columns_of(self.of_link(self.links.index(carrier))))
                 parts.append(-by_twist @ adjoint(sample.sample.held_at[carrier]))
         for number, joint in enumerate(self.joints):
             motion = sample.sample.joint_motions.get(joint, {}).get(link)
@@ -130,30 +138,25 @@ class RobotUnknowns:
         return np.concatenate(columns), np.hstack(parts)
 
 
-def _range(columns: slice) -> np.ndarray:
-    return np.arange(columns.start, columns.stop)
-
-
 def remainders(
-    robot: RobotUnknowns, side: str, sample: PosedSample, matches: Matches, expected: np.ndarray
+    robot: RobotUnknowns, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray
 ) -> np.ndarray:
     """Return what of the distances (M,) is left with the twists `expected` (n,): a return is not odd because its
     link is elsewhere, but because it is not where the others of its link are."""
     left = np.array(matches.distances)
     if np.any(expected):
-        for chosen, columns, jacobian in robot.rows(side, sample, matches):
+        for chosen, columns, jacobian in robot.rows(lidar, sample, matches):
             left[chosen] += jacobian @ expected[columns]
     return left
 
 
 def add_returns(
-    equations: NormalEquations, unknowns: Unknowns, robot: RobotUnknowns, side: str, sample: PosedSample,
-    matches: Matches,
-    weights: np.ndarray, returns: Returns, state: State,
+    equations: NormalEquations, unknowns: Unknowns, robot: RobotUnknowns, lidar: str, sample: PosedSample,
+    matches: Matches, weights: np.ndarray, returns: Returns, state: State,
 ) -> None:  # fmt: skip
     """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns`
     (M,) are theirs as published."""
-    number, columns = SIDES.index(side), robot.columns(unknowns)
+    number, columns = robot.lidars.index(lidar), robot.columns(unknowns)
     model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
     scalars, channels = model.sensitivity(
         returns,
@@ -166,7 +169,7 @@ def add_returns(
     of_kind = [unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS]
     information, gradient = equations.information, equations.gradient
     # Link by link, since a return tells of few of the others; a channel's errors are its own returns' alone.
-    for chosen, own, jacobian in robot.rows(side, sample, matches):
+    for chosen, own, jacobian in robot.rows(lidar, sample, matches):
         own, rows = np.concatenate([columns[own], first]), np.hstack([jacobian, scalars[chosen]])
         weighted, distances = weights[chosen, None] * rows, matches.distances[chosen]
         information[np.ix_(own, own)] += rows.T @ weighted
@@ -185,10 +188,9 @@ def add_returns(
 
 
 def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
-    """Return the prior covariances (6, 6) of both lidars' twists, left first, about their
-    `nominal` poses (4, 4) by side."""
+    """Return the prior covariances (6, 6) of the lidars' twists about their `nominal` poses (4, 4) by name."""
     own = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
-    about = [adjoint(from_rotation_translation(np.eye(3), nominal[side][:3, 3])) for side in SIDES]
+    about = [adjoint(from_rotation_translation(np.eye(3), pose[:3, 3])) for pose in nominal.values()]
     return [by @ own @ by.T for by in about]
 
 
@@ -199,7 +201,7 @@ def model_variances(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndar
     zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in joints]
     readings = _reading_deviations(unknowns, settings)
     return np.concatenate([
-        np.zeros(MOUNTS), np.tile(np.maximum(one, RIGID) ** 2, 2 * links), np.square(zeros),
+        np.zeros(unknowns.first_link), np.tile(np.maximum(one, RIGID) ** 2, 2 * links), np.square(zeros),
         np.square(SCALE_PER_READING * readings * unknowns.scale_size),
         np.tile((readings * unknowns.reading_sizes) ** 2, unknowns.num_samples),
     ])  # fmt: skip

@@ -1,0 +1,226 @@
+"""The clouds of all lidars of a robot, in sets of one time, with all that can be wrong with them said in words; and a
+few of them into an .npz file (`ros_capture_clouds FILE`), for pictures and for trying things by hand, or as arrays."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.dataset import cloud_name
+from stretch_sim_cal.recording.frame_tree import complaint_about_frame
+from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching, StampSet, listed, stamp_of
+from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
+from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
+from stretch_sim_cal.ros.subscription import MatchedSubscription
+from stretch_sim_cal.ros.watchdog import Progress, Watchdog
+
+VERIFY = NodeCommand(
+    executable="stretch-sim-cal verify",
+    node_name="verify_calibration",
+    description="Listen to all lidars.",
+    example="stretch-sim-cal verify",
+    options=(*CLOUD_OPTIONS, TIMEOUT_OPTION),
+)
+
+
+@dataclass(frozen=True)
+class CloudSet:
+    """Clouds taken at about the same time, as `messages` by lidar; `stamp` (ns) is the first one's."""
+
+    messages: Mapping[str, Any]
+    stamp: int
+
+    @cached_property
+    def clouds(self) -> dict[str, np.ndarray]:
+        """Each lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity; (N, 3) if it sends no
+        more."""
+        return {name: returns_from_message(message) for name, message in self.messages.items()}
+
+
+def in_order(clouds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Return clouds by lidar as a tuple; of a robot with one lidar an empty right one beside it, as the methods take
+    it."""
+    found = tuple(clouds.values())
+    return found if len(found) > 1 else (*found, found[0][:0])
+
+
+def lidars_of(options: Any) -> dict[str, tuple[str, str]]:
+    """Return topic and frame of each of a robot's lidars by name, as `CLOUD_OPTIONS` and the robot's profile have them;
+    the left one alone if the robot has one. Raises `InputError` if two lidars have one topic."""
+    profile = profile_called(options.robot)
+    left = (options.left_lidar_topic, options.left_lidar_frame)
+    right = (options.right_lidar_topic, options.right_lidar_frame)
+    both = {"left": left} if profile.one_lidar or left == right else {"left": left, "right": right}
+    if len(both) == 2 and left[0] == right[0]:
+        raise InputError(f"left_lidar_topic and right_lidar_topic are both {left[0]}")
+    return both | {name: (lidar.topic, lidar.frame) for name, lidar in profile.further.items()}
+
+
+class LidarClouds:
+    """Listens to `lidars`, topic and frame by name, and gives their clouds in sets: to each scan of the first lidar one
+    of each of the others, whose stamp is at most `bound` (s) from it; with None each scan is a set by itself.
+
+    Clouds without a single return are skipped and counted. While a set is being worked on, up to `depth` clouds per
+    topic wait in the middleware; beyond that the oldest are lost, which costs sets but never breaks one. Who takes a
+    number of sets names it as depth, and gets the first ones, however busy the machine is. `on_set` is called with
+    every set; without it `take` gives them. Lidars that fall silent are told to the `watchdogs`.
+    """
+
+    def __init__(
+        self, context: Any, lidars: Mapping[str, tuple[str, str]], bound: float | None,
+        watchdogs: Sequence[Watchdog] = (), depth: int = 5, on_set: Callable[[CloudSet], Any] | None = None,
+    ):  # fmt: skip
+        from sensor_msgs.msg import PointCloud2
+
+        self._context, self._watchdogs = context, watchdogs
+        self.topics = {name: topic for name, (topic, _) in lidars.items()}
+        self._frames = {name: frame for name, (_, frame) in lidars.items()}
+        groups = [tuple(lidars)] if bound is not None else [(name,) for name in lidars]
+        self._matching: dict[str, StampMatching] = {}
+        for group in groups:
+            self._matching |= dict.fromkeys(group, StampMatching(group, bound or 0.0))
+        self._sets: deque[CloudSet] = deque()
+        self._on_set = on_set or self._sets.append
+        self._complained = {""}
+        self.empty = dict.fromkeys(lidars, 0)
+        context.log.info(f"listening to {listed(list(self.topics.values()))}", once=True)
+        self._subscriptions = []
+        for name, topic in self.topics.items():
+            subscription = MatchedSubscription(context, PointCloud2, topic, partial(self._take, name), depth)
+            self._subscriptions.append(subscription)
+            for watchdog in watchdogs:
+                watchdog.watch(self._silence(name), subscription.diagnose)
+
+    def close(self) -> None:
+        """Stop listening to the lidars, and watching for their silence."""
+        for subscription in self._subscriptions:
+            subscription.close()
+        for watchdog in self._watchdogs:
+            for name, matching in self._matching.items():
+                watchdog.forget(self._silence(name))
+                watchdog.forget(self._no_sets(matching))
+
+    def take(self, count: int, label: str) -> Iterator[CloudSet]:
+        """Yield `count` sets as they arrive, showing progress, and stop listening: more would be sent, and simulated,
+        for nobody while these are worked on. Raises `RunFailure` (watchdog) if none come."""
+        with Progress(label, count) as progress:
+            while progress.count < count:
+                self._context.spin_until(self._has_set)
+                if progress.count == count - 1:
+                    self.close()
+                yield self._sets.popleft()
+                progress.advance()
+
+    def summary(self) -> str:
+        """Return what arrived and what of it was of use, as one line."""
+        counted = {id(matching): matching.counts.sentence() for matching in self._matching.values()}
+        return "; ".join(counted.values()) + (f", empty: {self._empty(', ')}" if any(self.empty.values()) else "")
+
+    def _has_set(self) -> bool:
+        for watchdog in self._watchdogs:
+            watchdog.tick()
+        return bool(self._sets)
+
+    def _empty(self, between: str) -> str:
+        return between.join(f"{count} {name}" for name, count in self.empty.items())
+
+    def _silence(self, name: str) -> str:
+        return f"no messages on {self.topics[name]}"
+
+    def _no_sets(self, matching: StampMatching) -> str:
+        topics = [self.topics[name] for name in matching.counts.received]
+        called = {1: "returns", 2: "pair of clouds"}.get(len(topics), "set of clouds")
+        return f"no {called} from {listed(topics)}"
+
+    def _take(self, name: str, message: Any) -> None:
+        matching = self._matching[name]
+        for watchdog in self._watchdogs:
+            watchdog.seen(self._silence(name))
+            if all(matching.counts.received.values()):
+                watchdog.watch(self._no_sets(matching), partial(self._why_no_sets, matching))
+        self._check_frame(name, message.header.frame_id)
+        for found in matching.add(name, stamp_of(message), message):
+            self._offer(matching, found)
+
+    def _offer(self, matching: StampMatching, found: StampSet) -> None:
+        clouds = CloudSet(found.items, found.stamp)
+        if empty := [name for name, cloud in clouds.clouds.items() if not len(cloud)]:
+            for name in empty:
+                self.empty[name] += 1
+            return
+        for watchdog in self._watchdogs:
+            watchdog.seen(self._no_sets(matching))
+        self._on_set(clouds)
+
+    def _check_frame(self, name: str, frame: str) -> None:
+        options = {"topics": "left_lidar_topic and right_lidar_topic", "frame": f"{name}_lidar_frame"}
+        if name not in SIDES:
+            options = {"topics": "topics of the lidars", "frame": f"lidars.{name}.frame in the robot's profile"}
+        complaint = complaint_about_frame(name, self.topics[name], frame, self._frames, options)
+        if complaint not in self._complained:
+            self._complained.add(complaint)
+            self._context.log.warning(complaint)
+
+    def _why_no_sets(self, matching: StampMatching) -> str:
+        counts = matching.counts
+        if any(self.empty[name] for name in counts.received):
+            return f"{self._empty(' and ')} clouds held no return at all"
+        if counts.duplicates or counts.out_of_order:
+            return f"{counts.duplicates} clouds repeat the stamp of the one before and {counts.out_of_order} are older"
+        if counts.closest_miss is not None:
+            every = {2: "both topics send"}.get(len(counts.received), "all topics send")
+            return (
+                f"{every}, but their stamps are never closer than {counts.closest_miss / MILLISECOND:.0f} ms; "
+                f"{matching.bound / MILLISECOND:.0f} ms are allowed (max_time_difference); are the clocks of the "
+                "lidars synchronised?"
+            )
+        return "too few clouds came since the last one"
+
+
+def capture(context: NodeContext) -> int:
+    """Collect clouds of all lidars and write them, complete or not at all."""
+    options = context.options
+    sets = context.clouds(options, context.watchdog(options.timeout), depth=options.num_samples)
+    taken = [in_order(each.clouds) for each in sets.take(options.num_samples, "capturing")]
+    names = ("left", "right", *profile_called(options.robot).further)
+    own = [np.concatenate(clouds) for clouds in zip(*taken, strict=True)]
+    clouds = {cloud_name(name): cloud for name, cloud in zip(names, own, strict=True)}
+    write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **clouds))
+    counts = " and ".join(f"{len(cloud)} {name}" for name, cloud in zip(names, own, strict=True))
+    context.log.info(f"{len(taken)} sets of clouds, {counts} returns, in {context.arguments.file}")
+    return 0
+
+
+def live_clouds(
+    count: int, robot: str | None, left_topic: str, right_topic: str, left_frame: str, right_frame: str, base: str,
+    footprint: str, max_time_difference: float,
+) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray, str | None]:  # fmt: skip
+    """Return `count` sets of clouds of all lidars of a `robot` (its profile), as of `in_order`, base_from_left and the
+    nominal footprint_from_base (4, 4), and /robot_description if it is heard.
+
+    Raises `RunFailure` if a topic stays silent, `InputError` if frames are missing or ROS 2 is not there.
+    """
+
+    def listen(context: NodeContext):
+        watchdog = context.watchdog(context.options.timeout)
+        frames = context.frames()
+        (base_from_left,) = frames.wait_for((base, context.options.left_lidar_frame), watchdog=watchdog)
+        sets = context.clouds(context.options, watchdog, depth=count)
+        taken = [in_order(each.clouds) for each in sets.take(count, "verifying")]
+        context.log.info(sets.summary())
+        return taken, base_from_left, frames.footprint_from(base, footprint), frames.description
+
+    arguments = [
+        f"--left-lidar-topic={left_topic}", f"--right-lidar-topic={right_topic}", f"--left-lidar-frame={left_frame}",
+        f"--right-lidar-frame={right_frame}", f"--max-time-difference={max_time_difference}",
+        *([f"--robot={robot}"] if robot else []),
+    ]  # fmt: skip
+    return in_node(VERIFY, listen, arguments)
