@@ -1,6 +1,7 @@
 # make demo  the whole path: simulate, calibrate, judge     make test   the tests
 # make env   only the environment in .venv                  make lint   ruff and mypy, which make test runs first
 # make bench  the benchmarks                                make docs   the pages as a site, in build/site
+# make test-long  further seeds, and whole runs of what `make test` has in parts
 # make test-launch  the launch tests, with ROS 2 sourced or LAUNCH_SRC=a checkout of github.com/ros2/launch
 # make test-wheel  the wheel in plain environments of every Python that is there, WHEEL_PYTHONS="3.11 3.12 3.13"
 # make clean removes everything that was made               PYTHON=python3.12 chooses the interpreter
@@ -21,7 +22,7 @@ LAUNCH_SRC ?=
 LAUNCH_TESTS := furnished_room long_corridor $(if $(shell command -v gz),gazebo)
 LAUNCH_PATH := $(if $(LAUNCH_SRC),$(LAUNCH_SRC)/launch:$(LAUNCH_SRC)/launch_testing:)$(PYTHONPATH)
 
-.PHONY: env demo test test-launch test-wheel lint docs bench clean
+.PHONY: env demo test test-long test-launch test-wheel lint docs bench clean
 
 env:
 	@python=$$(command -v python3 || command -v "$(PYTHON)") || \
@@ -36,7 +37,10 @@ test: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 test: export MALLOC_MMAP_THRESHOLD_ := 1073741824
 # All tests are run behind the linter, a folder of them without it.
 test: env $(if $(filter test,$(TESTS)),lint)
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(TESTS) $(ARGS)
+
+test-long: env
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m long $(TESTS) $(ARGS)
 
 test-launch: env
 	@$(if $(LAUNCH_SRC),$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[launch])

@@ -13,7 +13,7 @@ the same.
 | which prior is exceeded? | `unit_warnings` |
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,7 +42,7 @@ from stretch_sim_cal.calibration.results import Direction, Support
 from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
-from stretch_sim_cal.sensor.sensor import Sensors
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 
 # Of the alignment.
@@ -85,6 +85,8 @@ WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
 UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
 # Channels that differ by more times the sensor file's spread are of no unit that it describes.
 BEYOND_SPREAD = 2.0
+# Standard deviations of a sensor file that no unit of the kind is beyond.
+IMPOSSIBLE = 10.0
 WRONG_ROTOR = float(np.deg2rad(0.15))
 
 
@@ -100,14 +102,12 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
         if sensor is None:
             found += _beside_axis(numbers, side)
             continue
-        beyond, deviations = [], np.sqrt(np.diag(sensor.error_model().prior_covariance()))
-        for scalar, known in zip(SCALARS, deviations, strict=False):
-            value = numbers.get(f"{scalar}_{side}", 0.0)
-            if abs(value) < 2.0 * numbers.get(f"{scalar}_{side}_std", 0.0):  # may as well be the other lidar's
-                continue
-            if scalar not in UNCORRECTED and known > 0 and abs(value) > BEYOND_PRIOR * known:
-                said = error_in_units(scalar, value, numbers[f"{scalar}_{side}_std"])
-                beyond.append(f"{scalar} of {said} is {abs(value) / known:.1f}")
+        beyond = [
+            f"{scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.1f}"
+            for scalar, value, deviation, known in _scalars_of(numbers, side, sensor)
+            # What is less sure may as well be the other lidar's.
+            if abs(value) >= 2.0 * deviation and abs(value) > BEYOND_PRIOR * known
+        ]
         for kind in CHANNEL_KINDS:
             share = numbers.get(f"{kind}_spread_{side}", 0.0) / (getattr(sensor.expected, kind) or np.inf)
             if share > BEYOND_SPREAD:
@@ -120,6 +120,36 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             ) for excess in beyond
         ]  # fmt: skip
     return found
+
+
+def _scalars_of(
+    numbers: Mapping[str, float], name: str, sensor: Sensor
+) -> Iterator[tuple[str, float, float, float]]:  # fmt: skip
+    """Yield a lidar's errors that no channel has of its own: name, value, standard deviation, and what one standard
+    deviation of its sensor file is."""
+    for scalar, known in zip(SCALARS, np.sqrt(np.diag(sensor.error_model().prior_covariance())), strict=False):
+        if scalar not in UNCORRECTED and known > 0 and f"{scalar}_{name}" in numbers:
+            yield scalar, numbers[f"{scalar}_{name}"], numbers[f"{scalar}_{name}_std"], float(known)
+
+
+def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str]) -> list[Finding]:
+    """Return which lidars have errors, by `numbers` as of `unit_warnings`, that no lidar of their kind has, if the data
+    leaves no doubt. The scale of ranges is not among them: of that there are hypotheses (`Solver`)."""
+    kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
+    return [
+        Finding(
+            "impossible_unit",
+            f"the {name} lidar's {scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.0f} "
+            f"standard deviations of what sensor file {sensor.name} allows: no such lidar has that, so something else "
+            "is taken for it",
+            "see what is wrong with one lidar's ranges or angles (a sector behind glass or a cover, a driver that "
+            "corrects its clouds), or name the right sensor",
+        )
+        for name, sensor in zip(names, kinds, strict=True) if sensor is not None
+        for scalar, value, deviation, known in _scalars_of(numbers, name, sensor)
+        if not scalar.startswith(("range_scale", "optical_centre"))
+        and abs(value) - 3.0 * deviation > IMPOSSIBLE * known
+    ]  # fmt: skip
 
 
 def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:

@@ -146,18 +146,19 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
 
 def recorded_pairs(recording, args: argparse.Namespace, limit: int, read=returns_from_message) -> RecordedSets:
     """Return up to `limit` pairs of clouds of an open recording; `read` makes a cloud of a message."""
-    topics, frames = _topics_and_frames(args)
-    return RecordedSets(recording, topics, frames, args.max_time_difference, limit, warn, read)
+    return RecordedSets(recording, _topics(args), _frames(args), args.max_time_difference, limit, warn, read)
 
 
-def _topics_and_frames(
-    args: argparse.Namespace, further: Mapping[str, ProfiledLidar] = MappingProxyType({})
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the topics and the frames of the left and the right lidar, and of `further` ones, by name."""
-    topics = {"left": args.left_topic, "right": args.right_topic}
-    frames = {"left": args.left_frame, "right": args.right_frame}
-    beyond = {name: lidar.frame for name, lidar in further.items()}
-    return topics | {name: lidar.topic for name, lidar in further.items()}, frames | beyond
+Further = Mapping[str, ProfiledLidar]
+"""The lidars beyond the left and the right one, by name."""
+
+
+def _topics(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
+    return {"left": args.left_topic, "right": args.right_topic} | {name: one.topic for name, one in further.items()}
+
+
+def _frames(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
+    return {"left": args.left_frame, "right": args.right_frame} | {name: one.frame for name, one in further.items()}
 
 
 @dataclass
@@ -208,8 +209,8 @@ class _Source:
     def every_cloud(self, limit: int) -> dict[str, list[np.ndarray]]:
         """Return up to `limit` clouds (N, 5 or 3) of every lidar of a robot with more than two by name, as many of
         each."""
-        topics, named = _topics_and_frames(self.args, self.profile.further)
-        return recorded_clouds(self.recording, topics, named, limit, warn)
+        topics, frames = (named(self.args, self.profile.further) for named in (_topics, _frames))
+        return recorded_clouds(self.recording, topics, frames, limit, warn)
 
     def pairs(self, limit: int, label: str, read=returns_from_message):
         """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read`
@@ -243,11 +244,11 @@ def open_source(args: argparse.Namespace, recording: Recording) -> _Source:
 
 
 def recorded_kinds(
-    recording, args: argparse.Namespace, further: Mapping[str, ProfiledLidar] | None = None
+    recording, args: argparse.Namespace, further: Further = MappingProxyType({})
 ) -> dict[str, Signature | InputError]:
     """Return what the first clouds of an open recording show of sensor and driver, by lidar. Raises `InputError` if a
     topic is missing."""
-    topics, _ = _topics_and_frames(args, further or {})
+    topics = _topics(args, further)
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
     return recorded_signatures(recording, topics, SCANS, known_sensors())
@@ -702,7 +703,7 @@ def _from_recording(
             default=SCAN_PERIOD,
         )
         poses = still_poses(recording, robot.model, profile)
-        topics, frames = _topics_and_frames(args, profile.further)
+        topics, frames = (named(args, profile.further) for named in (_topics, _frames))
         sets = RecordedSets(recording, topics, frames, args.max_time_difference, sys.maxsize, warn)
         seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
     counts = [pose.num_frames for pose in seen]

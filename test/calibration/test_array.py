@@ -56,6 +56,7 @@ def test_three_lidars_are_found_as_exactly_as_is_said(scene, result):
         assert abs(offset.value - true) < 4.0 * offset.standard_deviation
 
 
+@pytest.mark.long
 def test_lidars_that_see_nothing_in_common_are_tied_by_the_one_between(over_robots):
     for scene, whole, apart in over_robots:
         assert apart.accepted, apart.findings
@@ -70,6 +71,7 @@ def test_lidars_that_see_nothing_in_common_are_tied_by_the_one_between(over_robo
         assert sure[1] > 1.2 * sure[0]
 
 
+@pytest.mark.long
 def test_the_covariances_are_honest_over_several_robots(over_robots):
     """The normalised error, 1 on average, is between 0.3 and 3 for every pair."""
     for which in (1, 2):

@@ -98,6 +98,7 @@ def test_lidars_that_never_see_the_same_from_one_station_are_tied_by_the_drive(d
     assert 3 * errors.wheels["left"].nees < chi2.isf(UNLIKELY, 3)
 
 
+@pytest.mark.long
 def test_wheels_that_slip_more_than_expected_make_the_result_unsure_by_as_much(driven, result):
     random = np.random.default_rng(5)
     stations, slipped = [], np.zeros(3)

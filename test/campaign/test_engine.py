@@ -219,6 +219,7 @@ def test_after_a_crash_the_next_case_is_computed(methods, monkeypatch):
     assert [process.run(quick, index)["status"] for index in (1, 2)] == ["done", "done"]
 
 
+@pytest.mark.long
 def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
     tables = []
     for workers in (1, 2):
@@ -279,6 +280,7 @@ def some(folder: Path) -> int:
     return sum(len(engine.pq.read_table(part)) for part in (folder / "out" / "cases").glob("*.parquet"))
 
 
+@pytest.mark.long
 def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, monkeypatch, processes):
     monkeypatch.setenv("KIND", "slow")
     address = scheduler_at(tmp_path, processes)

@@ -130,6 +130,7 @@ def test_a_repeated_run_is_the_same_again(tmp_path, capsys):
     assert printed.count(", spread 0 ") + printed.count(", spread 0\n") == 2
 
 
+@pytest.mark.long
 def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_in_one_process_the_same(tmp_path, capsys):
     run = tmp_path / "three_lidar_amr"
     for how in (["--nodes", "--out", str(tmp_path)], ["--in-process", "--out", str(tmp_path / "here")]):

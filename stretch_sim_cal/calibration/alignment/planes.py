@@ -33,6 +33,7 @@ from stretch_sim_cal.calibration.findings import (
     dissenting,
     distorted,
     disturbance,
+    impossible_units,
     large_residuals,
     little_support,
     mirrored,
@@ -546,7 +547,9 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
                        for said in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
         )  # fmt: skip
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or distorted(wrong_rotor_angles(poses, numbers, names))
+    refusals = refusals or [
+        *distorted(wrong_rotor_angles(poses, numbers, names)), *impossible_units(numbers, evidence.sensors, names)
+    ]  # fmt: skip
     far, near = [], []
     for pair in against_first:
         other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]], settings)
