@@ -1,7 +1,15 @@
-"""Checking values that a user wrote into a YAML file; every complaint names the file and the key."""
+"""Reads values that a user wrote into a YAML file; every `InputError` names the file and the key.
+
+`record` makes a dataclass of a mapping: its fields and their types are the schema. `Section` is for mappings whose keys
+are no fields, such as angles in deg; the functions check single values.
+"""
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from stretch_sim_cal.errors import InputError
 
@@ -17,7 +25,8 @@ def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
         raise InputError(f"{where}: is {_said(value)}, a mapping with {', '.join(sorted(known))} was expected")
     for key in value:
         if key not in known:
-            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(known))}")
+            close = "".join(f"; did you mean {near}?" for near in get_close_matches(str(key), known, n=1))
+            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(known))}{close}")
     return value
 
 
@@ -67,6 +76,66 @@ def text(value: Any, where: str) -> str:
     return value
 
 
+def choice(value: Any, known: tuple[str, ...], where: str) -> str:
+    """Return `value`. Raises `InputError` unless it is one of the known ones."""
+    if value not in known:
+        raise InputError(f"{where}: is {_said(value)}, use one of {', '.join(known)}")
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the greatest value of a number in a type that is read: `Annotated[float, Bounds(0.0, 1.0)]`."""
+
+    low: float
+    high: float
+
+
+Record = TypeVar("Record")
+
+
+def record(kind: type[Record], value: Any, where: str, **given: Any) -> Record:
+    """Return the dataclass `kind` that a mapping writes down, by field as `typed` reads its type.
+
+    Fields without default are required; those that are `given` are not read, and no known keys.
+    """
+    required = {each.name: each.default is MISSING and each.default_factory is MISSING for each in fields(kind)}
+    data = mapping(value, set(required) - set(given), where)
+    read = {
+        name: typed(data.get(name), type_, f"{where}: {name}")
+        for name, type_ in get_type_hints(kind, include_extras=True).items()
+        if name not in given and (name in data or required[name])
+    }
+    return kind(**read, **given)
+
+
+def typed(value: Any, kind: Any, where: str) -> Any:
+    """Return `value` read as a type: Any, str, bool, float or int (`Annotated` with `Bounds`), a `Literal`, a
+    dataclass, `Mapping[str, X]`, `tuple[X, X]`, `tuple[X, ...]` or `X | None`. Null is an empty mapping or list."""
+    of, parts = get_origin(kind), get_args(kind)
+    if of in (Union, UnionType):
+        return None if value is None else typed(value, parts[0], where)
+    if of is Annotated:
+        return (integer if parts[0] is int else number)(value, where, parts[1].low, parts[1].high)
+    if of is Literal:
+        return choice(value, parts, where)
+    if of is Mapping:
+        if not isinstance(value, dict | None):
+            raise InputError(f"{where}: is {_said(value)}, a mapping was expected")
+        return {str(key): typed(each, parts[1], f"{where}: {key}") for key, each in (value or {}).items()}
+    if of is tuple:
+        count = None if parts[-1] is ... else len(parts)
+        items = [] if value is None and count is None else value
+        if not isinstance(items, (list, tuple)) or count not in (None, len(items)):
+            raise InputError(f"{where}: is {_said(value)}, a list{f' of {count}' if count else ''} was expected")
+        kinds = [parts[0]] * len(items) if count is None else parts
+        places = (f"{where}[{index}]" for index in range(len(items)))
+        return tuple(map(typed, items, kinds, places))
+    if is_dataclass(kind):
+        return record(kind, value, where)
+    return value if kind is Any else {str: text, bool: flag, float: number}[kind](value, where)
+
+
 class Section:
     """A mapping of known keys; messages begin with its place, `where`, and the key. `in` is
     false for a key that is null."""
@@ -84,6 +153,10 @@ class Section:
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key as it is written."""
         return self.data.get(key, default)
+
+    def section(self, key: str, known: set[str]) -> "Section":
+        """Return the mapping of a key."""
+        return Section(self.get(key), known, self.at(key))
 
     def text(self, key: str, default: Any = None) -> str:
         """Return a text, as all of these checked like the function of that name; without

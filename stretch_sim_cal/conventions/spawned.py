@@ -24,10 +24,11 @@ from stretch_sim_cal.conventions.normalized_files import REPORT_FILE, write
 from stretch_sim_cal.conventions.profile import ERROR
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
-from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import NO_CONVENTION, DescriptionSource, RobotProfile, load_profile, stretch_profile
 from stretch_sim_cal.robot.sdf_as_urdf import LIDAR_SENSORS
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, WITHOUT_TOOL, nominal_description
+from stretch_sim_cal.robot.surfaces import enclosing_link
 
 NAME, NOTES = "robot.urdf", "notes.yaml"
 SHOWN = 5  # broken rules that a message names
@@ -110,8 +111,61 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
         _make(profile, given, tool, folder)
     notes = files.read_yaml(folder / NOTES)["notes"]
     robot = SpawnedRobot(profile, folder / NAME, tuple(notes))
-    profile.check(robot.model)
+    _check_fit(profile, robot.model)
     return robot
+
+
+def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
+    """Raise `InputError` naming the key if a profile does not fit the description: frames and joints that it lacks,
+    joints without limits, poses beyond limits, a lidar on a moving part or inside the body, meshes that are missing."""
+    where = profile.source
+    for key, frame in (("base_frame", profile.base_frame), ("footprint_frame", profile.footprint_frame)):
+        _check_link(model, frame, f"{where}: {key}")
+    for side, lidar in profile.every_lidar.items():
+        if lidar.older_frame not in model.links:
+            _check_link(model, lidar.frame, f"{where}: lidars: {side}: frame")
+        for link in lidar.unseen:
+            _check_link(model, link, f"{where}: lidars: {side}: unseen")
+        if lidar.housing is not None:
+            _check_link(model, lidar.housing.link, f"{where}: lidars: {side}: housing: link")
+        for above in model.chain(lidar.link_in(model)):
+            if above.variables:
+                raise InputError(
+                    f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar "
+                    "has to be fixed to the base"
+                )
+    limits = profile.commanded_limits(model)
+    for joint in profile.planned:
+        if joint.command not in model.joints and not profile.parts(model, joint):
+            raise InputError(
+                f"{where}: joints: {joint.name}: the description has no joint '{joint.command}'"
+                f"{near(joint.command, model.joints)}"
+            )
+        if joint.command not in limits:
+            raise InputError(f"{where}: joints: {joint.name}: has no limits; write limits: [lowest, highest]")
+        kinds = {model.joints[name].type for name in profile.parts(model, joint) or (joint.command,)}
+        if (kinds == {"prismatic"}) != joint.linear:
+            raise InputError(
+                f"{where}: joints: {joint.name}: linear: is {str(joint.linear).lower()}, the description's joint "
+                f"is {', '.join(sorted(kinds))}"
+            )
+    for key, steps in (("stow", profile.stow), ("home", profile.home)):
+        for name, value in ((name, value) for step in steps for name, value in step.items()):
+            if name in limits and not limits[name].lower - 1e-6 <= value <= limits[name].upper + 1e-6:
+                raise InputError(
+                    f"{where}: {key}: {name}: {value:g} is not within its limits {limits[name].lower:g} to "
+                    f"{limits[name].upper:g}"
+                )
+    for side, (frame, link) in enclosing_link(model, profile).items():
+        raise InputError(
+            f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see nothing "
+            "else; correct its pose, or name its own housing under unseen"
+        )
+
+
+def _check_link(model: RobotModel, link: str, where: str) -> None:
+    if link not in model.links:
+        raise InputError(f"{where}: the description has no link '{link}'{near(link, model.links)}")
 
 
 def _given(profile: RobotProfile) -> tuple[Description, Description | None]:

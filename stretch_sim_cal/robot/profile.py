@@ -1,18 +1,17 @@
 """Robot profiles (`config/robots/*.yaml`): all that is particular to one robot, so that nothing else knows it by name.
 
     profile = load_profile("stretch4")              # a name in config/robots/, or a path
-    profile.check(model)                            # raises `InputError` if it does not fit the description
 
 Names of links and joints in a profile are those of the description as it is spawned: after it was normalized, if the
 profile names a convention. A commanded joint may stand for several joints of the description that are tied together.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -22,35 +21,19 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import package_folder
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
 from stretch_sim_cal.robot.wheeled_base import WheeledBase, wheeled_base
-from stretch_sim_cal.validate import Section
+from stretch_sim_cal.validate import Bounds, Section, record, typed
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"
 VENDOR = STRETCH
 """The one description that comes from a Python package, by its vendor."""
 NO_CONVENTION = "none"
-CONVENTIONS = ("stretch", "rep199", "icub", NO_CONVENTION)
-TIES = ("sum", "equal")
 STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at most
 MOST_SHAPE_JOINTS = 2
 """A body-shape model is a grid over so many joints at most."""
-
-KEYS = {
-    "name", "description", "convention", "rename", "zero", "base_frame", "footprint_frame", "sensor", "lidars",
-    "joints", "shape_joints", "reach", "stow", "home", "plans", "mount_candidates", "offset_joints", "check_joints",
-    "topics", "values_file", "lidar_geometry", "body", "accept", "base",
-}  # fmt: skip
 GEOMETRIES = ("collision", "visual")
 """Which of a description's shapes lidars may see; or those of another one."""
-DESCRIPTION_KEYS = {"file", "vendor", "arguments", "packages", "tool"}
-LIDAR_KEYS = {"frame", "older_frame", "topic", "unseen", "housing", "sensor"}
-NOT_OF_FURTHER = ("housing",)
-"""Keys of the left and the right lidar alone."""
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
-HOUSING_KEYS = {"link", "radius", "heights", "collar_radius", "collar_heights"}
-JOINT_KEYS = {"command", "parts", "tie", "linear", "planned", "limits", "speed", "step"}
-TOPIC_KEYS = {"trajectory", "stop"}
-BODY_KEYS = {"radius", "height"}
 
 
 @dataclass(frozen=True)
@@ -65,21 +48,26 @@ class DescriptionSource:
     tool: str | None = None
 
 
+Height = Annotated[float, Bounds(-1.0, 1.0)]
+
+
 @dataclass(frozen=True)
 class Housing:
     """A lidar's housing inside the visual mesh of `link`, whose collision shape encloses the lidar: what lies in a
     cylinder of `radius` between two `heights` (m) about the axis of the lidar's frame is the lidar itself, and what
-    lies within `collar_radius` and `collar_heights` is its mount, which goes where the lidar goes."""
+    lies within `collar_radius` and `collar_heights` (by default the same) is its mount, which goes where the lidar
+    goes."""
 
     link: str
-    radius: float
-    heights: tuple[float, float]
-    collar_radius: float
-    collar_heights: tuple[float, float]
+    radius: Annotated[float, Bounds(1e-3, 1.0)]
+    heights: tuple[Height, Height]
+    collar_radius: Annotated[float, Bounds(1e-3, 1.0)] | None = None
+    collar_heights: tuple[Height, Height] | None = None
 
     def holds(self, points: np.ndarray, collar: bool = False) -> np.ndarray:
         """Return which points (N, 3) in the lidar's frame lie in the housing, or in its collar (N,)."""
-        radius, (low, high) = (self.collar_radius, self.collar_heights) if collar else (self.radius, self.heights)
+        radius = (collar and self.collar_radius) or self.radius
+        low, high = (collar and self.collar_heights) or self.heights
         return (np.hypot(points[:, 0], points[:, 1]) < radius) & (points[:, 2] > low) & (points[:, 2] < high)
 
 
@@ -87,13 +75,14 @@ class Housing:
 class ProfiledLidar:
     """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, and what it does not see
     because it is the lidar itself: the links `unseen` (its own link among them), or a `housing` in another link's mesh.
-    """
+    `sensor` is its kind, if it has one of its own."""
 
     frame: str
     topic: str
     older_frame: str | None = None
     unseen: tuple[str, ...] = ()
     housing: Housing | None = None
+    sensor: str | None = None
 
     def link_in(self, model: RobotModel) -> str | None:
         """Return the lidar's link in a model, under whichever of its names; None if the model has neither."""
@@ -114,12 +103,12 @@ class CommandedJoint:
     name: str
     command: str
     parts: tuple[tuple[str, ...], ...] = ()
-    tie: str = "sum"
+    tie: Literal["sum", "equal"] = "sum"
     linear: bool = False
     planned: bool = True
     limits: tuple[float, float] | None = None
-    speed: float | None = None
-    step: float = 0.05
+    speed: Annotated[float, Bounds(1e-3, 100.0)] | None = None
+    step: Annotated[float, Bounds(1e-3, 10.0)] = STEP_LINEAR
 
     def of_parts(self, values: Sequence[float | np.ndarray]) -> float | np.ndarray:
         """Return the joint's value from those of its parts: their sum, or their mean if each has the whole."""
@@ -130,7 +119,7 @@ Pose = dict[str, float]
 """Values (m, rad) of commanded joints by their names to the driver."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RobotProfile:
     """One robot. `lidars` by side, the same one twice if there is one (`one_lidar`), those beyond two in `further` by
     their names; `joints` in the order of
@@ -153,30 +142,30 @@ class RobotProfile:
     name: str
     source: str
     description: DescriptionSource
-    convention: str
-    rename: Mapping[str, str]
-    zero: Mapping[str, float]
+    convention: Literal["stretch", "rep199", "icub", "none"] = "none"
+    rename: Mapping[str, str] = field(default_factory=dict)
+    zero: Mapping[str, float] = field(default_factory=dict)
     base_frame: str
     footprint_frame: str
     sensor: str
     lidars: Mapping[str, ProfiledLidar]
+    further: Mapping[str, ProfiledLidar]
     joints: tuple[CommandedJoint, ...]
-    shape_joints: tuple[str, ...]
-    reach: float
+    shape_joints: tuple[str, ...] = ()
+    reach: Annotated[float, Bounds(0.01, 10.0)] = 0.5
     stow: tuple[Pose, ...]
     home: tuple[Pose, ...]
-    plans: Mapping[str, Mapping[str, Any]]
+    plans: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     mount_candidates: Mapping[str, tuple[float, ...]]
     offset_joints: Mapping[str, float]
-    check_joints: tuple[str, ...]
+    check_joints: tuple[str, ...] = ()
     trajectory: str
     stop: str
-    values_file: bool
-    lidar_geometry: str = GEOMETRIES[0]
-    further: Mapping[str, ProfiledLidar] = field(default_factory=dict)
-    body: tuple[float, float] | None = None
-    accept: tuple[float, float] | None = None
-    base: WheeledBase | None = None
+    values_file: bool = False
+    lidar_geometry: str
+    body: tuple[float, float] | None
+    accept: tuple[float, float] | None
+    base: WheeledBase | None
 
     @property
     def every_lidar(self) -> dict[str, ProfiledLidar]:
@@ -339,63 +328,6 @@ class RobotProfile:
         description."""
         return next((parts for parts in joint.parts if all(part in model.joints for part in parts)), ())
 
-    def check(self, model: RobotModel) -> None:
-        """Raise `InputError` naming the key if the profile does not fit the description `model`.
-
-        Frames and joints that the model lacks, joints without limits, poses beyond limits, a lidar inside the body, and
-        meshes that are not there.
-        """
-        from stretch_sim_cal.robot.surfaces import enclosing_link
-
-        where = self.source
-        for key, frame in (("base_frame", self.base_frame), ("footprint_frame", self.footprint_frame)):
-            _check_link(model, frame, f"{where}: {key}")
-        for side, lidar in self.every_lidar.items():
-            if lidar.older_frame not in model.links:
-                _check_link(model, lidar.frame, f"{where}: lidars: {side}: frame")
-            for link in lidar.unseen:
-                _check_link(model, link, f"{where}: lidars: {side}: unseen")
-            if lidar.housing is not None:
-                _check_link(model, lidar.housing.link, f"{where}: lidars: {side}: housing: link")
-            for above in model.chain(lidar.link_in(model)):
-                if above.variables:
-                    raise InputError(
-                        f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar "
-                        "has to be fixed to the base"
-                    )
-        limits = self.commanded_limits(model)
-        for joint in self.planned:
-            if joint.command not in model.joints and not self.parts(model, joint):
-                raise InputError(
-                    f"{where}: joints: {joint.name}: the description has no joint '{joint.command}'"
-                    f"{near(joint.command, model.joints)}"
-                )
-            if joint.command not in limits:
-                raise InputError(f"{where}: joints: {joint.name}: has no limits; write limits: [lowest, highest]")
-            kinds = {model.joints[name].type for name in self.parts(model, joint) or (joint.command,)}
-            if (kinds == {"prismatic"}) != joint.linear:
-                raise InputError(
-                    f"{where}: joints: {joint.name}: linear: is {str(joint.linear).lower()}, the description's joint "
-                    f"is {', '.join(sorted(kinds))}"
-                )
-        for key, steps in (("stow", self.stow), ("home", self.home)):
-            for name, value in ((name, value) for step in steps for name, value in step.items()):
-                if name in limits and not limits[name].lower - 1e-6 <= value <= limits[name].upper + 1e-6:
-                    raise InputError(
-                        f"{where}: {key}: {name}: {value:g} is not within its limits {limits[name].lower:g} to "
-                        f"{limits[name].upper:g}"
-                    )
-        for side, (frame, link) in enclosing_link(model, self).items():
-            raise InputError(
-                f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see nothing "
-                "else; correct its pose, or name its own housing under unseen"
-            )
-
-
-def _check_link(model: RobotModel, link: str, where: str) -> None:
-    if link not in model.links:
-        raise InputError(f"{where}: the description has no link '{link}'{near(link, model.links)}")
-
 
 @lru_cache(maxsize=8)
 def load_profile(name: str | Path) -> RobotProfile:
@@ -417,88 +349,86 @@ def profile_called(name: str | Path | None) -> RobotProfile:
 def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
     """Return the profile that a mapping writes down; `path` names it in errors, and relative
     paths start at its folder."""
-    profile = Section(data, KEYS, str(path))
+    computed = {"source", "further", "trajectory", "stop"}
+    profile = Section(data, {each.name for each in fields(RobotProfile)} - computed | {"topics"}, str(path))
     for key in ("description", "lidars", "base_frame"):
         if key not in profile.data:
             raise InputError(f"{profile.at(key)}: is missing")
+    topics = profile.section("topics", {"trajectory", "stop"})
+    lidars = _lidars(profile.get("lidars"), profile.at("lidars"))
     joints = _joints(profile.get("joints"), profile.at("joints"))
-    by_name = {joint.name: joint for joint in joints}
-    planned = [joint.name for joint in joints if joint.planned]
-    convention = profile.get("convention", NO_CONVENTION)
-    if convention not in CONVENTIONS:
-        raise InputError(f"{profile.at('convention')}: is '{convention}', use one of {', '.join(CONVENTIONS)}")
-    shape_joints = _names(profile, "shape_joints", planned)
-    if len(shape_joints) > MOST_SHAPE_JOINTS:
+    planned = [joint for joint in joints if joint.planned]
+
+    def by_command(key: str, kind: type) -> dict[str, Any]:
+        return _by_command(profile.get(key), kind, planned, profile.at(key))
+
+    def steps(key: str) -> tuple[Pose, ...]:
+        value = profile.get(key)
+        written = value if isinstance(value, list) else [] if value is None else [value]
+        return tuple(_by_command(step, float, joints, profile.at(key)) for step in written)
+
+    given = {
+        "source": profile.where,
+        "description": _description(profile.get("description"), path),
+        "sensor": _sensors(profile, lidars, path),
+        "lidars": {side: lidars.get(side, lidars["left"]) for side in SIDES},
+        "further": {name: lidar for name, lidar in lidars.items() if name not in SIDES},
+        "joints": joints,
+        "stow": steps("stow"),
+        "home": steps("home"),
+        "mount_candidates": by_command("mount_candidates", tuple[float, ...]),
+        "offset_joints": by_command("offset_joints", Annotated[float, Bounds(1e-6, 1.0)]),
+        "trajectory": topics.text("trajectory", "/follow_joint_trajectory"),
+        "stop": topics.text("stop", "/stop_the_robot"),
+        "lidar_geometry": lidar_geometry(
+            profile.get("lidar_geometry", GEOMETRIES[0]), path, profile.at("lidar_geometry")
+        ),
+        "body": _body(profile) if "body" in profile else None,
+        "accept": _accept(profile) if "accept" in profile else None,
+        "base": wheeled_base(profile.get("base"), profile.at("base")) if "base" in profile else None,
+    }
+    written = {key: value for key, value in profile.data.items() if key not in given and key != "topics"}
+    usual = {"name": path.stem, "footprint_frame": profile.get("base_frame")}
+    found = record(RobotProfile, usual | written, profile.where, **given)
+    for key, names in (("shape_joints", found.shape_joints), ("check_joints", found.check_joints)):
+        _check_names(names, planned, profile.at(key))
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"{profile.at(key)}: '{twice}' is there twice")
+    for plan, grids in found.plans.items():
+        _check_names(grids, planned, f"{profile.at('plans')}: {plan}")
+    if empty := [joint for joint, values in found.mount_candidates.items() if not values]:
+        raise InputError(f"{profile.at('mount_candidates')}: {empty[0]}: a list of numbers was expected")
+    if len(found.shape_joints) > MOST_SHAPE_JOINTS:
         raise InputError(
-            f"{profile.at('shape_joints')}: are {len(shape_joints)}, at most {MOST_SHAPE_JOINTS} can be followed"
+            f"{profile.at('shape_joints')}: are {len(found.shape_joints)}, at most {MOST_SHAPE_JOINTS} can be followed"
         )
-    offsets = _by_joint(profile.get("offset_joints"), planned, profile.at("offset_joints"))
-    topics = Section(profile.get("topics"), TOPIC_KEYS, profile.at("topics"))
-    base, lidars = profile.text("base_frame"), _lidars(profile.get("lidars"), profile.at("lidars"))
-    return RobotProfile(
-        name=profile.text("name", path.stem),
-        source=profile.where,
-        description=_description(profile.get("description"), path),
-        convention=convention,
-        rename=_texts(profile, "rename"),
-        zero={
-            joint: validate.number(value, f"{profile.at('zero')}: {joint}")
-            for joint, value in _mapping(profile.get("zero"), profile.at("zero")).items()
-        },
-        base_frame=base,
-        footprint_frame=profile.text("footprint_frame", base),
-        sensor=_sensors(profile, path),
-        lidars={side: lidars.get(side, lidars["left"]) for side in SIDES},
-        joints=joints,
-        shape_joints=shape_joints,
-        reach=profile.number("reach", 0.01, 10.0, default=0.5),
-        stow=_steps(profile, "stow", by_name),
-        home=_steps(profile, "home", by_name),
-        plans={
-            plan: _by_joint(grids, planned, f"{profile.at('plans')}: {plan}")
-            for plan, grids in _mapping(profile.get("plans"), profile.at("plans")).items()
-        },
-        mount_candidates={
-            by_name[name].command: tuple(values) for name, values in _candidates(profile, planned).items()
-        },
-        offset_joints={
-            by_name[name].command: validate.number(value, f"{profile.at('offset_joints')}: {name}", 1e-6, 1.0)
-            for name, value in offsets.items()
-        },
-        check_joints=_names(profile, "check_joints", planned),
-        trajectory=topics.text("trajectory", "/follow_joint_trajectory"),
-        stop=topics.text("stop", "/stop_the_robot"),
-        values_file=profile.flag("values_file", False),
-        lidar_geometry=lidar_geometry(profile.get("lidar_geometry", GEOMETRIES[0]), path, profile.at("lidar_geometry")),
-        further={name: lidar for name, lidar in lidars.items() if name not in SIDES},
-        body=_body(profile) if "body" in profile else None,
-        accept=_accept(profile) if "accept" in profile else None,
-        base=wheeled_base(profile.get("base"), profile.at("base")) if "base" in profile else None,
-    )
+    return found
 
 
 def _accept(profile: Section) -> tuple[float, float]:
-    accept = Section(profile.get("accept"), {"translation_mm", "rotation_deg"}, profile.at("accept"))
+    accept = profile.section("accept", {"translation_mm", "rotation_deg"})
     millimetres, degrees = accept.number("translation_mm", 1e-3, 1e3), accept.number("rotation_deg", 1e-4, 90.0)
     return 1e-3 * millimetres, float(np.deg2rad(degrees))
 
 
 def _body(profile: Section) -> tuple[float, float]:
-    body = Section(profile.get("body"), BODY_KEYS, profile.at("body"))
+    body = profile.section("body", {"radius", "height"})
     return body.number("radius", 0.01, 10.0), body.number("height", 0.06, 10.0)
 
 
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InputError(f"{where}: a mapping was expected")
-    return {str(key): each for key, each in value.items()}
+def _check_names(names: Iterable[str], joints: Sequence[CommandedJoint], where: str) -> None:
+    known = [joint.name for joint in joints]
+    for name in names:
+        if name not in known:
+            raise InputError(f"{where}: {name}: is none of the joints{near(name, known)}")
 
 
-def _texts(section: Section, key: str) -> dict[str, str]:
-    found = _mapping(section.get(key), section.at(key))
-    return {name: validate.text(str(each), f"{section.at(key)}: {name}") for name, each in found.items()}
+def _by_command(value: Any, kind: type, joints: Sequence[CommandedJoint], where: str) -> dict[str, Any]:
+    """Return a mapping of joints to values of a type, by the joints' names to the driver."""
+    found = typed(value, Mapping[str, kind], where)
+    _check_names(found, joints, where)
+    commands = {joint.name: joint.command for joint in joints}
+    return {commands[name]: each for name, each in found.items()}
 
 
 def lidar_geometry(value: Any, path: Path, where: str) -> str:
@@ -513,48 +443,44 @@ def lidar_geometry(value: Any, path: Path, where: str) -> str:
     return str(file.resolve())
 
 
-def _beside(name: str, path: Path) -> str:
-    """Return a file's name as a path from the profile's folder if it is there, else as it is."""
-    beside = path.parent / name
-    return str(beside.resolve()) if len(Path(name).parts) > 1 and beside.is_file() else name
-
-
-def _sensors(profile: Section, path: Path) -> str:
+def _sensors(profile: Section, lidars: Mapping[str, ProfiledLidar], path: Path) -> str:
     """Return the name of all lidars' sensor, or of each, "LEFT,RIGHT" and so on, if one has its own."""
     names = []
-    lidars = profile.get("lidars")
-    for side in (*SIDES, *(name for name in _mapping(lidars, profile.at("lidars")) if name not in SIDES)):
-        lidar = lidars.get(side, lidars.get("left")) if isinstance(lidars, Mapping) else None
-        own = lidar.get("sensor") if isinstance(lidar, Mapping) else None
-        where = profile.at("sensor") if own is None else f"{profile.at('lidars')}: {side}: sensor"
-        name = validate.text(own, where) if own is not None else profile.text("sensor", "jt128")
+    for side in dict.fromkeys((*SIDES, *lidars)):
+        own = lidars.get(side, lidars["left"]).sensor
+        name = profile.text("sensor", "jt128") if own is None else own
         if validate.BETWEEN in name:
+            where = profile.at("sensor") if own is None else f"{profile.at('lidars')}: {side}: sensor"
             raise InputError(f"{where}: is '{name}'; name the sensor of each under lidars: {side}: sensor:")
-        names.append(_beside(name, path))
+        beside = path.parent / name
+        names.append(str(beside.resolve()) if len(Path(name).parts) > 1 and beside.is_file() else name)
     return names[0] if len(set(names)) == 1 else validate.BETWEEN.join(names)
 
 
 def _description(value: Any, path: Path) -> DescriptionSource:
     if isinstance(value, str):
         value = {"vendor": value} if value == VENDOR else {"file": value}
-    source = Section(value, DESCRIPTION_KEYS, f"{path}: description")
+    source = Section(value, {each.name for each in fields(DescriptionSource)}, f"{path}: description")
     if ("file" in source.data) == ("vendor" in source.data):
         raise InputError(f"{source.where}: name a file, or vendor: {VENDOR}")
-    packages = {
-        name: (path.parent / Path(folder).expanduser()).resolve() for name, folder in _texts(source, "packages").items()
-    }
+
+    def texts(key: str) -> dict[str, str]:
+        written = typed(source.get(key), Mapping[str, Any], source.at(key))
+        return {name: validate.text(str(each), f"{source.at(key)}: {name}") for name, each in written.items()}
+
+    arguments = texts("arguments")
+    packages = {name: (path.parent / Path(folder).expanduser()).resolve() for name, folder in texts("packages").items()}
     for name, folder in packages.items():
         if not folder.is_dir():
             raise InputError(f"{source.at('packages')}: {name}: {folder}: no such folder")
     if "vendor" in source.data:
-        if source.get("vendor") != VENDOR:
-            raise InputError(f"{source.at('vendor')}: is '{source.get('vendor')}', there is {VENDOR}")
-        if source.get("arguments") or packages:
+        validate.choice(source.get("vendor"), (VENDOR,), source.at("vendor"))
+        if arguments or packages:
             raise InputError(f"{source.where}: the vendor's description takes a tool and nothing else")
         return DescriptionSource(vendor=VENDOR, tool=source.text("tool") if "tool" in source else None)
     return DescriptionSource(
         file=_found(source, "file", packages, path),
-        arguments=_texts(source, "arguments"),
+        arguments=arguments,
         packages={name: str(folder) for name, folder in packages.items()},
         tool=str(_found(source, "tool", packages, path)) if "tool" in source else None,
     )
@@ -578,50 +504,24 @@ def _found(source: Section, key: str, packages: Mapping[str, Path], path: Path) 
 
 
 def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
-    lidars = Section(value, {*SIDES, *_mapping(value, where)}, where)
-    if "left" not in lidars.data:
+    written = typed(value, Mapping[str, Mapping[str, Any]], where)
+    if "left" not in written:
         raise InputError(f"{where}: left: is missing; a profile has a left and a right lidar, or one, as left")
-    further = [name for name in lidars.data if name not in SIDES]
-    if further and "right" not in lidars.data:
+    further = [name for name in written if name not in SIDES]
+    if further and "right" not in written:
         raise InputError(f"{where}: right: is missing; the first two lidars are left and right, '{further[0]}' a third")
-    found = {}
-    for side in (*SIDES, *further):
-        if side not in lidars.data:
-            continue
-        if not LIDAR_NAME.fullmatch(side):
-            raise InputError(f"{lidars.at(side)}: name a lidar with small letters, digits and _")
-        lidar = Section(
-            lidars.get(side), LIDAR_KEYS - (set(NOT_OF_FURTHER) if side in further else set()), lidars.at(side)
-        )
-        frame = lidar.text("frame")
-        housing = None
-        if "housing" in lidar:
-            shell = Section(lidar.get("housing"), HOUSING_KEYS, lidar.at("housing"))
-            radius, heights = shell.number("radius", 1e-3, 1.0), shell.numbers("heights", 2, -1.0, 1.0)
-            housing = Housing(
-                shell.text("link"),
-                radius,
-                heights,
-                shell.number("collar_radius", 1e-3, 1.0, default=radius),
-                shell.numbers("collar_heights", 2, -1.0, 1.0, default=heights),
-            )
-        unseen = lidar.get("unseen", [frame])
-        if not isinstance(unseen, list):
-            raise InputError(f"{lidar.at('unseen')}: a list of links was expected")
-        found[side] = ProfiledLidar(
-            frame,
-            lidar.text("topic", f"/lidar_points_{side}"),
-            lidar.text("older_frame") if "older_frame" in lidar else None,
-            tuple(validate.text(link, lidar.at("unseen")) for link in unseen),
-            housing,
-        )
-    for key in ("frame", "topic"):
-        given: dict[str, str] = {}
-        for side, lidar in found.items():
-            other = given.setdefault(getattr(lidar, key), side)
-            if other != side:
-                both = "both lidars" if len(found) == len(SIDES) else f"the lidars {other} and {side}"
-                raise InputError(f"{where}: {key}: is '{getattr(lidar, key)}' for {both}")
+    found: dict[str, ProfiledLidar] = {}
+    for name in (*(side for side in SIDES if side in written), *further):
+        if not LIDAR_NAME.fullmatch(name):
+            raise InputError(f"{where}: {name}: name a lidar with small letters, digits and _")
+        usual = {"topic": f"/lidar_points_{name}", "unseen": [written[name].get("frame")]}
+        without: dict[str, Any] = {"housing": None} if name in further else {}
+        found[name] = record(ProfiledLidar, usual | written[name], f"{where}: {name}", **without)
+        for key in ("frame", "topic"):
+            for other in list(found)[:-1]:
+                if getattr(found[other], key) == (own := getattr(found[name], key)):
+                    both = "both lidars" if len(written) == len(SIDES) else f"the lidars {other} and {name}"
+                    raise InputError(f"{where}: {key}: is '{own}' for {both}")
     links = {lidar.housing.link for lidar in found.values() if lidar.housing is not None}
     if len(links) > 1:
         raise InputError(
@@ -632,41 +532,21 @@ def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
 
 def _joints(value: Any, where: str) -> tuple[CommandedJoint, ...]:
     joints = []
-    for name, entry in _mapping(value, where).items():
-        joint = Section(entry, JOINT_KEYS, f"{where}: {name}")
-        tie = joint.get("tie", "sum")
-        if tie not in TIES:
-            raise InputError(f"{joint.at('tie')}: is '{tie}', use one of {', '.join(TIES)}")
-        limits = joint.numbers("limits", 2) if "limits" in joint else None
-        if limits is not None and not limits[0] < limits[1]:
-            raise InputError(f"{joint.at('limits')}: {limits[0]:g} is not below {limits[1]:g}")
-        linear = joint.flag("linear", False)
-        joints.append(
-            CommandedJoint(
-                name,
-                joint.text("command", name),
-                _parts(joint.get("parts"), joint.at("parts")),
-                tie,
-                linear,
-                joint.flag("planned", True),
-                limits,
-                joint.number("speed", 1e-3, 100.0) if "speed" in joint else None,
-                joint.number("step", 1e-3, 10.0, default=STEP_LINEAR if linear else STEP_ANGULAR),
+    for name, entry in typed(value, Mapping[str, Mapping[str, Any]], where).items():
+        parts = entry.get("parts")
+        if parts is not None and not (isinstance(parts, list) and parts):
+            raise InputError(
+                f"{where}: {name}: parts: a list of joints was expected, or several such lists of which the first that "
+                "fits counts"
             )
-        )
+        usual = {"command": name, "step": STEP_LINEAR if entry.get("linear") is True else STEP_ANGULAR}
+        entry = usual | entry | ({} if parts is None or isinstance(parts[0], list) else {"parts": [parts]})
+        joint = record(CommandedJoint, entry, f"{where}: {name}", name=name)
+        if joint.limits is not None and not joint.limits[0] < joint.limits[1]:
+            raise InputError(f"{where}: {name}: limits: {joint.limits[0]:g} is not below {joint.limits[1]:g}")
+        joints.append(joint)
     _check_ties(joints, where)
     return tuple(joints)
-
-
-def _parts(value: Any, where: str) -> tuple[tuple[str, ...], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not value:
-        raise InputError(
-            f"{where}: a list of joints was expected, or several such lists of which the first that fits counts"
-        )
-    sets = value if isinstance(value[0], list) else [value]
-    return tuple(tuple(validate.text(part, where) for part in each) for each in sets)
 
 
 def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
@@ -687,46 +567,3 @@ def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
             if name in driven:
                 raise InputError(f"{where}: '{name}' is there twice, under {driven[name]} and under {joint.name}")
             driven[name] = joint.name
-
-
-def _names(section: Section, key: str, known: Sequence[str]) -> tuple[str, ...]:
-    value, where = section.get(key), section.at(key)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise InputError(f"{where}: a list of joints was expected")
-    for index, name in enumerate(value):
-        if name not in known:
-            raise InputError(f"{where}: '{name}' is none of the planned joints{near(str(name), known)}")
-        if name in value[:index]:
-            raise InputError(f"{where}: '{name}' is there twice")
-    return tuple(value)
-
-
-def _by_joint(value: Any, known: Sequence[str], where: str) -> dict[str, Any]:
-    data = _mapping(value, where)
-    for name in data:
-        if name not in known:
-            raise InputError(f"{where}: {name}: is none of the joints{near(name, known)}")
-    return data
-
-
-def _candidates(section: Section, known: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    found, where = {}, section.at("mount_candidates")
-    for name, values in _by_joint(section.get("mount_candidates"), known, where).items():
-        if not isinstance(values, list) or not values:
-            raise InputError(f"{where}: {name}: a list of numbers was expected")
-        found[name] = validate.numbers(values, len(values), f"{where}: {name}")
-    return found
-
-
-def _steps(section: Section, key: str, joints: Mapping[str, CommandedJoint]) -> tuple[Pose, ...]:
-    value, where = section.get(key), section.at(key)
-    steps = value if isinstance(value, list) else [] if value is None else [value]
-    return tuple(
-        {
-            joints[name].command: validate.number(number, f"{where}: {name}")
-            for name, number in _by_joint(step, list(joints), where).items()
-        }
-        for step in steps
-    )

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.validate import Section, numbers, text
+from stretch_sim_cal.validate import Section, choice, numbers, typed
 
 OMNIDIRECTIONAL, DIFFERENTIAL = KINDS = ("omnidirectional", "differential")
 KEYS = {
     "kind", "wheel_radius", "track_width", "wheels", "limits", "timeout", "modes", "topics", "odometry_frame",
     "broadcast_odometry",
 }  # fmt: skip
-LIMIT_KEYS = {"linear", "angular", "linear_acceleration", "angular_acceleration"}
-TOPIC_KEYS = {"command", "stamped_command", "odometry"}
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,7 @@ class WheeledBase:
 def wheeled_base(value: Any, where: str) -> WheeledBase:
     """Return the base that a profile's `base:` writes down. Raises `InputError` naming `where` and the key."""
     base = Section(value, KEYS, where)
-    kind = base.text("kind")
-    if kind not in KINDS:
-        raise InputError(f"{base.at('kind')}: is '{kind}', use one of {', '.join(KINDS)}")
+    kind = choice(base.text("kind"), KINDS, base.at("kind"))
     listed = base.get("wheels")
     if not isinstance(listed, list) or len(listed) < 3:
         raise InputError(f"{base.at('wheels')}: a list of three or more [x, y] was expected, casters among them")
@@ -74,15 +70,12 @@ def wheeled_base(value: Any, where: str) -> WheeledBase:
     if kind == DIFFERENTIAL and "track_width" not in base:
         raise InputError(f"{base.at('track_width')}: is missing; a differential base turns by it")
     around = 2.0 * float(np.mean(np.linalg.norm(wheels, axis=1)))
-    limits = Section(base.get("limits"), LIMIT_KEYS, base.at("limits"))
-    topics = Section(base.get("topics"), TOPIC_KEYS, base.at("topics"))
+    limits = base.section("limits", {"linear", "angular", "linear_acceleration", "angular_acceleration"})
+    topics = base.section("topics", {"command", "stamped_command", "odometry"})
     command = topics.text("command") if "command" in topics else None
     stamped = topics.text("stamped_command") if "stamped_command" in topics else None
     if command == stamped and command is not None:
         raise InputError(f"{topics.where}: command and stamped_command: a topic has one type; name one of them")
-    modes = base.get("modes", [])
-    if not isinstance(modes, list):
-        raise InputError(f"{base.at('modes')}: a list of the driver's modes was expected")
     return WheeledBase(
         kind,
         base.number("wheel_radius", 0.005, 5.0),
@@ -91,7 +84,7 @@ def wheeled_base(value: Any, where: str) -> WheeledBase:
         (limits.number("linear", 1e-3, 20.0, default=0.5), limits.number("linear_acceleration", 1e-3, 50.0, 0.5)),
         (limits.number("angular", 1e-3, 20.0, default=1.0), limits.number("angular_acceleration", 1e-3, 50.0, 1.0)),
         base.number("timeout", 0.01, 60.0, default=0.5),
-        tuple(text(mode, base.at("modes")) for mode in modes),
+        typed(base.get("modes", []), tuple[str, ...], base.at("modes")),
         command if command or stamped else "/cmd_vel",
         stamped,
         topics.text("odometry", "/odom"),
