@@ -26,7 +26,7 @@ from stretch_sim_cal.robot.description import (
     load_urdf_text,
     mesh_packages,
     mesh_path,
-    model_of,
+    parse_urdf,
     parse_xml,
 )
 from stretch_sim_cal.robot.model import RobotModel
@@ -50,7 +50,7 @@ class Description:
 
     def model(self) -> RobotModel:
         """Return the model of the elements as they are now."""
-        return model_of(self.root, source=self.source)
+        return parse_urdf(self.root, source=self.source)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def description(
 ) -> Description:
     """Return the elements of a URDF's text; see `read_description`."""
     root = parse_xml(text, source)
-    model_of(root, base_directory, source, mesh_folders)
+    parse_urdf(root, base_directory, source, mesh_folders)
     files = [*root.iter("mesh"), *root.iter("texture")]
     packages = mesh_packages(file.get("filename", "") for file in files)
     for file in files:

@@ -37,11 +37,7 @@ from stretch_sim_cal.robot.sdf import is_sdf, read_sdf_model
 from stretch_sim_cal.robot.sdf_as_urdf import urdf_of_sdf
 
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
-NUMBERED = ("dynamics", "safety_controller", "calibration")
-"""Parts of a joint all of whose attributes are numbers."""
 PACKAGE_SCHEMES = ("package", "model")
-FIND = re.compile(r"\bfind[ (]+['\"]?([\w-]+)")
-"""A package that a xacro asks for: `$(find NAME)`, or `find('NAME')` in an expression."""
 MeshFolders = Mapping[str, str | os.PathLike]
 
 
@@ -105,28 +101,19 @@ def parse_xml(text: str, source: str) -> Element:
 
 
 def parse_urdf(
-    text: str,
+    text: str | Element,
     base_directory: str | os.PathLike | None = None,
     source: str = "<text>",
     mesh_folders: MeshFolders | None = None,
 ) -> RobotModel:
-    """Return the model that a URDF text describes.
+    """Return the model that a URDF's text, or its root element, describes.
 
     `base_directory` is where relative mesh names start (none: they stay unresolved until a mesh is read);
     `mesh_folders` says where packages of `package://` names lie, by package name (others are looked for in the ament
     index and `ROS_PACKAGE_PATH`); `source` is what messages call the text.
     Raises `InputError` for anything that is not one valid tree.
     """
-    return model_of(parse_xml(text, source), base_directory, source, mesh_folders)
-
-
-def model_of(
-    root: Element,
-    base_directory: str | os.PathLike | None = None,
-    source: str = "<text>",
-    mesh_folders: MeshFolders | None = None,
-) -> RobotModel:
-    """Return the model that the root element of a URDF describes; see `parse_urdf`."""
+    root = parse_xml(text, source) if isinstance(text, str) else text
     if root.tag != "robot":
         raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
     reader = _Reader(source, Path(base_directory) if base_directory is not None else None, mesh_folders or {})
@@ -254,9 +241,10 @@ class _Reader:
             raise self.fault(where, f"is {kind}, its axis must not be zero")
         # A fixed joint has nothing to follow; vendors leave the tag if they freeze a hand's joints.
         mimic = element.find("mimic") if kind != "fixed" else None
-        for part in (part for part in element if part.tag in NUMBERED):
-            for key in part.attrib:  # nothing here needs these numbers, but whoever else reads the file
-                self.number(part, key, where)
+        for part in element:
+            if part.tag in ("dynamics", "safety_controller", "calibration"):
+                for key in part.attrib:  # nothing here needs these numbers, but whoever else reads the file
+                    self.number(part, key, where)
         return Joint(
             name,
             kind,
@@ -264,8 +252,12 @@ class _Reader:
             self.origin(element, where),
             axis,
             self.limit(element.find("limit"), kind, where),
-            self.mimic(mimic, where) if mimic is not None else None,
-        )
+            mimic if mimic is None else Mimic(
+                self.attribute(mimic, "joint", where),
+                self.number(mimic, "multiplier", where, 1.0),
+                self.number(mimic, "offset", where, 0.0),
+            ),
+        )  # fmt: skip
 
     def limit(self, element: Element | None, kind: str, where: str) -> Limit | None:
         if element is None:
@@ -279,13 +271,6 @@ class _Reader:
         if velocity < 0 or effort < 0:
             raise self.fault(where, f"velocity {velocity:g} and effort {effort:g} of <limit> must not be negative")
         return Limit(lower, upper, velocity, effort)
-
-    def mimic(self, element: Element, where: str) -> Mimic:
-        return Mimic(
-            self.attribute(element, "joint", where),
-            self.number(element, "multiplier", where, 1.0),
-            self.number(element, "offset", where, 0.0),
-        )
 
 
 def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
@@ -334,7 +319,8 @@ def found_packages(path: str | os.PathLike) -> set[str]:
     text = read_text(path)
     if not is_xacro(path, text):
         return set()
-    return set(FIND.findall("\n".join([text, *map(read_text, set(xacro.all_includes))])))
+    texts = [text, *map(read_text, set(xacro.all_includes))]
+    return set(re.findall(r"\bfind[ (]+['\"]?([\w-]+)", "\n".join(texts)))  # in an expression, too: find('NAME')
 
 
 def expand_xacro(
@@ -397,7 +383,6 @@ def _finding_packages(folders: MeshFolders):
         return str(folder)
 
     missing: list[str] = []
-
     library, original = xacro.substitution_args, xacro.substitution_args._eval_find
     xacro.all_includes.clear()
     library._eval_find = library._eval_dict["find"] = find

@@ -61,6 +61,10 @@ class Link:
     collisions: tuple[Geometry, ...] = ()
     inertial: Inertial | None = None
 
+    def shapes(self, kind: str) -> tuple[Geometry, ...]:
+        """Return the shapes of a kind, "visual" or "collision"."""
+        return self.collisions if kind == "collision" else self.visuals
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -200,8 +204,12 @@ def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], sourc
     Raises `InputError` beginning with `source` for names used twice, joints to missing links, a link with two parents,
     loops, several roots, and mimic joints that follow nothing or each other.
     """
-    by_link = _by_name(links, "link", source)
-    by_joint = _by_name(joints, "joint", source)
+    by_link: dict[str, Link] = {}
+    by_joint: dict[str, Joint] = {}
+    for kind, items, by_name in (("link", links, by_link), ("joint", joints, by_joint)):
+        for item in items:
+            if by_name.setdefault(item.name, item) is not item:
+                raise InputError(f"{source}: two {kind}s are called '{item.name}'; names must differ")
     if not by_link:
         raise InputError(f"{source}: robot '{name}' has no links")
     parent_joints: dict[str, Joint] = {}
@@ -221,15 +229,6 @@ def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], sourc
     order = _topological_order(by_link, parent_joints, source)
     _check_mimics(by_joint, source)
     return RobotModel(name, order[0], by_link, by_joint, order, parent_joints)
-
-
-def _by_name(items, kind: str, source: str) -> dict:
-    result: dict = {}
-    for item in items:
-        if item.name in result:
-            raise InputError(f"{source}: two {kind}s are called '{item.name}'; names must differ")
-        result[item.name] = item
-    return result
 
 
 def _topological_order(links: dict[str, Link], parent_joints: dict[str, Joint], source: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.model import Joint, Limit, Link, Mimic, RobotModel, near, robot_model
+from stretch_sim_cal.robot.model import VARIABLES, Joint, Limit, Link, Mimic, RobotModel, near, robot_model
 
 MAX_BYTES = 20_000_000
 MAX_DEPTH = 100
@@ -76,6 +76,11 @@ class Element:
             wanted = "a finite number was" if count == 1 else f"{count} finite numbers were"
             raise InputError(f"{self.where}: is '{self.text[:60]}', {wanted} expected")
         return values
+
+    def number(self, tag: str, default: float) -> float:
+        """Return the number in the first direct child of that tag. Raises `InputError` if it is none."""
+        child = self.first(tag)
+        return default if child is None else float(child.numbers(1)[0])
 
     def positive(self, count: int = 1) -> np.ndarray:
         """Return the text as `count` numbers above zero. Raises `InputError` for anything else."""
@@ -166,10 +171,6 @@ def _parse(data: bytes, path: Path) -> Element:
     return root[0]
 
 
-MAX_CHAIN = 100
-ROOTS = {"world": "world", "model": "__model__"}
-
-
 class Scope:
     """A world or a model, in whose frame links, frames, joints and nested models have poses.
 
@@ -179,7 +180,7 @@ class Scope:
 
     def __init__(self, element: Element, included: Callable[[Element], Element | None]):
         self.element = element
-        self.root = ROOTS[element.tag]
+        self.root = {"world": "world", "model": "__model__"}[element.tag]
         self.models: dict[str, Scope] = {}
         self.elements: dict[str, Element] = {}
         self._resolved: dict[str, np.ndarray] = {self.root: np.eye(4)}
@@ -206,19 +207,20 @@ class Scope:
             raise InputError(f"{asked_by.where}: frame '{name}' is not known here{near(name, self.elements)}")
         if name in self._being_resolved:
             raise InputError(f"{asked_by.where}: frames go in a circle: {' -> '.join([*self._being_resolved, name])}")
-        if len(self._being_resolved) >= MAX_CHAIN:
-            raise InputError(f"{asked_by.where}: frames depend on each other more than {MAX_CHAIN} deep")
+        if len(self._being_resolved) >= MAX_DEPTH:
+            raise InputError(f"{asked_by.where}: frames depend on each other more than {MAX_DEPTH} deep")
         self._being_resolved.append(name)
-        self._resolved[name] = self._pose_of_element(self.elements[name])
-        self._being_resolved.pop()
-        return self._resolved[name]
-
-    def _pose_of_element(self, element: Element) -> np.ndarray:
-        """Return scope_from_element (4, 4) of a link, frame, joint or nested model."""
-        transform = self.pose_relative(element, self._default_parent(element))
+        element, parent = self.elements[name], self.root
+        if element.tag == "frame":
+            parent = element.attributes.get("attached_to") or self.root
+        elif element.tag == "joint":
+            parent = element.required("child").text
+        transform = self.pose_relative(element, parent)
         placed = element.attributes.get("placement_frame", "")
         if element.tag == "model" and placed:
             transform = transform @ inverse(self.models[element.name].pose(placed, element))
+        self._resolved[name] = transform
+        self._being_resolved.pop()
         return transform
 
     def pose_relative(self, element: Element, parent: str) -> np.ndarray:
@@ -226,13 +228,6 @@ class Scope:
         pose = element.first("pose")
         given = pose.attributes.get("relative_to", "") if pose is not None else ""
         return self.pose(given or parent, element) @ pose_of(pose)
-
-    def _default_parent(self, element: Element) -> str:
-        if element.tag == "frame":
-            return element.attributes.get("attached_to", "") or self.root
-        if element.tag == "joint":
-            return element.required("child").text
-        return self.root
 
 
 WORLD = "world"
@@ -252,18 +247,24 @@ UNLIMITED = 1e16
 
 
 @dataclass(frozen=True)
-class SdfJoint:
-    """A joint as SDF has it: `model_from_joint` (4, 4), `axis` (3,) in the joint's frame, `pitch` in m/rad."""
+class Connection:
+    """A joint between two bodies, in either order. `root_from_joint` (4, 4), of an SDF from the model's frame, and
+    `axis` (3,) in the joint's frame are None if the geometry is not known; `pitch` (m/rad) is of helical joints."""
 
     name: str
     type: str
     parent: str
     child: str
-    model_from_joint: np.ndarray
-    axis: np.ndarray
-    limit: Limit | None
-    pitch: float
+    root_from_joint: np.ndarray | None = None
+    axis: np.ndarray | None = None
+    pitch: float = 0.0
+    limit: Limit | None = None
     mimic: Mimic | None = None
+
+    @property
+    def freedom(self) -> int:
+        """The degrees of freedom that the joint leaves."""
+        return VARIABLES[self.type]
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ class SdfModel:
 
     name: str
     links: dict[str, np.ndarray]
-    joints: tuple[SdfJoint, ...]
+    joints: tuple[Connection, ...]
     source: str
     scope: Scope
 
@@ -288,8 +289,8 @@ class SdfModel:
             frames[WORLD] = np.eye(4)
         joints = []
         for joint in self.joints:
-            parent_from_joint = inverse(frames[joint.parent]) @ joint.model_from_joint
-            joint_from_child = inverse(joint.model_from_joint) @ frames[joint.child]
+            parent_from_joint = inverse(frames[joint.parent]) @ joint.root_from_joint
+            joint_from_child = inverse(joint.root_from_joint) @ frames[joint.child]
             child = joint.child
             if np.abs(joint_from_child - np.eye(4)).max() > 1e-12:
                 child = f"{joint.name}_frame"
@@ -297,19 +298,10 @@ class SdfModel:
                 joints.append(
                     Joint(f"{joint.name}_to_link", "fixed", child, joint.child, joint_from_child, np.array([1.0, 0, 0]))
                 )
-            joints.append(
-                Joint(
-                    joint.name,
-                    joint.type,
-                    joint.parent,
-                    child,
-                    parent_from_joint,
-                    joint.axis,
-                    joint.limit,
-                    joint.mimic,
-                    pitch=joint.pitch,
-                )
-            )
+            joints.append(Joint(
+                joint.name, joint.type, joint.parent, child, parent_from_joint, joint.axis, joint.limit, joint.mimic,
+                joint.pitch,
+            ))  # fmt: skip
         return robot_model(self.name, links, joints, self.source)
 
 
@@ -337,27 +329,29 @@ def read_sdf_model(path: Path) -> SdfModel:
     return SdfModel(models[0].name, links, tuple(joints), str(path), scope)
 
 
-def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[SdfJoint]:
-    """Return what a joint is read as; a link between both axes of a universal joint is added to `links`."""
+def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[Connection]:
+    """Return what a joint is read as; the link between both axes of a universal joint is added to `links`."""
     kind = joint.attributes.get("type", "")
     if kind not in TYPES:
         raise InputError(f"{joint.where}: '{joint.name}': type '{kind}' is not read; there is {', '.join(TYPES)}")
     parent, child = (_link_of(joint, role, scope, links) for role in ("parent", "child"))
     frame = scope.pose(joint.name, joint)
     if TYPES[kind] in ("fixed", "spherical"):
-        return [SdfJoint(joint.name, TYPES[kind], parent, child, frame, np.array([0.0, 0.0, 1.0]), None, 0.0)]
+        return [Connection(joint.name, TYPES[kind], parent, child, frame, np.array([0.0, 0.0, 1.0]))]
     axis, limit = _axis(joint.required("axis"), scope, frame)
     if TYPES[kind] != "universal":
         actual = "continuous" if TYPES[kind] == "revolute" and limit is None else TYPES[kind]
         pitch = _pitch(joint) if kind == "screw" else 0.0
-        return [SdfJoint(joint.name, actual, parent, child, frame, axis, limit, pitch, _mimic(joint.required("axis")))]
+        return [
+            Connection(joint.name, actual, parent, child, frame, axis, pitch, limit, _mimic(joint.required("axis")))
+        ]
     between = f"{joint.name}_cross"
     links[between] = frame
     second, second_limit = _axis(joint.required("axis2"), scope, frame)
     kinds = ["revolute" if bounds else "continuous" for bounds in (limit, second_limit)]
     return [
-        SdfJoint(joint.name, kinds[0], parent, between, frame, axis, limit, 0.0),
-        SdfJoint(f"{joint.name}_2", kinds[1], between, child, frame, second, second_limit, 0.0),
+        Connection(joint.name, kinds[0], parent, between, frame, axis, limit=limit),
+        Connection(f"{joint.name}_2", kinds[1], between, child, frame, second, limit=second_limit),
     ]
 
 
@@ -411,29 +405,24 @@ def _mimic(axis: Element) -> Mimic | None:
     followed = mimic.attributes.get("joint", "")
     if not followed or mimic.attributes.get("axis", "axis") != "axis":
         raise InputError(f"{mimic.where}: names no joint with one axis that it follows")
-
-    def number(tag: str, default: float) -> float:
-        child = mimic.first(tag)
-        return default if child is None else float(child.numbers(1)[0])
-
-    multiplier = number("multiplier", 1.0)
-    return Mimic(followed, multiplier, number("offset", 0.0) - multiplier * number("reference", 0.0))
+    multiplier = mimic.number("multiplier", 1.0)
+    return Mimic(followed, multiplier, mimic.number("offset", 0.0) - multiplier * mimic.number("reference", 0.0))
 
 
 def _bound(limit: Element | None, tag: str, default: float) -> float:
     child = limit.first(tag) if limit is not None else None
-    if child is None or child.text.lower().lstrip("+-") in ("inf", "infinity"):
+    if limit is None or child is None or child.text.lower().lstrip("+-") in ("inf", "infinity"):
         return default
-    return float(child.numbers(1)[0])
+    return limit.number(tag, default)
 
 
 def _pitch(screw: Element) -> float:
     """Return a screw's advance in m/rad, positive for a right-handed thread."""
     # Per turn and right-handed in the newer element; rad/m and left-handed in the older one.
-    newer, older = screw.first("screw_thread_pitch"), screw.first("thread_pitch")
-    if newer is None and older is not None:
+    older = screw.first("thread_pitch")
+    if older is not None and screw.first("screw_thread_pitch") is None:
         pitch = float(older.numbers(1)[0])
         if pitch == 0:
             raise InputError(f"{older.where}: is 0")
         return -1.0 / pitch
-    return (1.0 if newer is None else float(newer.numbers(1)[0])) / (2 * math.pi)
+    return screw.number("screw_thread_pitch", 1.0) / (2 * math.pi)

@@ -62,14 +62,14 @@ def _add_body(urdf: ElementTree.Element, link: Element, sdf: SdfModel, path: Pat
                 SubElement(holder, "geometry").append(shape)
     inertial = link.first("inertial")
     if inertial is not None:
-        mass, inertia = inertial.first("mass"), inertial.first("inertia")
+        inertia = inertial.first("inertia")
         holder = SubElement(urdf, "inertial")
         _add_origin(holder, link_from_model @ sdf.scope.pose_relative(inertial, link.name))
-        SubElement(holder, "mass", value=repr(1.0 if mass is None else float(mass.numbers(1)[0])))
+        SubElement(holder, "mass", value=repr(inertial.number("mass", 1.0)))
         numbers = {}
         for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"):
-            given = None if inertia is None else inertia.first(key)
-            numbers[key] = repr(float(key[1] == key[2]) if given is None else float(given.numbers(1)[0]))
+            usual = float(key[1] == key[2])
+            numbers[key] = repr(usual if inertia is None else inertia.number(key, usual))
         SubElement(holder, "inertia", numbers)
 
 

@@ -22,10 +22,14 @@ def nominal_description(tool: str = DEFAULT_TOOL) -> str:
 
     Raises `InputError` for an unknown tool, or if the vendor's package `stretch4_urdf` is not installed.
     """
+    _check_tool(tool)
+    return _vendor_description(tool)
+
+
+def _check_tool(tool: str) -> None:
     tools = available_tools()
     if tool not in tools:
         raise InputError(f"'{tool}' is no tool of the Stretch{near(tool, tools)}")
-    return _vendor_description(tool)
 
 
 @functools.cache
@@ -57,21 +61,10 @@ def vendor_package():
 def vendor_arguments(tool: str) -> dict[str, object]:
     """Return what the vendor's xacro takes: its folder, the batch, and a tool of its own or one of the user's own of
     that name. Raises `InputError` for an unknown tool."""
-    return {"pkg_path": vendor_folder(), "batch": BATCH, **_tool_arguments(tool)}
-
-
-def vendor_folder() -> Path:
-    """Return the folder of the vendor's package. Raises `InputError` if it is not installed."""
-    return Path(vendor_package().__file__).parent
-
-
-def _tool_arguments(tool: str) -> dict[str, object]:
-    """Return the vendor's xacro arguments for a tool: its own, or one of the user's own of that name."""
-    tools = available_tools()
-    if tool not in tools:
-        raise InputError(f"'{tool}' is no tool of the Stretch{near(tool, tools)}")
+    _check_tool(tool)
+    arguments: dict[str, object] = {"pkg_path": vendor_folder(), "batch": BATCH, "tool": tool}
     if tool.endswith("_nil"):
-        return {"tool": tool}
+        return arguments
     folder = next(
         (folder / tool for folder in _user_tool_folders() if (folder / tool).is_dir()),
         vendor_folder() / f"{MODEL}_tools" / tool,
@@ -79,7 +72,12 @@ def _tool_arguments(tool: str) -> dict[str, object]:
     urdfs = sorted(folder.glob("*.urdf"))
     if len(urdfs) != 1:
         raise InputError(f"{folder}: a tool has exactly one .urdf file, this one has {len(urdfs)}")
-    return {"tool": tool, "tool_dir": folder, "tool_urdf": urdfs[0].stem}
+    return arguments | {"tool_dir": folder, "tool_urdf": urdfs[0].stem}
+
+
+def vendor_folder() -> Path:
+    """Return the folder of the vendor's package. Raises `InputError` if it is not installed."""
+    return Path(vendor_package().__file__).parent
 
 
 def _user_tool_folders() -> list[Path]:

@@ -17,7 +17,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.model import Geometry, Joint, Link, RobotModel
+from stretch_sim_cal.robot.model import Geometry, Joint, RobotModel
 from stretch_sim_cal.robot.profile import Housing, RobotProfile, stretch_profile
 
 CYLINDER_SECTIONS = 64
@@ -71,16 +71,12 @@ def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surf
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
     return {
-        link.name: _link_surface(model, link, which)
+        link.name: joined(
+            geometry_surface(each, f"robot '{model.name}', link '{link.name}', {which}") for each in link.shapes(which)
+        )
         for link in model.links.values()
-        if (link.collisions if which == "collision" else link.visuals)
+        if link.shapes(which)
     }
-
-
-def _link_surface(model: RobotModel, link: Link, which: str) -> Surface:
-    where = f"robot '{model.name}', link '{link.name}', {which}"
-    geometries = link.collisions if which == "collision" else link.visuals
-    return joined(geometry_surface(geometry, where) for geometry in geometries)
 
 
 def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
@@ -106,7 +102,7 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> 
     surfaces = seen_surfaces(model, profile.lidar_geometry)
     lidars = housed_lidars(model, profile)
     if lidars:
-        surfaces[profile.housing_link] = _split_shell(model, profile, lidars)[0]
+        surfaces[profile.housing_link] = _shell(model, profile, lidars)
     return surfaces
 
 
@@ -126,20 +122,8 @@ def seen_surfaces(model: RobotModel, geometry: str) -> dict[str, Surface]:
     return surfaces | known
 
 
-def lidar_housings(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
-    """Return the housing of every lidar in another link's mesh, by lidar link, in the frame of that link.
-
-    No lidar of the Stretch 4 sees the other's housing (it lies 33 deg below its x-y plane), so rays may leave them out.
-    Empty if the model has no such lidars.
-    """
-    profile = profile or stretch_profile()
-    lidars = housed_lidars(model, profile)
-    return _split_shell(model, profile, lidars)[1] if lidars else {}
-
-
-def housed_lidars(model: RobotModel, profile: RobotProfile | None = None) -> list[str]:
+def housed_lidars(model: RobotModel, profile: RobotProfile) -> list[str]:
     """Return the lidar links whose housings are in the visual mesh of a link that they are fixed to."""
-    profile = profile or stretch_profile()
     shell = profile.housing_link
     if shell is None or shell not in model.links or not model.links[shell].visuals:
         return []
@@ -166,8 +150,8 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
     return found
 
 
-def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> tuple[Surface, dict[str, Surface]]:
-    """Return a shell's visual shape without the lidars' housings, and the housings, in the frame of the shell's link.
+def _shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> Surface:
+    """Return a shell's visual shape without the lidars' housings, in the frame of the shell's link.
 
     A housing is made of the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis.
     The shell around it is closed by a lid that runs through the housing, under its dome; parts of others inside the
@@ -175,19 +159,16 @@ def _split_shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) ->
     than about 7 deg over the lidar's x-y plane.
     """
     link = profile.housing_link
-    shell = _link_surface(model, model.links[link], "visual")
+    shell = link_surfaces(model, "visual")[link]
     sizes = {lidar.link_in(model): lidar.housing for lidar in profile.lidars.values()}
     places = tuple((sizes[lidar], inverse(link_transform(model, {}, lidar, link)).tobytes()) for lidar in lidars)
-    keep, own = _split_faces(shell.vertices.tobytes(), shell.faces.tobytes(), places)
-    return shell.with_faces(keep), {lidar: shell.with_faces(faces) for lidar, faces in zip(lidars, own, strict=True)}
+    return shell.with_faces(_outside_housings(shell.vertices.tobytes(), shell.faces.tobytes(), places))
 
 
 @lru_cache(maxsize=4)
-def _split_faces(
-    vertices: bytes, faces: bytes, places: tuple[tuple[Housing, bytes], ...]
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return which faces (F,) of a shell stay, and which are of each housing, by the bytes of its arrays and of
-    lidar_from_shell (4, 4); kept, since it takes a third of the time that a simulator takes to begin."""
+def _outside_housings(vertices: bytes, faces: bytes, places: tuple[tuple[Housing, bytes], ...]) -> np.ndarray:
+    """Return which faces (F,) of a shell stay, by the bytes of its arrays and of lidar_from_shell (4, 4); kept, since
+    it takes a third of the time that a simulator takes to begin."""
     shell = Surface(np.frombuffer(vertices).reshape(-1, 3), np.frombuffer(faces, np.int64).reshape(-1, 3))
     parts = _connected_parts(shell)
     housings = []
@@ -200,7 +181,7 @@ def _split_faces(
     keep = ~np.any(housings, axis=0)
     for own in housings:
         keep[keep] = ~_is_inside(shell.with_faces(own), shell.triangles[keep].mean(axis=1))
-    return keep, housings
+    return keep
 
 
 def _connected_parts(surface: Surface) -> list[np.ndarray]:
@@ -268,21 +249,18 @@ def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
                 raise InputError(
                     f"{where}: mesh '{geometry.filename}' is not found; give the folder of its package or of the URDF"
                 )
-            vertices, faces = _read_mesh(geometry.path, _modified(geometry.path, where), where)
+            try:
+                modified = geometry.path.stat().st_mtime_ns
+            except OSError as error:
+                raise InputError(f"{where}: mesh {geometry.path}: {error.strerror or error}") from error
+            vertices, faces = _read_mesh(geometry.path, modified, where)
             if np.prod(geometry.scale) < 0:
                 faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.
             return Surface(apply(geometry.link_from_geometry, vertices * geometry.scale), faces)
-        case _:
-            raise InputError(f"{where}: geometry '{geometry.kind}' is not known")
+        case kind:
+            raise InputError(f"{where}: geometry '{kind}' is not known")
     vertices = np.asarray(mesh.vertices, dtype=float)
     return Surface(apply(geometry.link_from_geometry, vertices), np.asarray(mesh.faces, dtype=np.int64))
-
-
-def _modified(path: Path, where: str) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError as error:
-        raise InputError(f"{where}: mesh {path}: {error.strerror or error}") from error
 
 
 @lru_cache(maxsize=256)

@@ -21,54 +21,24 @@ counted. Joints with more than one degree of freedom take `rpy` as well; `pitch`
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from stretch_sim_cal import validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, read_yaml
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import BASES, joint_columns, link_transforms
 from stretch_sim_cal.robot.model import VARIABLES, Joint, RobotModel, near
-from stretch_sim_cal.robot.sdf import WORLD, SdfModel, is_sdf, read_sdf_model
+from stretch_sim_cal.robot.sdf import WORLD, Connection, is_sdf, read_sdf_model
+from stretch_sim_cal.validate import record
 
-KEYS = {"name", "dimension", "base", "links", "ground", "joints"}
-JOINT_KEYS = {"name", "type", "parent", "child", "xyz", "rpy", "axis", "pitch"}
 PLANAR_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar")
 RANK_TOLERANCE = 1e-7
 """Singular values below this part of the largest one count as zero (lengths are scaled to the mechanism's size)."""
-
-
-@dataclass(frozen=True)
-class Connection:
-    """A joint between two bodies, in either order. `root_from_joint` (4, 4) and `axis` (3,) in the joint's frame are
-    None if the geometry is not known; `pitch` (m/rad) is of helical joints."""
-
-    name: str
-    type: str
-    parent: str
-    child: str
-    root_from_joint: np.ndarray | None = None
-    axis: np.ndarray | None = None
-    pitch: float = 0.0
-
-    @property
-    def freedom(self) -> int:
-        """The degrees of freedom that the joint leaves."""
-        return VARIABLES[self.type]
-
-    def twists(self) -> np.ndarray | None:
-        """Return the motions (6, freedom) that the joint allows as twists (tx, ty, tz, rx, ry, rz) about the root's
-        origin; None if its geometry is not known."""
-        if self.root_from_joint is None or self.axis is None:
-            return None
-        joint = Joint(self.name, self.type, self.parent, self.child, np.eye(4), self.axis, pitch=self.pitch)
-        return joint_columns(joint, self.root_from_joint, np.zeros(3))
 
 
 @dataclass(frozen=True)
@@ -84,6 +54,16 @@ class Mechanism:
     def loops(self) -> int:
         """The number of independent closed loops."""
         return len(self.connections) - (len(self.bodies) - 1)
+
+
+def _twists(connection: Connection) -> np.ndarray | None:
+    """Return the motions (6, freedom) that a joint allows as twists (tx, ty, tz, rx, ry, rz) about the root's origin;
+    None if its geometry is not known."""
+    if connection.root_from_joint is None or connection.axis is None:
+        return None
+    ends = connection.parent, connection.child
+    joint = Joint(connection.name, connection.type, *ends, np.eye(4), connection.axis, pitch=connection.pitch)
+    return joint_columns(joint, connection.root_from_joint, np.zeros(3))
 
 
 def mechanism(
@@ -141,7 +121,7 @@ def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
             frames[joint.child],
             joint.axis,
             joint.pitch,
-        )
+        )  # fmt: skip
         for joint in model.joints.values()
     ]
     return with_base(mechanism(model.name, model.links, model.root, connections, f"robot '{model.name}'"), base)
@@ -163,39 +143,24 @@ def with_base(fixed: Mechanism, base: str) -> Mechanism:
     return Mechanism(fixed.name, (WORLD, *fixed.bodies), WORLD, (moving, *fixed.connections))
 
 
-def load_mechanism(
-    path: str | os.PathLike,
-    arguments: Mapping[str, object] | None = None,
-    base: str | None = None,
-) -> tuple[Mechanism, str]:
-    """Return the mechanism in a file, and the dimension (spatial or planar) that it asks to be counted in.
+def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Mechanism, str]:
+    """Return the mechanism in an SDF or YAML file, and the dimension (spatial or planar) that it asks to be counted in.
 
-    `base` (fixed, mobile, floating) overrides what the file says; a URDF says nothing and is fixed.
+    `base` (fixed, mobile, floating) overrides what a YAML says; an SDF without a joint to the world floats.
     Raises `InputError` naming the file and the element.
     """
     path = Path(path).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, base)
-    text = read_text(path)
-    if is_sdf(path, text):
-        found = mechanism_of_sdf(read_sdf_model(path))
-        if base is not None:
-            raise InputError(f"{path}: an SDF says itself how its base moves (a joint to the world, or none)")
-        return found, "spatial"
-    return mechanism_of(load_model(path, arguments), base or "fixed"), "spatial"
-
-
-def mechanism_of_sdf(model: SdfModel) -> Mechanism:
-    """Return an SDF model as a mechanism; without a joint to the world it floats. Raises `InputError`."""
-    connections = [
-        Connection(j.name, j.type, j.parent, j.child, j.model_from_joint, j.axis, j.pitch) for j in model.joints
-    ]
+    model = read_sdf_model(path)
+    connections = list(model.joints)
     if not any(WORLD in (joint.parent, joint.child) for joint in model.joints):
         first = next(iter(model.links))
-        connections.insert(
-            0, Connection("floating_base", "floating", WORLD, first, np.eye(4), np.array([0.0, 0.0, 1.0]))
-        )
-    return mechanism(model.name, (WORLD, *model.links), WORLD, connections, model.source)
+        connections.insert(0, Connection("floating_base", "floating", WORLD, first, np.eye(4), np.array([0.0, 0, 1])))
+    found = mechanism(model.name, (WORLD, *model.links), WORLD, connections, model.source)
+    if base is not None:
+        raise InputError(f"{path}: an SDF says itself how its base moves (a joint to the world, or none)")
+    return found, "spatial"
 
 
 def is_tree_file(path: Path) -> bool:
@@ -203,41 +168,50 @@ def is_tree_file(path: Path) -> bool:
     return path.suffix not in (".yaml", ".yml") and not is_sdf(path, read_text(path))
 
 
+Vector = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class _WrittenJoint:
+    name: str
+    type: str
+    parent: str
+    child: str
+    xyz: Vector | None = None
+    rpy: Vector | None = None
+    axis: Vector | None = None
+    pitch: float = 0.0
+
+    def connection(self, where: str) -> Connection:
+        ends = self.name, self.type, self.parent, self.child
+        if self.axis is not None and np.linalg.norm(self.axis) < 1e-9:
+            raise InputError(f"{where}: axis: must not be zero")
+        if self.xyz is None or self.axis is None and self.type not in ("fixed", "spherical", "floating"):
+            return Connection(*ends, pitch=self.pitch)
+        frame = from_xyz_rpy(self.xyz, self.rpy or (0.0, 0.0, 0.0))
+        # The file gives the axis in the ground's frame.
+        axis = np.array([0.0, 0.0, 1.0]) if self.axis is None else frame[:3, :3].T @ self.axis
+        return Connection(*ends, frame, axis, self.pitch)
+
+
+@dataclass(frozen=True)
+class _WrittenMechanism:
+    links: tuple[str, ...]
+    joints: tuple[_WrittenJoint, ...] = ()
+    name: str | None = None
+    ground: str | None = None
+    dimension: Literal["spatial", "planar"] = "spatial"
+    base: Literal["fixed", "mobile", "floating"] = "fixed"
+
+
 def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
-    data = validate.mapping(read_yaml(path), KEYS, str(path))
-    links = data.get("links")
-    if not isinstance(links, list) or not links or not all(isinstance(link, str) for link in links):
+    written = record(_WrittenMechanism, read_yaml(path), str(path))
+    if not written.links:
         raise InputError(f"{path}: links: a list of names was expected")
-    joints = data.get("joints") or []
-    if not isinstance(joints, list):
-        raise InputError(f"{path}: joints: a list was expected")
-    connections = [_connection(joint, f"{path}: joints[{index}]") for index, joint in enumerate(joints)]
-    name, ground = str(data.get("name", path.stem)), str(data.get("ground", links[0]))
-    dimension = data.get("dimension", "spatial")
-    if dimension not in ("spatial", "planar"):
-        raise InputError(f"{path}: dimension: '{dimension}' is not known; there is spatial, planar")
-    found = mechanism(name, links, ground, connections, str(path))
-    return with_base(found, base or str(data.get("base", "fixed"))), dimension
-
-
-def _connection(data: Any, where: str) -> Connection:
-    data = validate.mapping(data, JOINT_KEYS, where)
-    name, kind, parent, child = (
-        validate.text(data.get(k), f"{where}: {k}") for k in ("name", "type", "parent", "child")
-    )
-    xyz, rpy, axis = (
-        None if data.get(key) is None else np.array(validate.numbers(data[key], 3, f"{where}: {key}"))
-        for key in ("xyz", "rpy", "axis")
-    )
-    if axis is not None and np.linalg.norm(axis) < 1e-9:
-        raise InputError(f"{where}: axis: must not be zero")
-    pitch = validate.number(data.get("pitch", 0.0), f"{where}: pitch")
-    if xyz is None or axis is None and kind not in ("fixed", "spherical", "floating"):
-        return Connection(name, kind, parent, child, pitch=pitch)
-    frame = from_xyz_rpy(xyz, (0.0, 0.0, 0.0) if rpy is None else rpy)
-    # The file gives the axis in the ground's frame.
-    axis = np.array([0.0, 0.0, 1.0]) if axis is None else frame[:3, :3].T @ axis
-    return Connection(name, kind, parent, child, frame, axis, pitch)
+    connections = [joint.connection(f"{path}: joints[{index}]") for index, joint in enumerate(written.joints)]
+    ground = written.ground or written.links[0]
+    found = mechanism(written.name or path.stem, written.links, ground, connections, str(path))
+    return with_base(found, base or written.base), written.dimension
 
 
 @dataclass(frozen=True)
@@ -360,7 +334,7 @@ def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:
     turns: Motions = []
     slides: Motions = []
     for connection in connections:
-        twists = connection.twists()
+        twists = _twists(connection)
         for twist in twists.T if twists is not None else ():
             about = twist[3:]
             (turns if about.any() else slides).append((connection.name, about if about.any() else twist[:3]))
@@ -400,7 +374,7 @@ def _closure_rank(mechanism: Mechanism) -> int | None:
     Around every loop the joints' twists add up to nothing. The loops are those that each joint outside a spanning tree
     closes.
     """
-    twists = {connection.name: connection.twists() for connection in mechanism.connections}
+    twists = {connection.name: _twists(connection) for connection in mechanism.connections}
     if any(twist is None for twist in twists.values()):
         return None
     up, chords = _spanning_tree(mechanism)
