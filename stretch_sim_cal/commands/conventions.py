@@ -3,8 +3,11 @@ mechanism in the convention's form. Both also for a tool by itself."""
 
 import argparse
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from stretch_sim_cal import __version__
 from stretch_sim_cal.commands.described import (
     OWN_MODEL,
     add_model_arguments,
@@ -16,9 +19,8 @@ from stretch_sim_cal.commands.described import (
     numbers,
 )
 from stretch_sim_cal.conventions import PROFILES, kept, profile_named
-from stretch_sim_cal.conventions.findings_text import FORMS
 from stretch_sim_cal.conventions.neutral import lint_neutral
-from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
+from stretch_sim_cal.conventions.normal_form import Normal, Options, description, normalized, read_description
 from stretch_sim_cal.conventions.normalized_files import (
     NO_TOOL,
     normal_tool,
@@ -27,7 +29,7 @@ from stretch_sim_cal.conventions.normalized_files import (
     write,
     write_tool,
 )
-from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, has_errors
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, Finding, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
 from stretch_sim_cal.conventions.stretch import STRETCH
@@ -35,6 +37,62 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.stretch import nominal_description
 
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def _as_github(findings: Sequence[Finding], source: str) -> str:
+    """Return a line for each finding that a GitHub workflow shows beside the file, at the link's or joint's line."""
+
+    def data(text: str) -> str:
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    def value(text: str) -> str:
+        return data(text).replace(":", "%3A").replace(",", "%2C")
+
+    levels = {ERROR: "error", WARNING: "warning", INFO: "notice"}
+    return "\n".join(
+        f"::{levels[each.level]} file={value(source)},line={line},title={value(each.rule)}::{data(_message(each))}"
+        for each, line in zip(findings, _lines_of(findings, source), strict=True)
+    )
+
+
+def _as_sarif(findings: Sequence[Finding], source: str) -> str:
+    """Return the findings as a SARIF 2.1.0 log, for code scanning."""
+    results = [
+        {
+            "ruleId": each.rule,
+            "level": {ERROR: "error", WARNING: "warning", INFO: "note"}[each.level],
+            "message": {"text": _message(each)},
+            "locations": [{
+                "physicalLocation": {
+                    "artifactLocation": {"uri": Path(source).as_posix()}, "region": {"startLine": line}
+                },
+                "logicalLocations": [{"name": each.name}],
+            }],
+        }
+        for each, line in zip(findings, _lines_of(findings, source), strict=True)
+    ]  # fmt: skip
+    rules = [{"id": rule} for rule in sorted({each.rule for each in findings})]
+    driver = {"name": "stretch-sim-cal lint", "version": __version__, "rules": rules}
+    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return json.dumps(log, indent=1)
+
+
+def _message(finding: Finding) -> str:
+    return f"{finding.name}: {finding.message}; {finding.fix}"
+
+
+def _lines_of(findings: Sequence[Finding], source: str) -> list[int]:
+    """Return the lines of the file on which the findings' links or joints are named; 1 for names that a xacro makes."""
+    path = Path(source)
+    text = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return [
+        next((number for number, line in enumerate(text, start=1) if f'name="{each.name}"' in line), 1)
+        for each in findings
+    ]
+
+
+FORMS: dict[str, Callable[[Sequence[Finding], str], str]] = {"github": _as_github, "sarif": _as_sarif}
 FORMATS = ("text", "json", *FORMS)
 POSES = ("base", "flange", "tool0")
 
@@ -77,10 +135,7 @@ def _lint(args: argparse.Namespace) -> int:
         if convention is not None:
             findings = sorted([*findings, *findings_in(model, convention)], key=lambda each: LEVELS.index(each.level))
             said = f"keeps the {convention.title}" + (" but has errors" if has_errors(findings) else "")
-    if args.quiet and form != "json":
-        shown = [finding for finding in findings if finding.level != INFO]
-    else:
-        shown = findings
+    shown = [each for each in findings if each.level != INFO] if args.quiet and form != "json" else findings
     if form == "json":
         found = [finding.as_dict() for finding in shown]
         print(json.dumps({"profile": name, "model": args.model, "findings": found}, indent=1))
@@ -88,7 +143,7 @@ def _lint(args: argparse.Namespace) -> int:
         print(FORMS[form](shown, args.model))
     else:
         for finding in shown:
-            print(f"{finding.level:7s} {finding.rule:22s} {finding.name}: {finding.message}; {finding.fix}")
+            print(f"{finding.level:7s} {finding.rule:22s} {_message(finding)}")
         counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
         counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
         print(f"{args.model}: {said} ({counted})")
@@ -156,14 +211,11 @@ def _normalize(args: argparse.Namespace) -> int:
     normal = normalized(given, options)
     files, departure = write(normal, args.out, tool)
 
-    def explain(left: list) -> list[str]:
-        counted = "1 rule is" if len(left) == 1 else f"{len(left)} rules are"
-        said = [f"{counted} left to be settled by hand, see {files[-1]}"] if left else []
-        if not args.guess_sensors and any(each.rule.startswith(("rule-4-base", "rule-4-lidar")) for each in left):
-            said.append("sensors whose frames do not tell where they look were not turned; --guess-sensors does it")
-        return said
-
-    return _conclude(args, normal, normal.remaining, files, departure, explain)
+    counted = "1 rule is" if len(normal.broken) == 1 else f"{len(normal.broken)} rules are"
+    said = [f"{counted} left to be settled by hand, see {files[-1]}"] if normal.broken else []
+    if not args.guess_sensors and any(each.rule.startswith(("rule-4-base", "rule-4-lidar")) for each in normal.broken):
+        said.append("sensors whose frames do not tell where they look were not turned; --guess-sensors does it")
+    return _conclude(args, normal, files, departure, said)
 
 
 def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -> int:
@@ -173,23 +225,33 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
         )
     given = read_description(args.model, arguments, packages)
     check_packages(args.package, given.packages)
-    tool = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
+    normal = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
     file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
-    departure = write_tool(tool, file)
-    return _conclude(
-        args, tool.normal, tool.remaining, [file], departure,
-        lambda left: [f"left: {each.rule} {each.name}: {each.message}; {each.fix}" for each in left],
-    )  # fmt: skip
+    departure = write_tool(normal, file)
+    said = [f"left: {each.rule} {_message(each)}" for each in normal.broken]
+    return _conclude(args, normal, [file], departure, said)
 
 
-def _conclude(args: argparse.Namespace, normal, remaining, files: list[Path], departure: float, explain) -> int:
-    """Print the changes, and return 1 if rules stay broken; `explain` gives the lines about these findings."""
-    left = [finding for finding in remaining if finding.level == ERROR]
+def _conclude(args: argparse.Namespace, normal: Normal, files: list[Path], departure: float, said: list[str]) -> int:
+    """Print the changes, and return 1 if rules stay broken; `said` are lines about these."""
     if args.json:
-        print(json.dumps(_answer(args, normal, remaining, files, departure), indent=1))
+        turned = [normal.links[old] for old in normal.old_from_new]
+        answer = {
+            "profile": normal.profile,
+            "model": args.model,
+            "files": [str(file) for file in files],
+            "unchanged": normal.unchanged,
+            "largest_departure": departure,
+            "renamed": dict(normal.renamed),
+            "turned": {link: normal.reasons.get(link, "") for link in turned},
+            "joints": {old: asdict(mapping) for old, mapping in normal.joints.items()},
+            "added": {frame.link: frame.reason for frame in normal.added},
+            "findings": [finding.as_dict() for finding in normal.remaining],
+        }
+        print(json.dumps(answer, indent=1))
     else:
-        print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files), *explain(left)]))
-    return 1 if left else 0
+        print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files), *said]))
+    return 1 if normal.broken else 0
 
 
 def _zeros(words: list[str]) -> dict[str, float]:
@@ -207,31 +269,10 @@ def _pose(role: str, text: str):
     return from_xyz_rpy(values[:3], values[3:])
 
 
-def _answer(args: argparse.Namespace, normal, remaining, files: list[Path], departure: float) -> dict:
-    return {
-        "profile": normal.profile,
-        "model": args.model,
-        "files": [str(file) for file in files],
-        "unchanged": normal.unchanged,
-        "largest_departure": departure,
-        "renamed": dict(normal.renamed),
-        "turned": {normal.links[old]: normal.reasons.get(normal.links[old], "") for old in normal.old_from_new},
-        "joints": {
-            old: {"name": mapping.name, "sign": mapping.sign, "offset": mapping.offset}
-            for old, mapping in normal.joints.items()
-        },
-        "added": {frame.link: frame.reason for frame in normal.added},
-        "findings": [finding.as_dict() for finding in remaining],
-    }
-
-
-def _lines(normal, departure: float) -> list[str]:
-    lines = []
-    if normal.unchanged:
-        lines.append("nothing had to be changed")
-    else:
-        counts = (len(dict(normal.renamed)), len(normal.old_from_new), len(normal.added))
-        lines.append("{} names changed, {} frames turned, {} frames added".format(*counts))
+def _lines(normal: Normal, departure: float) -> list[str]:
+    counts = len(dict(normal.renamed)), len(normal.old_from_new), len(normal.added)
+    changed = "{} names changed, {} frames turned, {} frames added".format(*counts)
+    lines = ["nothing had to be changed" if normal.unchanged else changed]
     lines += [
         f"warning: {each.name} now counts the other way round: check its motor's polarity" for each in normal.negated
     ]
@@ -241,7 +282,7 @@ def _lines(normal, departure: float) -> list[str]:
         for old, new in normal.renamed
         if OTHER in new and OTHER not in old
     ]
-    lines += [f"warning: {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == WARNING]
+    lines += [f"warning: {_message(each)}" for each in normal.remaining if each.level == WARNING]
     if any(each.rule == "link_n" for each in normal.remaining):
         lines.append("--number-links names the links of an arm so")
     lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")

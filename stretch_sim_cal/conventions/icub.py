@@ -20,7 +20,7 @@ from stretch_sim_cal.conventions.profile import (
     frames_in,
     has_geometry,
     lint,
-    moves,
+    not_fixed,
     rigidly_joined,
     shown,
 )
@@ -59,7 +59,7 @@ WRONG_AXIS_DEG = 45.0
 """Beyond this another axis is nearer, or the sign is wrong."""
 _DISREGARDED = re.compile(r"eye|hand_|finger|thumb|index|middle|ring|little|pinky", re.IGNORECASE)
 _ALL_JOINTS = [joint for joints in BOARDS.values() for joint in joints]
-_JOINTS = {name for joints in BOARDS.values() for name in joints} | set(FT_SENSORS)
+_JOINTS = {*_ALL_JOINTS, *FT_SENSORS}
 
 
 def _on_side(side: str, name: str) -> str:
@@ -122,6 +122,7 @@ SKIN_PARTS = {
 
 def control_boards(model: RobotModel) -> Iterator[Finding]:
     """Joints have the names of YARP's control boards, and each board finds all of its joints."""
+    unknown = _unknown_joints(model)
     for board, joints in BOARDS.items():
         missing = [name for name in joints if name not in model.joints]
         if len(missing) == len(joints):
@@ -133,7 +134,7 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
         for name in missing:
             yield Finding(
                 "control-board", ERROR, name, f"control board {board} has {len(joints)} joints, this one is missing",
-                f"name the joint {name}{near(name, _unknown_joints(model)) if _unknown_joints(model) else ''}",
+                f"name the joint {name}{near(name, unknown) if unknown else ''}",
             )  # fmt: skip
         for name in joints:
             if name in model.joints and model.joints[name].type != "revolute":
@@ -144,7 +145,7 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
 
 
 def _unknown_joints(model: RobotModel) -> list[str]:
-    return [joint.name for joint in model.joints.values() if moves(joint) and joint.name not in _ALL_JOINTS]
+    return [joint.name for joint in model.joints.values() if joint.variables and joint.name not in _ALL_JOINTS]
 
 
 def unknown_joints(model: RobotModel) -> Iterator[Finding]:
@@ -165,7 +166,7 @@ def ft_sensors(model: RobotModel) -> Iterator[Finding]:
             yield Finding(
                 "ft-sensor", INFO, name, f"there is no such joint for YARP's sensor {sensor}", "none, if it has none"
             )
-        elif moves(model.joints[name]):
+        elif model.joints[name].variables:
             yield Finding("ft-sensor", ERROR, name, f"it is {model.joints[name].type}", "make it fixed")
 
 
@@ -181,8 +182,9 @@ def links(model: RobotModel) -> Iterator[Finding]:
             if (
                 link in model.links
                 and link not in NECK_LINKS
-                and joint_name not in FT_SENSORS
-                and _board_is_there(model, joint_name)
+                and any(
+                    joint_name in board and any(name in model.joints for name in board) for board in BOARDS.values()
+                )
             ):
                 above = model.parent_joints.get(link)
                 yield Finding(
@@ -216,10 +218,6 @@ def bodies(model: RobotModel) -> Iterator[Finding]:
             yield Finding("link-shape", WARNING, link, "the link has no shape", "give it its mesh")
 
 
-def _board_is_there(model: RobotModel, joint_name: str) -> bool:
-    return any(joint_name in joints and any(name in model.joints for name in joints) for joints in BOARDS.values())
-
-
 def _parent(model: RobotModel, link: str) -> str:
     """Return a link's parent in the table; the link beyond a sensor that the robot does not have is skipped."""
     parent = LINKS[link][1]
@@ -238,7 +236,7 @@ def axes(model: RobotModel) -> Iterator[Finding]:
     frames = frames_in(model, reference)
     for name, direction in AXES.items():
         joint = model.joints.get(name)
-        if joint is None or not moves(joint) or not joint.axis.any():
+        if joint is None or not joint.variables or not joint.axis.any():
             continue
         axis = frames[joint.child][:3, :3] @ joint.unit_axis
         away = angle_deg(axis, np.array(direction, dtype=float))
@@ -274,8 +272,9 @@ def frames(model: RobotModel) -> Iterator[Finding]:
             )  # fmt: skip
             continue
         joint = model.parent_joints.get(name)
-        if joint is not None and moves(joint):
-            yield Finding(rule, ERROR, name, f"its joint {joint.name} is {joint.type}", "make it fixed")
+        yield from not_fixed(model, name, rule)
+        if joint is not None and joint.variables:
+            pass
         elif not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
             on = joint.parent if joint is not None else "nothing"
             yield Finding(

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, UP, WARNING, Finding, shown, turn_deg
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, UP, WARNING, Finding, frames_in, shown, turn_deg
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.model import Joint, Link, RobotModel
+from stretch_sim_cal.robot.model import Link, RobotModel
 from stretch_sim_cal.robot.surfaces import Surface, geometry_surface, joined, lowest_points, wheel_joints
 
-BASES, FOOTPRINTS = ("base_link",), ("base_footprint",)
+BASE, FOOTPRINT = "base_link", "base_footprint"
 LIDAR_NAMES, NO_LIDAR = ("lidar", "velodyne", "ouster", "hesai", "laser"), ("imu", "optical", "mount", "tower", "base")
 OPTICAL_FROM_CAMERA = from_xyz_rpy((0.0, 0.0, 0.0), (-np.pi / 2, 0.0, -np.pi / 2))[:3, :3]
 LARGEST, SMALLEST = 20.0, 5e-4  # m: extents of a link's shape beyond these are in other units
@@ -52,7 +52,7 @@ def lint_neutral(model: RobotModel) -> list[Finding]:
     findings = []
     for link, kind in itertools.product(model.links.values(), surfaces):
         found = []
-        for shape in link.collisions if kind == "collision" else link.visuals:
+        for shape in link.shapes(kind):
             try:
                 found.append(geometry_surface(shape, kind))
             except InputError as problem:
@@ -156,15 +156,14 @@ def shapes(shaped: Shaped) -> Iterator[Finding]:
             if size.max() > LARGEST or size.max() < SMALLEST:
                 message = f"its {kind} shape is {shown(size)} m large"
                 yield Finding("units", ERROR, link.name, message, 'scale the mesh (scale="0.001 0.001 0.001" for mm)')
-            given = link.visuals if kind == "visual" else link.collisions
             same = [
-                (a.kind, a.filename) for a, b in itertools.combinations(given, 2)
+                a.kind for a, b in itertools.combinations(link.shapes(kind), 2)
                 if (a.kind, a.filename, a.radius, a.length) == (b.kind, b.filename, b.radius, b.length)
                 and np.array_equal(a.link_from_geometry, b.link_from_geometry)
                 and np.array_equal(a.size if a.size is not None else a.scale, b.size if b.size is not None else b.scale)
             ]  # fmt: skip
             if same:
-                message = f"its {kind} has the same {same[0][0]} twice"
+                message = f"its {kind} has the same {same[0]} twice"
                 yield Finding("duplicate", WARNING, link.name, message, "leave one of them out")
         if link.name in visuals and link.name not in collisions and np.ptp(visuals[link.name].vertices) > STICKS_OUT:
             message = "it has a visual shape and no collision shape: planners and lidars of simulators do not see it"
@@ -182,39 +181,37 @@ def shapes(shaped: Shaped) -> Iterator[Finding]:
 
 def floor(shaped: Shaped) -> Iterator[Finding]:
     """Wheels reach the floor, which is where base_footprint is, and nothing is below it."""
-    model, footprint = shaped.model, next((link for link in FOOTPRINTS if link in shaped.model.links), None)
-    if footprint is None or not shaped.solid:
+    model = shaped.model
+    if FOOTPRINT not in model.links or not shaped.solid:
         return
-    height = float(link_transforms(model, {}, [footprint])[footprint][2, 3])
+    height = float(link_transforms(model, {}, [FOOTPRINT])[FOOTPRINT][2, 3])
     lowest = {link: z - height for link, z in lowest_points(model, shaped.solid).items()}
     rolling = {joint.child for joint in wheel_joints(model, shaped.solid)} & set(lowest)
     if rolling and abs(gap := min(lowest[link] for link in rolling)) > FLOOR_OFF:
         link = min(sorted(rolling), key=lambda name: lowest[name])
-        message = f"its lowest point is {1e3 * abs(gap):.0f} mm {'above' if gap > 0 else 'below'} {footprint}"
+        message = f"its lowest point is {1e3 * abs(gap):.0f} mm {'above' if gap > 0 else 'below'} {FOOTPRINT}"
         level = ERROR if abs(gap) > DEEP else WARNING
-        yield Finding("wheels-floor", level, link, message, f"put {footprint} where the wheels end: on the floor")
+        yield Finding("wheels-floor", level, link, message, f"put {FOOTPRINT} where the wheels end: on the floor")
     for link, z in lowest.items():
         if link not in rolling and z < min([-DEEP, *(lowest[each] - FLOOR_OFF for each in rolling)]):
-            message = f"it reaches {-1e3 * z:.0f} mm below {footprint} with all joints at 0"
+            message = f"it reaches {-1e3 * z:.0f} mm below {FOOTPRINT} with all joints at 0"
             yield Finding("below-floor", WARNING, link, message, "correct its pose or its shape")
 
 
 def frames(shaped: Shaped) -> Iterator[Finding]:
     """REP 105: there is a base_link; REP 103: its z is up, x forward, and optical frames look along z."""
     model = shaped.model
-    base = next((link for link in BASES if link in model.links), None)
-    if base is None:
-        message = f"there is no {BASES[0]} (the root is {model.root})"
-        yield Finding("base-link", WARNING, model.root, message, f"call the base's link {BASES[0]} (REP 105)")
+    if BASE not in model.links:
+        message = f"there is no {BASE} (the root is {model.root})"
+        yield Finding("base-link", WARNING, model.root, message, f"call the base's link {BASE} (REP 105)")
     else:
-        at_zero = link_transforms(model)
-        base_from_root = inverse(at_zero[base])
+        at_zero = frames_in(model, BASE)
         for joint in wheel_joints(model, shaped.solid):
-            axis = (base_from_root @ at_zero[joint.child])[:3, :3] @ joint.unit_axis
-            below = [each for each in model.moving_joints() if joint in model.chain(each.child) and each != joint]
-            if not below and abs(axis @ UP) > np.sin(np.radians(UPRIGHT_DEG)) and not _swivels(joint, model):
-                message = f"the axis of this wheel, {shown(axis)} in {base}, is not level"
-                yield Finding("rep103-up", ERROR, joint.name, message, f"let z of {base} point up (REP 103)")
+            axis = at_zero[joint.child][:3, :3] @ joint.unit_axis
+            # What something hangs on is a caster's fork, whose axis is upright.
+            if not model.child_joints(joint.child) and abs(axis @ UP) > np.sin(np.radians(UPRIGHT_DEG)):
+                message = f"the axis of this wheel, {shown(axis)} in {BASE}, is not level"
+                yield Finding("rep103-up", ERROR, joint.name, message, f"let z of {BASE} point up (REP 103)")
     for joint in model.joints.values():
         if "optical" in joint.child and joint.variables == 0 and "optical" not in joint.parent:
             off = turn_deg(OPTICAL_FROM_CAMERA.T @ joint.parent_from_joint[:3, :3])
@@ -222,11 +219,6 @@ def frames(shaped: Shaped) -> Iterator[Finding]:
                 message = f"it is {off:.3g} deg from z forward, x right, y down of {joint.parent}"
                 fix = "give its joint rpy -pi/2 0 -pi/2, unless the camera is mounted so (REP 103)"
                 yield Finding("rep103-optical", INFO, joint.child, message, fix)
-
-
-def _swivels(joint: Joint, model: RobotModel) -> bool:
-    """Return whether a caster's fork turns with the joint, which is upright, rather than a wheel."""
-    return any(each.parent == joint.child or each.variables for each in model.child_joints(joint.child))
 
 
 def lidars(shaped: Shaped) -> Iterator[Finding]:
@@ -241,7 +233,8 @@ def lidars(shaped: Shaped) -> Iterator[Finding]:
     parents = {model.parent_joint(link).parent for link in named if model.parent_joint(link) is not None}
     at_zero = link_transforms(model)
     for link in (each for each in named if each not in parents):
-        own = {link, *(parent for parent in parents if parent in named), *_fixed_below(model, link)}
+        fixed = {joint.child for joint in model.child_joints(link) if not joint.variables}
+        own = {link, *(parent for parent in parents if parent in named), *fixed}
         others = [shape.moved(at_zero[each]) for each, shape in shaped.solid.items() if each not in own]
         if not others:
             continue
@@ -261,10 +254,6 @@ def lidars(shaped: Shaped) -> Iterator[Finding]:
             level = WARNING if own & set(shaped.solid) else INFO  # a frame alone may lie in its housing's shape
             fix = "correct its pose (z is the spin axis, out of the dome), unless that shape is its own housing"
             yield Finding("lidar-view", level, link, message, fix)
-
-
-def _fixed_below(model: RobotModel, link: str) -> set[str]:
-    return {joint.child for joint in model.child_joints(link) if not joint.variables}
 
 
 RULES: tuple[Callable[[Shaped], Iterator[Finding]], ...] = (masses, joints, shapes, floor, frames, lidars)

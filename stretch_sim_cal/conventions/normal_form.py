@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from stretch_sim_cal.conventions import icub, profile_named, rep199, stretch_normal
-from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix, lint, prefixed_names
+from stretch_sim_cal.conventions.profile import ERROR, Finding, Profile, common_prefix, lint, prefixed_names
 from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
 from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
 from stretch_sim_cal.errors import InputError
@@ -105,6 +105,11 @@ class Normal:
         return [mapping for mapping in self.joints.values() if mapping.offset]
 
     @property
+    def broken(self) -> list[Finding]:
+        """The rules that stay broken."""
+        return [each for each in self.remaining if each.level == ERROR]
+
+    @property
     def unchanged(self) -> bool:
         """Whether the model was in its normal form already."""
         return not (self.renamed or self.negated or self.shifted or self.old_from_new or self.added)
@@ -163,7 +168,10 @@ def normalized(given: Description, options: Options) -> Normal:
 
 def _normalized(work: Description, profile: Profile, options: Options) -> Normal:
     old = work.model()
-    base = _base_turning(old, options)
+    base: dict[str, np.ndarray] = {}
+    if options.profile == "stretch":
+        roles = {stretch_normal.suffixed(options.renames.get(name, name), "link"): name for name in old.links}
+        base = stretch_normal.base_turning(old, roles.get(BASE), roles.get(FOOTPRINT))
     turn(work.root, old, Turning(base))
     find_names, find_turning, find_missing = _rules(options)
     links, joints = _new_names(work.model(), options.renames, find_names)
@@ -206,7 +214,7 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
         old,
         work.root,
         {name: links.get(name, name) for name in old.links},
-        {name: _mapping(joints.get(name, name), total) for name in old.joints},
+        {name: total.mapping(joints.get(name, name)) for name in old.joints},
         {old_names[name]: rotation for name, rotation in total.old_from_new.items() if name in old_names},
         reasons,
         added,
@@ -234,13 +242,6 @@ def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, 
         remaining=lint(work.model(), profile),
         prefix=prefix,
     )
-
-
-def _base_turning(model: RobotModel, options: Options) -> dict[str, np.ndarray]:
-    if options.profile != "stretch":
-        return {}
-    roles = {stretch_normal.suffixed(options.renames.get(name, name), "link"): name for name in model.links}
-    return stretch_normal.base_turning(model, roles.get(BASE), roles.get(FOOTPRINT))
 
 
 Names = tuple[dict[str, str], dict[str, str]]
@@ -273,12 +274,6 @@ def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callab
         final = {name: ruled.get(asked.get(name, name), asked.get(name, name)) for name in names}
         result.append({old: new for old, new in final.items() if old != new})
     return result[0], result[1]
-
-
-def _mapping(name: str, turning: Turning) -> JointMapping:
-    sign = turning.signs.get(name, 1)
-    offset = -sign * turning.zeros.get(name, 0.0)
-    return JointMapping(name, sign, offset + 0.0)
 
 
 def attached(robot: Description, tool: Description) -> Description:

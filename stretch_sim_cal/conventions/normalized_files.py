@@ -13,7 +13,8 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -95,7 +96,7 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
     own: list[Element] = []
     of_tool: list[Element] = []
     for element in normal.root:
-        copy = ElementTree.fromstring(ElementTree.tostring(element))
+        copy = deepcopy(element)
         _prefix_names(copy)
         (of_tool if _belongs_to(element, tool_links) else own).append(copy)
     name = normal.root.get("name", "robot")
@@ -115,12 +116,6 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
         part.extend(of_tool)
         files[f"{tool}.tool.xacro"] = part
     return {file: text_of(element) for file, element in files.items()}
-
-
-def tool_elements(normal: Normal) -> list[Element]:
-    """Return copies of the elements of the tool of a normal form, the joint that attaches it first."""
-    links = _tool_links(normal.root, normal.prefix + TOOL_SITE)
-    return [ElementTree.fromstring(ElementTree.tostring(each)) for each in normal.root if _belongs_to(each, links)]
 
 
 def _tool_links(root: Element, site: str) -> set[str]:
@@ -329,14 +324,6 @@ def _placed(frames: np.ndarray, body: Inertial) -> tuple[np.ndarray, np.ndarray]
     return placed[..., :3, 3], rotation @ body.inertia @ np.swapaxes(rotation, -1, -2)
 
 
-@dataclass(frozen=True)
-class NormalTool:
-    """A tool in its normal form: the whole robot's `normal`, and the `remaining` findings that are of the tool."""
-
-    normal: Normal
-    remaining: list[Finding]
-
-
 def carrier() -> Description:
     """Return the robot that tools are compared with: the vendor's Stretch without one."""
     return description(nominal_description(WITHOUT_TOOL), source="the Stretch without a tool")
@@ -348,10 +335,11 @@ def tool_findings(tool: Description) -> list[Finding]:
     return _of_tool(lint(attached(carrier(), tool).model(), profile_named("stretch")))
 
 
-def normal_tool(tool: Description, options: Options) -> NormalTool:
-    """Return a tool's normal form. Raises `InputError` if it cannot be attached, or an option names nothing."""
+def normal_tool(tool: Description, options: Options) -> Normal:
+    """Return the normal form of the robot that carries a tool, with the findings that the tool adds. Raises
+    `InputError` if it cannot be attached, or an option names nothing."""
     normal = normalized(attached(carrier(), tool), options)
-    return NormalTool(normal, _of_tool(normal.remaining))
+    return replace(normal, remaining=_of_tool(normal.remaining))
 
 
 def _of_tool(findings: list[Finding]) -> list[Finding]:
@@ -359,14 +347,15 @@ def _of_tool(findings: list[Finding]) -> list[Finding]:
     return [each for each in findings if (each.rule, each.name) not in own and each.name != CONNECTION]
 
 
-def write_tool(tool: NormalTool, file: Path) -> float:
+def write_tool(normal: Normal, file: Path) -> float:
     """Write a tool's URDF, and return the largest departure (Rule 0) found between the robot with the tool as it was
     and with the one that is written. Raises `Refused`, with nothing written, if it is not the same mechanism."""
     root = Element("robot", name=file.stem)
-    root.extend(each for each in tool_elements(tool.normal) if each.get("name") != CONNECTION)
+    links = _tool_links(normal.root, normal.prefix + TOOL_SITE)
+    root.extend(each for each in deepcopy(normal.root) if _belongs_to(each, links) and each.get("name") != CONNECTION)
     text = text_of(root)
     again = attached(carrier(), Description(ElementTree.fromstring(text), str(file)))
-    departure = prove_same_mechanism(tool.normal, again.model())
+    departure = prove_same_mechanism(normal, again.model())
     if file.exists():
         raise InputError(f"{file}: is there already; name another folder with --out")
     write_text(file, text)

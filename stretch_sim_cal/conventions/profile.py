@@ -2,7 +2,7 @@
 words and angles, at position zero) that rules about orientation use.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from stretch_sim_cal.geometry.transforms import angle_between, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.model import Joint, RobotModel
+from stretch_sim_cal.robot.model import RobotModel
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SILENT = "silent"
@@ -54,20 +54,15 @@ class Exemption:
     rule: str
     names: str
     reason: str
-    up_to: float | None = None
-    at_least: float | None = None
+    up_to: float = np.inf
+    at_least: float = -np.inf
 
     def covers(self, finding: Finding) -> bool:
         """Return whether `finding` is such a departure."""
         if finding.rule != self.rule or not fnmatchcase(finding.name, self.names):
             return False
-        if self.up_to is None and self.at_least is None:
-            return True
-        low, high = (
-            (-np.inf if self.at_least is None else self.at_least),
-            (np.inf if self.up_to is None else self.up_to),
-        )
-        return finding.measured is not None and low <= finding.measured <= high
+        unlimited = (self.at_least, self.up_to) == (-np.inf, np.inf)
+        return unlimited or finding.measured is not None and self.at_least <= finding.measured <= self.up_to
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,8 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     have (see `Profile`) is an info; the findings' names have it, their messages do not.
     """
     prefix = common_prefix(model, profile.anchor)
-    plain = without_prefix(model, prefix)
+    names = prefixed_names(model, prefix)
+    plain = model.renamed(*({old: old.removeprefix(prefix) for old in each} for each in names)) if prefix else model
     if why := profile.silent(plain):
         return [Finding(SILENT, INFO, model.root, f"the {profile.title} say nothing of it: {why}", "none needed")]
     findings = [_excused(finding, profile) for rule in profile.rules for finding in rule(plain)]
@@ -111,13 +107,6 @@ def common_prefix(model: RobotModel, anchor: str) -> str:
         return ""
     found = [link.removesuffix(anchor) for link in model.links if link.endswith(anchor)]
     return next((each for each in sorted(found, key=len) if all(link.startswith(each) for link in model.links)), "")
-
-
-def without_prefix(model: RobotModel, prefix: str) -> RobotModel:
-    """Return the model with `prefix` taken off its links, and off its joints if all of them have it."""
-    if not prefix:
-        return model
-    return model.renamed(*({old: old.removeprefix(prefix) for old in names} for names in prefixed_names(model, prefix)))
 
 
 def prefixed_names(model: RobotModel, prefix: str) -> tuple[list[str], list[str]]:
@@ -184,23 +173,21 @@ def nearest_primary(vector: np.ndarray) -> str:
     return max(PRIMARY, key=lambda name: float(np.dot(PRIMARY[name], vector)))
 
 
-def moves(joint: Joint) -> bool:
-    """Return whether a joint lets its links move against each other."""
-    return joint.variables > 0
-
-
 def rigidly_joined(model: RobotModel, first: str, second: str) -> bool:
     """Return whether only fixed joints lie between two links."""
-    return not any(moves(joint) for joint in model.between(first, second))
+    return not any(joint.variables for joint in model.between(first, second))
 
 
 def rigid_root(model: RobotModel, link: str) -> str:
     """Return the topmost link that `link` hangs on by fixed joints only."""
-    joint = model.parent_joint(link)
-    while joint is not None and not moves(joint):
-        link = joint.parent
-        joint = model.parent_joint(link)
-    return link
+    return next((joint.child for joint in reversed(model.chain(link)) if joint.variables), model.root)
+
+
+def not_fixed(model: RobotModel, link: str, rule: str) -> Iterator[Finding]:
+    """Yield a finding if the joint above a frame moves it."""
+    joint = model.parent_joints.get(link)
+    if joint is not None and joint.variables:
+        yield Finding(rule, ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
 
 
 def has_geometry(model: RobotModel, link: str) -> bool:

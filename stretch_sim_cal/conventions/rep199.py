@@ -23,7 +23,7 @@ from stretch_sim_cal.conventions.profile import (
     angle_deg,
     frames_in,
     has_geometry,
-    moves,
+    not_fixed,
     rigid_root,
     rigidly_joined,
     shown,
@@ -41,20 +41,13 @@ _ROLE = re.compile(r"^(?P<prefix>(?:[A-Za-z]\w*?_)?)(?P<role>base_link|base|flan
 WHEEL_JOINTS = 2
 """Moving joints that lead to a wheel, at most: its own, endless, and that of a caster, a rocker or a spring."""
 PARALLEL_DEG = 0.1
-VENDOR_NAMES = (
-    ("ABB", "base", "Base"), ("ABB", "tool0", "TCP"),
-    ("Comau", "base", "$BASE"), ("Comau", "tool0", "$TOOL"),
-    ("Denso", "base", "Base"), ("Denso", "tool0", "Tool"),
-    ("Epson", "base", "Robot"), ("Epson", "tool0", "TOOL 0"),
-    ("Fanuc", "base", "WORLD"), ("Fanuc", "tool0", "TOOL"),
-    ("Kawasaki", "base", "Base"), ("Kawasaki", "tool0", "Tool"),
-    ("KUKA", "base", "$ROBROOT"), ("KUKA", "tool0", "$TOOL"),
-    ("Mitsubishi", "base", "Base"), ("Mitsubishi", "tool0", "Tool"),
-    ("Staubli", "base", "World"), ("Staubli", "tool0", "tool"),
-    ("Universal Robots", "base", "Base"), ("Universal Robots", "tool0", "Tool"),
-    ("Yaskawa Motoman", "base", "Robot"), ("Yaskawa Motoman", "tool0", "Tool"),
-)  # fmt: skip
-"""The REP's table: vendor, this REP's name, the vendor's name."""
+VENDOR_NAMES = {
+    "ABB": ("Base", "TCP"), "Comau": ("$BASE", "$TOOL"), "Denso": ("Base", "Tool"), "Epson": ("Robot", "TOOL 0"),
+    "Fanuc": ("WORLD", "TOOL"), "Kawasaki": ("Base", "Tool"), "KUKA": ("$ROBROOT", "$TOOL"),
+    "Mitsubishi": ("Base", "Tool"), "Staubli": ("World", "tool"), "Universal Robots": ("Base", "Tool"),
+    "Yaskawa Motoman": ("Robot", "Tool"),
+}  # fmt: skip
+"""The REP's table: what vendors call `base` and `tool0`."""
 TOOL0_FROM_FLANGE = from_xyz_rpy((0.0, 0.0, 0.0), (0.0, np.pi / 2, 0.0))
 """flange_from_tool0 of most controllers: z out of the flange where flange's x is."""
 _LEFT_HANDED = re.compile(r"left_?handed|(^|_)lhs?(_|$)", re.IGNORECASE)
@@ -91,10 +84,20 @@ class Arm:
         numbered = self.numbered(model)
         if numbered:
             return numbered[-1]
-        moving = [joint for joint in model.joints.values() if moves(joint)]
-        inner = {before.child for joint in moving for before in model.chain(joint.parent)}
-        ends = [joint.child for joint in moving if joint.child not in inner]
-        return ends[0] if len(ends) == 1 else None
+        ends = _ends(model)
+        return ends[0].child if len(ends) == 1 else None
+
+
+def _ends(model: RobotModel) -> list[Joint]:
+    """Return the joints that move and carry none that does."""
+    inner = {before.name for joint in model.joints.values() if joint.variables for before in model.chain(joint.parent)}
+    return [joint for joint in model.joints.values() if joint.variables and joint.name not in inner]
+
+
+def moving(model: RobotModel, tip: str, start: str | None = None) -> list[Joint]:
+    """Return the joints that move, from the link `start` (by default the root) out to `tip`."""
+    before = model.chain(start) if start else []
+    return [joint for joint in model.chain(tip) if joint not in before and joint.variables]
 
 
 def role_of(link: str) -> tuple[str, str] | None:
@@ -112,23 +115,20 @@ def arms(model: RobotModel) -> list[Arm]:
     A prefix is an arm if one of its frames is a flange or tool0, or its numbered links move; what hangs below another
     arm's flange is an end effector and none. If no name tells of one, whatever moves and is no wheel is one.
     """
-    found: dict[str, set[str]] = {}
+    found = []
     flanges = {link for link in model.links if (role := role_of(link)) and role[1] in ("flange", "tool0")}
     for link in model.order:
         role = role_of(link)
         if role is None or any(joint.parent in flanges for joint in model.chain(link) if joint.child not in flanges):
             continue
         joint = model.parent_joints.get(link)
-        if role[1] in ("flange", "tool0") or role[1] == "link" and joint is not None and moves(joint):
-            found.setdefault(role[0], set()).add(role[1])
-    moving = [joint for joint in model.joints.values() if moves(joint)]
-    inner = {before.name for joint in moving for before in model.chain(joint.parent)}
-    ends = [joint for joint in moving if joint.name not in inner]
+        if role[1] in ("flange", "tool0") or role[1] == "link" and joint is not None and joint.variables:
+            found.append(role[0])
     if not found and any(
-        joint.type != "continuous" or sum(map(moves, model.chain(joint.child))) > WHEEL_JOINTS for joint in ends
+        joint.type != "continuous" or len(moving(model, joint.child)) > WHEEL_JOINTS for joint in _ends(model)
     ):
-        return [Arm("")]
-    return [Arm(prefix) for prefix in found]
+        found = [""]
+    return [Arm(prefix) for prefix in dict.fromkeys(found)]
 
 
 def _no_arm(model: RobotModel) -> str:
@@ -170,9 +170,7 @@ def base(model: RobotModel) -> Iterator[Finding]:
 
 
 def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
-    joint = model.parent_joints.get(name)
-    if joint is not None and moves(joint):
-        yield Finding(rule, ERROR, name, f"its joint {joint.name} is {joint.type}", "make the joint fixed")
+    yield from not_fixed(model, name, rule)
     if has_geometry(model, name):
         link = model.links[name]
         yield Finding(
@@ -191,15 +189,10 @@ def link_n(model: RobotModel) -> Iterator[Finding]:
         yield from _orientation(model, arm, start)
 
 
-def moving(model: RobotModel, start: str, tip: str) -> list[Joint]:
-    """Return the joints that move, from the link `start` out to `tip`."""
-    return [joint for joint in model.chain(tip) if joint not in model.chain(start) and moves(joint)]
-
-
 def link_n_of(model: RobotModel, arm: Arm, start: str, tip: str) -> Iterator[Finding]:
     """Yield what is wrong with the names of the moving links of one arm."""
     last = -1
-    for position, joint in enumerate(moving(model, start, tip), 1):
+    for position, joint in enumerate(moving(model, tip, start), 1):
         link, role = joint.child, role_of(joint.child)
         if role is None or role[1] != "link":
             yield Finding(
@@ -289,7 +282,7 @@ def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarra
 
     If nothing determines the sign of the last joint's axis, that of the flange's present x axis is taken.
     """
-    chain = [joint for joint in model.chain(name) if moves(joint)]
+    chain = moving(model, name)
     if not chain or chain[-1].type not in ("revolute", "continuous"):
         return None
     frames = frames_in(model, start or model.root)
@@ -403,7 +396,10 @@ def left_handed(model: RobotModel) -> Iterator[Finding]:
 def vendor_names(model: RobotModel) -> Iterator[Finding]:
     """The vendors' names for base and tool0, recognised."""
     for link in model.links:
-        meant = [(vendor, role, name) for vendor, role, name in VENDOR_NAMES if _plain(name) == _plain(link)]
+        meant = [
+            (vendor, role, name) for vendor, given in VENDOR_NAMES.items()
+            for role, name in zip(("base", "tool0"), given, strict=True) if _plain(name) == _plain(link)
+        ]  # fmt: skip
         if not meant or link in VIRTUAL or link == model.root and _plain(link) == "world":
             continue
         role = meant[0][1]
@@ -433,14 +429,17 @@ def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[A
     Without a pose: `base` is at base_link, `flange` at the last link's origin with x out along its joint's axis, and
     `tool0` at flange with z out. Raises `InputError` if an arm lacks the link to add to.
     """
-    added: list[AddedFrame] = []
-    for arm in arms(model):
-        added += _of_arm(model, arm, poses)
-    return added
+    return [frame for arm in arms(model) for frame in _of_arm(model, arm, poses)]
 
 
 def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
     added = []
+
+    def add(role: str, parent: str, usual: np.ndarray) -> None:
+        reason = "as given" if role in poses else "no pose was given: check it against the controller's"
+        joint = f"{parent}-{arm.name(role)}"
+        added.append(AddedFrame(arm.name(role), joint, parent, poses.get(role, usual), f"REP 199: {reason}"))
+
     lacking = [role for role in VIRTUAL if arm.name(role) not in model.links]
     if "base" in lacking:
         start = arm.first(model)
@@ -448,7 +447,7 @@ def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> lis
             raise InputError(
                 f"there is no {arm.name('base_link')} to add {arm.name('base')} to; name it with --rename OLD=NEW"
             )
-        added.append(_frame(arm, "base", start, poses.get("base", np.eye(4)), "base" in poses))
+        add("base", start, np.eye(4))
     if "flange" in lacking:
         last = arm.last(model)
         if last is None:
@@ -456,22 +455,15 @@ def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> lis
                 f"there is no {arm.name('link_n')} to add {arm.name('flange')} to, and the moving links are no single "
                 "chain; name the last one with --rename OLD=NEW"
             )
-        pose = poses["flange"] if "flange" in poses else _usual_flange(model, arm, last)
-        added.append(_frame(arm, "flange", last, pose, "flange" in poses))
+        add("flange", last, np.eye(4) if "flange" in poses else _usual_flange(model, arm, last))
     if "tool0" in lacking:
-        added.append(_frame(arm, "tool0", arm.name("flange"), poses.get("tool0", TOOL0_FROM_FLANGE), "tool0" in poses))
+        add("tool0", arm.name("flange"), TOOL0_FROM_FLANGE)
     return added
-
-
-def _frame(arm: Arm, role: str, parent: str, pose: np.ndarray, given: bool) -> AddedFrame:
-    name = arm.name(role)
-    reason = "as given" if given else "no pose was given: check it against the controller's"
-    return AddedFrame(name, f"{parent}-{name}", parent, pose, f"REP 199: {reason}")
 
 
 def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
     """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up as it can."""
-    chain = [joint for joint in model.chain(last) if moves(joint)]
+    chain = moving(model, last)
     if not chain or chain[-1].child != last:
         raise InputError(f"{last} does not move, so the direction of {arm.name('flange')} is not known; give --flange")
     frames = frames_in(model, arm.first(model) or model.root)
@@ -492,7 +484,7 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
         start, tip = arm.first(model), arm.tip(model) or arm.last(model)
         if start is not None and tip is not None and any(link_n_of(model, arm, start, tip)):
             links |= {
-                joint.child: arm.name(f"link_{number}") for number, joint in enumerate(moving(model, start, tip), 1)
+                joint.child: arm.name(f"link_{number}") for number, joint in enumerate(moving(model, tip, start), 1)
             }
     given = set(links.values())
     links |= {link: OTHER + link for link in model.links if link in given and link not in links}

@@ -50,6 +50,11 @@ class Turning:
     signs: dict[str, int] = field(default_factory=dict)
     zeros: dict[str, float] = field(default_factory=dict)
 
+    def mapping(self, joint: str) -> JointMapping:
+        """Return the mapping of a joint's positions, by its new name."""
+        sign = self.signs.get(joint, 1)
+        return JointMapping(joint, sign, -sign * self.zeros.get(joint, 0.0) + 0.0)
+
     def follow(self, later: "Turning") -> None:
         """Let this be what itself and then `later`, which moves no zeros, do."""
         for link, rotation in later.old_from_new.items():
@@ -115,23 +120,20 @@ def rename(root: Element, links: Mapping[str, str], joints: Mapping[str, str]) -
     for element in root.iter():
         match element.tag:
             case "link":
-                _replace(element, "name", links)
-            case "parent" | "child":
-                _replace(element, "link", links)
-                _replace(element, "joint", joints)
+                named = [("name", links)]
             case "joint":
-                _replace(element, "name", joints)
-            case "mimic":
-                _replace(element, "joint", joints)
+                named = [("name", joints)]
+            case "parent" | "child" | "mimic":
+                named = [("link", links), ("joint", joints)]
             case "gazebo":
-                _replace(element, "reference", either)
+                named = [("reference", either)]
+            case _:
+                named = []
+        for key, new_names in named:
+            if element.get(key) in new_names:
+                element.set(key, new_names[element.get(key)])
         if re.search(r"joint|link|frame", element.tag) and (element.text or "").strip() in either:
             element.text = either[element.text.strip()]  # As plugins name them: <joint_name>...</joint_name>.
-
-
-def _replace(element: Element, key: str, new_names: Mapping[str, str]) -> None:
-    if element.get(key) in new_names:
-        element.set(key, new_names[element.get(key)])
 
 
 def turn(root: Element, model: RobotModel, turning: Turning) -> None:
@@ -140,23 +142,21 @@ def turn(root: Element, model: RobotModel, turning: Turning) -> None:
     `model` is what `root` describes. With G the link's old_from_new and z the joint's new zero, a shape's origin O
     becomes inverse(G) O, and a joint's origin P becomes inverse(G_parent) P motion(z) G_child.
     """
-    identity = np.eye(3)
+    turned = {link: from_rotation_translation(each, np.zeros(3)) for link, each in turning.old_from_new.items()}
     for element in root.findall("link"):
-        rotation = turning.old_from_new.get(element.get("name"))
-        if rotation is not None:
+        if element.get("name") in turned:
             for part in element:
                 if part.tag in ("inertial", "visual", "collision"):
-                    set_origin(part, inverse(_pure(rotation)) @ origin_of(part))
+                    set_origin(part, inverse(turned[element.get("name")]) @ origin_of(part))
     for element in root.findall("joint"):
         joint = model.joints[element.get("name")]
         sign, zero = turning.signs.get(joint.name, 1), turning.zeros.get(joint.name, 0.0)
-        above, below = (turning.old_from_new.get(link) for link in (joint.parent, joint.child))
-        if above is not None or below is not None or zero:
+        above, below = (turned.get(link, np.eye(4)) for link in (joint.parent, joint.child))
+        if joint.parent in turned or joint.child in turned or zero:
             start = joint_motion(joint, np.asarray(zero)) if zero else np.eye(4)
-            own = _pure(identity if below is None else below)
-            set_origin(element, inverse(_pure(identity if above is None else above)) @ origin_of(element) @ start @ own)
-        if joint.variables and (below is not None or sign < 0 or abs(np.linalg.norm(joint.axis) - 1) > 1e-6):
-            axis = sign * (identity if below is None else below).T @ joint.unit_axis
+            set_origin(element, inverse(above) @ origin_of(element) @ start @ below)
+        if joint.variables and (joint.child in turned or sign < 0 or abs(np.linalg.norm(joint.axis) - 1) > 1e-6):
+            axis = sign * below[:3, :3].T @ joint.unit_axis
             entry = element.find("axis")
             (SubElement(element, "axis") if entry is None else entry).set("xyz", numbers(axis))
         if sign < 0 or zero:
@@ -164,10 +164,6 @@ def turn(root: Element, model: RobotModel, turning: Turning) -> None:
         mimic = element.find("mimic")
         if mimic is not None:
             _map_mimic(mimic, sign, zero, turning)
-
-
-def _pure(rotation: np.ndarray) -> np.ndarray:
-    return from_rotation_translation(rotation, np.zeros(3))
 
 
 def _map_positions(element: Element, sign: int, zero: float) -> None:

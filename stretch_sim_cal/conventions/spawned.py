@@ -21,7 +21,6 @@ from stretch_sim_cal.conventions.normal_form import (
     read_description,
 )
 from stretch_sim_cal.conventions.normalized_files import REPORT_FILE, write
-from stretch_sim_cal.conventions.profile import ERROR
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
 from stretch_sim_cal.robot.model import RobotModel, near
@@ -106,7 +105,8 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
     for mesh in given.root.iter("mesh"):
         digest.update(_stamp(mesh.get("filename", "")).encode())
     digest.update(_code_hash().encode())
-    folder = _cache() / digest.hexdigest()[:24]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = cache / files.PACKAGE / "robots" / digest.hexdigest()[:24]
     if not (folder / NOTES).is_file():
         _make(profile, given, tool, folder)
     notes = files.read_yaml(folder / NOTES)["notes"]
@@ -176,18 +176,14 @@ def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
             return description(nominal_description(WITHOUT_TOOL), source=source.vendor), read_description(source.tool)
         return description(nominal_description(source.tool or DEFAULT_TOOL), source=source.vendor), None
     given = read_description(source.file, source.arguments, source.packages)
-    _without_lidars(given.root)
-    tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)
-    return given, tool
-
-
-def _without_lidars(root: ElementTree.Element) -> None:
-    """Take out a description's own lidar sensors: a simulator brings those of the profile's kind in their place."""
-    for extension in root.findall("gazebo"):
+    # A simulator brings lidars of the profile's kind in place of the description's own.
+    for extension in given.root.findall("gazebo"):
         for sensor in [each for each in extension.findall("sensor") if each.get("type") in LIDAR_SENSORS]:
             extension.remove(sensor)
         if not len(extension) and extension.get("reference"):
-            root.remove(extension)
+            given.root.remove(extension)
+    tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)
+    return given, tool
 
 
 def _make(profile: RobotProfile, given: Description, tool: Description | None, folder: Path) -> None:
@@ -199,9 +195,7 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
         files.write_yaml(folder / NOTES, {"notes": ["convention: none is kept; the description is spawned as it is"]})
         return
     normal = normalized(given, Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
-    broken = [
-        f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == ERROR
-    ]
+    broken = [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in normal.broken]
     if broken:
         more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         raise Refused(
@@ -232,11 +226,6 @@ def _notes(profile: RobotProfile, normal: Normal, departure: float, folder: Path
         if names:
             notes.append(f"{what}: {', '.join(names)}")
     return notes
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / files.PACKAGE / "robots"
 
 
 def _stamp(mesh: str) -> str:

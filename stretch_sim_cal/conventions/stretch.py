@@ -21,7 +21,9 @@ from stretch_sim_cal.conventions.profile import (
     across,
     angle_deg,
     frames_in,
+    has_geometry,
     nearest_primary,
+    not_fixed,
     shown,
     turn_deg,
 )
@@ -81,11 +83,15 @@ def axis_of_motion(frames: dict[str, np.ndarray], joint: Joint | None) -> np.nda
 
 def arm_order(model: RobotModel) -> Iterator[Finding]:
     """Rule 2: arm_l0 to arm_l4 in order from the lift to the wrist, links and joints alike."""
+
+    def broken(name: str, message: str, fix: str) -> Finding:
+        return Finding("rule-2", ERROR, name, message, fix)
+
     present = [link for link in model.order if link.startswith("arm_l")]
     for link, joint_name in zip(names.ARM, names.ARM_JOINTS, strict=True):
         if link not in model.links:
-            yield _arm(
-                link, f"there is no {link}; the arm has {_listed(present)}",
+            yield broken(
+                link, f"there is no {link}; the arm has {', '.join(present) or 'none'}",
                 "name the five links in order from the lift",
             )  # fmt: skip
             continue
@@ -93,28 +99,22 @@ def arm_order(model: RobotModel) -> Iterator[Finding]:
         expected = names.LIFT if link == names.ARM[0] else names.ARM[names.ARM.index(link) - 1]
         if joint is None or joint.parent != expected:
             parent = joint.parent if joint else "nothing"
-            yield _arm(
+            yield broken(
                 link, f"{link} hangs on {parent}, its number says {expected}", f"number the links from {names.LIFT} on"
             )
         if joint is not None and joint.name != joint_name:
-            yield _arm(joint.name, f"the joint above {link} is called {joint.name}", f"call it {joint_name}")
+            yield broken(joint.name, f"the joint above {link} is called {joint.name}", f"call it {joint_name}")
     for link in present:
         if link not in names.ARM and link.split("_")[1].removeprefix("l").isdigit():
-            yield _arm(link, f"{link} is not one of {names.ARM[0]} to {names.ARM[-1]}", "number the five links 0 to 4")
+            yield broken(
+                link, f"{link} is not one of {names.ARM[0]} to {names.ARM[-1]}", "number the five links 0 to 4"
+            )
     wrist = model.parent_joints.get(names.WRIST)
     if names.WRIST in model.links and (wrist is None or wrist.parent != names.ARM[-1]):
-        yield _arm(
+        yield broken(
             names.WRIST, f"the wrist is anchored on {wrist.parent if wrist else 'nothing'}, not on {names.ARM[-1]}",
             f"number the links so that the last, {names.ARM[-1]}, holds {names.WRIST}",
         )  # fmt: skip
-
-
-def _arm(name: str, message: str, fix: str) -> Finding:
-    return Finding("rule-2", ERROR, name, message, fix)
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(words) or "none"
 
 
 def positive_axes(model: RobotModel) -> Iterator[Finding]:
@@ -278,7 +278,7 @@ def optical_frames(model: RobotModel) -> Iterator[Finding]:
         for link in frames:
             joint = model.parent_joints[link]
             if joint.variables:
-                yield Finding("rule-4-optical", ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
+                yield from not_fixed(model, link, "rule-4-optical")
                 continue
             off = turn_deg(names.OPTICAL_FROM_SENSOR @ joint.parent_from_joint[:3, :3])
             if off > EXACT_DEG:
@@ -349,11 +349,9 @@ def grasp_center(model: RobotModel) -> Iterator[Finding]:
             "rule-5-names", ERROR, link, f"the grasp centre is called {link}, Rule 5 writes {names.GRASP_CENTERS[1]}",
             f"call it {names.GRASP_CENTERS[1]}",
         )  # fmt: skip
-    if not names.is_virtual(model, link):
+    if has_geometry(model, link) or model.links[link].inertial is not None:
         yield Finding("rule-5-virtual", ERROR, link, "it has a shape or a mass", "leave it a frame without either")
-    joint = model.parent_joints.get(link)
-    if joint is not None and joint.variables:
-        yield Finding("rule-5-virtual", ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
+    yield from not_fixed(model, link, "rule-5-virtual")
     if names.ROLL in model.links:
         turned = turn_deg(frames_in(model, names.ROLL)[link][:3, :3])
         if turned > EXACT_DEG:

@@ -11,7 +11,6 @@ from stretch_sim_cal.conventions.profile import (
     UP,
     across,
     angle_deg,
-    has_geometry,
     turn_deg,
     upright,
 )
@@ -100,11 +99,6 @@ def fingers(model: RobotModel) -> list[Joint]:
 def grasp_center(model: RobotModel) -> str | None:
     """Return the grasp centre's link, whichever of its two names it has."""
     return next((name for name in GRASP_CENTERS if name in model.links), None)
-
-
-def is_virtual(model: RobotModel, link: str) -> bool:
-    """Return whether a link is only a frame: neither shape nor mass."""
-    return not has_geometry(model, link) and model.links[link].inertial is None
 
 
 LOOKS_DEG = 45.0

@@ -72,7 +72,7 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
         for name in entries:
             new_names.setdefault(name, f"{OTHER}{suffixed(name, kind)}" if suffixed(name, kind) in roles else
             suffixed(name, kind))  # fmt: skip
-    return _changed(links), _changed(joints)
+    return tuple({old: new for old, new in names.items() if old != new} for names in (links, joints))
 
 
 def base_of(model: RobotModel) -> str | None:
@@ -85,10 +85,6 @@ def suffixed(name: str, kind: str) -> str:
     if any(each.rule == "rule-7" and fnmatchcase(name, each.names) for each in EXEMPTIONS):
         return name
     return names.suffixed(name, kind)
-
-
-def _changed(new_names: dict[str, str]) -> dict[str, str]:
-    return {old: new for old, new in new_names.items() if old != new}
 
 
 def _roles(model: RobotModel) -> list[tuple[str, str, str | None]]:
