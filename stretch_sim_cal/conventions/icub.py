@@ -126,22 +126,17 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
     for board, joints in BOARDS.items():
         missing = [name for name in joints if name not in model.joints]
         if len(missing) == len(joints):
-            yield Finding(
-                "control-board", INFO, board, f"none of its joints is in the model ({', '.join(joints)})",
-                "none, if it has none",
-            )  # fmt: skip
+            message = f"none of its joints is in the model ({', '.join(joints)})"
+            yield Finding("control-board", INFO, board, message, "none, if it has none")
             continue
         for name in missing:
-            yield Finding(
-                "control-board", ERROR, name, f"control board {board} has {len(joints)} joints, this one is missing",
-                f"name the joint {name}{near(name, unknown) if unknown else ''}",
-            )  # fmt: skip
+            message = f"control board {board} has {len(joints)} joints, this one is missing"
+            fix = f"name the joint {name}{near(name, unknown) if unknown else ''}"
+            yield Finding("control-board", ERROR, name, message, fix)
         for name in joints:
             if name in model.joints and model.joints[name].type != "revolute":
-                yield Finding(
-                    "joint-type", ERROR, name, f"it is {model.joints[name].type}, the table says revolute",
-                    "make it revolute",
-                )  # fmt: skip
+                message = f"it is {model.joints[name].type}, the table says revolute"
+                yield Finding("joint-type", ERROR, name, message, "make it revolute")
 
 
 def _unknown_joints(model: RobotModel) -> list[str]:
@@ -154,18 +149,16 @@ def unknown_joints(model: RobotModel) -> Iterator[Finding]:
         if _DISREGARDED.search(name):
             yield Finding("joint-name", INFO, name, "eyes and hands are not covered by the conventions", "none needed")
         else:
-            yield Finding(
-                "joint-name", WARNING, name, f"the table has no such joint{near(name, _ALL_JOINTS)}", "rename it"
-            )
+            message = f"the table has no such joint{near(name, _ALL_JOINTS)}"
+            yield Finding("joint-name", WARNING, name, message, "rename it")
 
 
 def ft_sensors(model: RobotModel) -> Iterator[Finding]:
     """Force-torque sensors are fixed joints with the names of the table; a robot has up to six."""
     for name, sensor in FT_SENSORS.items():
         if name not in model.joints:
-            yield Finding(
-                "ft-sensor", INFO, name, f"there is no such joint for YARP's sensor {sensor}", "none, if it has none"
-            )
+            message = f"there is no such joint for YARP's sensor {sensor}"
+            yield Finding("ft-sensor", INFO, name, message, "none, if it has none")
         elif model.joints[name].variables:
             yield Finding("ft-sensor", ERROR, name, f"it is {model.joints[name].type}", "make it fixed")
 
@@ -187,23 +180,17 @@ def links(model: RobotModel) -> Iterator[Finding]:
                 )
             ):
                 above = model.parent_joints.get(link)
-                yield Finding(
-                    "parent-joint", ERROR, link, f"it hangs on joint {above.name if above else 'none'}, the table says "
-                    f"{joint_name}", f"call the joint above it {joint_name}",
-                )  # fmt: skip
+                message = f"it hangs on joint {above.name if above else 'none'}, the table says {joint_name}"
+                yield Finding("parent-joint", ERROR, link, message, f"call the joint above it {joint_name}")
             continue
         level = INFO if link in NECK_LINKS else ERROR
         if joint.child != link:
-            yield Finding(
-                "link", level, joint.child, f"the link below joint {joint_name} is called {joint.child}",
-                f"call it {link}",
-            )  # fmt: skip
+            message = f"the link below joint {joint_name} is called {joint.child}"
+            yield Finding("link", level, joint.child, message, f"call it {link}")
         expected = _parent(model, link)
         if joint.parent != expected:
-            yield Finding(
-                "parent-link", level, link, f"joint {joint_name} hangs on {joint.parent}, the table says {expected}",
-                f"hang it on {expected}",
-            )  # fmt: skip
+            message = f"joint {joint_name} hangs on {joint.parent}, the table says {expected}"
+            yield Finding("parent-link", level, link, message, f"hang it on {expected}")
 
 
 def bodies(model: RobotModel) -> Iterator[Finding]:
@@ -266,21 +253,16 @@ def frames(model: RobotModel) -> Iterator[Finding]:
         rule = "skin-frame" if name in SKIN_PARTS else "frame"
         if name not in model.links:
             what = f" (skin part {SKIN_PARTS[name]})" if name in SKIN_PARTS else ""
-            yield Finding(
-                rule, INFO, name, f"there is no such frame{what}; the table has it on {' or '.join(holders)}",
-                "add it if it is used",
-            )  # fmt: skip
+            message = f"there is no such frame{what}; the table has it on {' or '.join(holders)}"
+            yield Finding(rule, INFO, name, message, "add it if it is used")
             continue
         joint = model.parent_joints.get(name)
-        yield from not_fixed(model, name, rule)
-        if joint is not None and joint.variables:
-            pass
-        elif not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
+        loose = list(not_fixed(model, name, rule))
+        yield from loose
+        if not loose and not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
             on = joint.parent if joint is not None else "nothing"
-            yield Finding(
-                rule, ERROR, name, f"it is fixed to {on}, the table says {' or '.join(holders)}",
-                f"hang it on {holders[-1]}",
-            )  # fmt: skip
+            message = f"it is fixed to {on}, the table says {' or '.join(holders)}"
+            yield Finding(rule, ERROR, name, message, f"hang it on {holders[-1]}")
         if has_geometry(model, name):
             yield Finding(rule, WARNING, name, "it is a frame and has a shape", "move the shape to its link")
 

@@ -145,10 +145,8 @@ def base_link(model: RobotModel) -> Iterator[Finding]:
         if "base_link" in model.links and rigid_root(model, name) != rigid_root(model, "base_link"):
             continue  # An arm on something that moves has its own root body there.
         if rigid_root(model, name) != model.root:
-            yield Finding(
-                "base_link", ERROR, name, f"it moves against the root {model.root}",
-                "attach it to the root by fixed joints",
-            )  # fmt: skip
+            message = f"it moves against the root {model.root}"
+            yield Finding("base_link", ERROR, name, message, "attach it to the root by fixed joints")
 
 
 def base(model: RobotModel) -> Iterator[Finding]:
@@ -156,27 +154,22 @@ def base(model: RobotModel) -> Iterator[Finding]:
     for arm in arms(model):
         name, start = arm.name("base"), arm.first(model)
         if name not in model.links:
-            yield Finding(
-                "base", ERROR, start or model.root, f"there is no {name}, the frame of the controller's poses",
-                f"add {name} below {arm.name('base_link')} with a fixed joint",
-            )  # fmt: skip
+            message = f"there is no {name}, the frame of the controller's poses"
+            fix = f"add {name} below {arm.name('base_link')} with a fixed joint"
+            yield Finding("base", ERROR, start or model.root, message, fix)
             continue
         yield from _fixed_frame(model, name, "base")
         if start is not None and not rigidly_joined(model, name, start):
-            yield Finding(
-                "base", ERROR, name, f"joints move it against {start}, the controller's Cartesian frame stays",
-                f"attach it to {start} by a fixed joint",
-            )  # fmt: skip
+            message = f"joints move it against {start}, the controller's Cartesian frame stays"
+            yield Finding("base", ERROR, name, message, f"attach it to {start} by a fixed joint")
 
 
 def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
     yield from not_fixed(model, name, rule)
     if has_geometry(model, name):
         link = model.links[name]
-        yield Finding(
-            "no-geometry", ERROR, name, f"it has {len(link.visuals)} visual and {len(link.collisions)} collision "
-            "shapes and shall have none", "move the shapes to the link that it hangs on",
-        )  # fmt: skip
+        message = f"it has {len(link.visuals)} visual and {len(link.collisions)} collision shapes and shall have none"
+        yield Finding("no-geometry", ERROR, name, message, "move the shapes to the link that it hangs on")
 
 
 def link_n(model: RobotModel) -> Iterator[Finding]:
@@ -195,27 +188,19 @@ def link_n_of(model: RobotModel, arm: Arm, start: str, tip: str) -> Iterator[Fin
     for position, joint in enumerate(moving(model, tip, start), 1):
         link, role = joint.child, role_of(joint.child)
         if role is None or role[1] != "link":
-            yield Finding(
-                "link_n", WARNING, link, f"the {_ordinal(position)} moving link from {start} is not called link_n",
-                f"call it {arm.name(f'link_{position}')}",
-            )  # fmt: skip
+            message = f"the {_ordinal(position)} moving link from {start} is not called link_n"
+            yield Finding("link_n", WARNING, link, message, f"call it {arm.name(f'link_{position}')}")
             continue
         if role[0] != arm.prefix:
-            yield Finding(
-                "prefix", WARNING, link, f"it is in the chain of {tip} and lacks its prefix '{arm.prefix}'",
-                f"call it {arm.prefix}{link.removeprefix(role[0])}",
-            )  # fmt: skip
+            message = f"it is in the chain of {tip} and lacks its prefix '{arm.prefix}'"
+            yield Finding("prefix", WARNING, link, message, f"call it {arm.prefix}{link.removeprefix(role[0])}")
         digits = link.rsplit("_", 1)[1]
         if int(digits) <= last:
-            yield Finding(
-                "link_n", WARNING, link, f"number {digits} comes after {last} in the chain from {start} to {tip}",
-                "number the links in the order of the chain",
-            )  # fmt: skip
+            message = f"number {digits} comes after {last} in the chain from {start} to {tip}"
+            yield Finding("link_n", WARNING, link, message, "number the links in the order of the chain")
         elif digits != str(int(digits)) or last >= 0 and int(digits) != last + 1:
-            yield Finding(
-                "link_n", WARNING, link, f"number {digits} after {last}: the numbers are not consecutive",
-                f"call it {arm.name(f'link_{last + 1}')}",
-            )  # fmt: skip
+            message = f"number {digits} after {last}: the numbers are not consecutive"
+            yield Finding("link_n", WARNING, link, message, f"call it {arm.name(f'link_{last + 1}')}")
         last = max(last, int(digits))
 
 
@@ -242,18 +227,14 @@ def flange(model: RobotModel) -> Iterator[Finding]:
         name, start = arm.name("flange"), arm.first(model)
         if name not in model.links:
             where = (arm.numbered(model) or [start or model.root])[-1]
-            yield Finding(
-                "flange", WARNING, where, f"there is no {name} to attach tools to",
-                f"add {name} below it with a fixed joint",
-            )  # fmt: skip
+            message = f"there is no {name} to attach tools to"
+            yield Finding("flange", WARNING, where, message, f"add {name} below it with a fixed joint")
             continue
         yield from _fixed_frame(model, name, "flange")
         joint = model.parent_joints.get(name)
         if joint is not None and (role_of(joint.parent) or ("", ""))[1] != "link":
-            yield Finding(
-                "flange-parent", INFO, name, f"it hangs on {joint.parent}, the last physical link is expected",
-                "hang it on the last link of the chain",
-            )  # fmt: skip
+            message = f"it hangs on {joint.parent}, the last physical link is expected"
+            yield Finding("flange-parent", INFO, name, message, "hang it on the last link of the chain")
         yield from flange_axes(model, name, start)
 
 
@@ -271,10 +252,8 @@ def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fin
             away,
         )  # fmt: skip
     elif abs(x @ UP) < 0.5 and angle_deg(z, across(UP, x)) > 1.0:
-        yield Finding(
-            "flange-rep103", ERROR, name, f"x points forward, but z is {shown(z)} with all joints at zero",
-            "turn it about x so that z is up",
-        )  # fmt: skip
+        message = f"x points forward, but z is {shown(z)} with all joints at zero"
+        yield Finding("flange-rep103", ERROR, name, message, "turn it about x so that z is up")
 
 
 def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarray | None:
@@ -285,19 +264,18 @@ def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarra
     chain = moving(model, name)
     if not chain or chain[-1].type not in ("revolute", "continuous"):
         return None
-    frames = frames_in(model, start or model.root)
+    x = frames_in(model, start or model.root)[name][:3, 0]
+    return _way_out(model, name, start, x)
+
+
+def _way_out(model: RobotModel, link: str, start: str | None, guess: np.ndarray | None = None) -> np.ndarray:
+    """Return the axis (3,) in `start` of the last joint before a link, with the sign that leads from the wrist to the
+    link; that of a `guess`, or as it is, if the origins of all moving links coincide with the link's."""
+    chain, frames = moving(model, link), frames_in(model, start or model.root)
     axis = frames[chain[-1].child][:3, :3] @ chain[-1].unit_axis
-    outwards = way_out(frames[name][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
-    return outwards if outwards is not None else axis * (1.0 if axis @ frames[name][:3, 0] >= 0 else -1.0)
-
-
-def way_out(flange_position: np.ndarray, axis: np.ndarray, origins: list[np.ndarray]) -> np.ndarray | None:
-    """Return the axis with the sign that leads from the wrist to the flange; None if all origins coincide."""
-    for origin in origins:
-        along = float((flange_position - origin) @ axis)
-        if abs(along) > 1e-3:
-            return np.sign(along) * axis
-    return None
+    ways = [float((frames[link][:3, 3] - frames[joint.child][:3, 3]) @ axis) for joint in reversed(chain)]
+    along = next((way for way in ways if abs(way) > 1e-3), 0.0 if guess is None else axis @ guess)
+    return axis if along >= 0 else -axis
 
 
 def tool0(model: RobotModel) -> Iterator[Finding]:
@@ -306,33 +284,25 @@ def tool0(model: RobotModel) -> Iterator[Finding]:
         name, flange_name = arm.name("tool0"), arm.name("flange")
         if name not in model.links:
             where = arm.tip(model) or model.root
-            yield Finding(
-                "tool0", ERROR, where, f"there is no {name}", f"add {name} below {flange_name} with a fixed joint"
-            )
+            message = f"there is no {name}"
+            yield Finding("tool0", ERROR, where, message, f"add {name} below {flange_name} with a fixed joint")
             continue
         yield from _fixed_frame(model, name, "tool0")
         numbered = arm.numbered(model)
         if numbered and not rigidly_joined(model, name, numbered[-1]):
-            yield Finding(
-                "tool0", ERROR, name, f"it does not move with the last link {numbered[-1]}", "attach it there"
-            )
+            message = f"it does not move with the last link {numbered[-1]}"
+            yield Finding("tool0", ERROR, name, message, "attach it there")
         joint = model.parent_joints.get(name)
         if flange_name in model.links and joint is not None and joint.parent != flange_name:
-            yield Finding(
-                "tool0-parent", INFO, name, f"it hangs on {joint.parent}, {flange_name} is expected",
-                f"hang it on {flange_name}",
-            )  # fmt: skip
+            message = f"it hangs on {joint.parent}, {flange_name} is expected"
+            yield Finding("tool0-parent", INFO, name, message, f"hang it on {flange_name}")
         elif flange_name in model.links and joint is not None and np.linalg.norm(joint.parent_from_joint[:3, 3]) > 1e-6:
             far = np.linalg.norm(joint.parent_from_joint[:3, 3]) * 1e3
-            yield Finding(
-                "tool0-origin", INFO, name, f"it is {far:.3g} mm from {flange_name}; only their orientations are "
-                "expected to differ", "check it against the controller's all-zeros tool",
-            )  # fmt: skip
+            message = f"it is {far:.3g} mm from {flange_name}; only their orientations are expected to differ"
+            yield Finding("tool0-origin", INFO, name, message, "check it against the controller's all-zeros tool")
         for child in model.child_joints(name):
-            yield Finding(
-                "tool-sibling", WARNING, child.child, f"it hangs on {name}; tool frames should be its siblings",
-                f"hang it on {flange_name}",
-            )  # fmt: skip
+            message = f"it hangs on {name}; tool frames should be its siblings"
+            yield Finding("tool-sibling", WARNING, child.child, message, f"hang it on {flange_name}")
 
 
 def tools_on_flange(model: RobotModel) -> Iterator[Finding]:
@@ -343,25 +313,19 @@ def tools_on_flange(model: RobotModel) -> Iterator[Finding]:
             continue
         for joint in model.child_joints(numbered[-1]):
             if re.search(r"tool(?!0$)|eef|gripper|hand|tcp", joint.child, re.IGNORECASE):
-                yield Finding(
-                    "eef-flange", WARNING, joint.child, f"it hangs on {numbered[-1]}; end effectors should hang on the "
-                    "flange", f"hang it on {arm.name('flange')}",
-                )  # fmt: skip
+                message = f"it hangs on {numbered[-1]}; end effectors should hang on the flange"
+                yield Finding("eef-flange", WARNING, joint.child, message, f"hang it on {arm.name('flange')}")
 
 
 def tool_names(model: RobotModel) -> Iterator[Finding]:
     """toolN is strongly discouraged for an application's frames; names should follow the guidelines for ROS names."""
     for link in model.links:
         if re.search(r"(^|_)tool[1-9]\d*$", link):
-            yield Finding(
-                "toolN", WARNING, link, "a number says nothing of what the frame is for, and a wrong tool frame is "
-                "dangerous", "name it after the tool, such as gripper_tcp",
-            )  # fmt: skip
+            message = "a number says nothing of what the frame is for, and a wrong tool frame is dangerous"
+            yield Finding("toolN", WARNING, link, message, "name it after the tool, such as gripper_tcp")
         if not _ROS_NAME.match(link):
-            yield Finding(
-                "ros-names", WARNING, link, f"'{link}' is no ROS name (letters, digits and _ after a letter)",
-                "rename it",
-            )  # fmt: skip
+            message = f"'{link}' is no ROS name (letters, digits and _ after a letter)"
+            yield Finding("ros-names", WARNING, link, message, "rename it")
 
 
 def prefixes(model: RobotModel) -> Iterator[Finding]:
@@ -371,20 +335,17 @@ def prefixes(model: RobotModel) -> Iterator[Finding]:
         own = next(arm for arm in found if not arm.prefix)
         others = ", ".join(arm.prefix for arm in found if arm.prefix)
         name = own.tip(model) or model.root
-        yield Finding(
-            "prefix", WARNING, name, f"this arm has no prefix while others have ({others})",
-            "give each arm's links a prefix",
-        )  # fmt: skip
+        message = f"this arm has no prefix while others have ({others})"
+        yield Finding("prefix", WARNING, name, message, "give each arm's links a prefix")
 
 
 def left_handed(model: RobotModel) -> Iterator[Finding]:
     """Frames of left-handed controllers should be overlaid by right-handed ones, and converted at the boundaries."""
     for link in model.links.values():
         if _LEFT_HANDED.search(link.name):
-            yield Finding(
-                "left-handed", INFO, link.name, "it is named as a left-handed controller's frame, and every frame here "
-                "is right-handed", "let it be the right-handed overlay, and convert where data enters and leaves ROS",
-            )  # fmt: skip
+            message = "it is named as a left-handed controller's frame, and every frame here is right-handed"
+            fix = "let it be the right-handed overlay, and convert where data enters and leaves ROS"
+            yield Finding("left-handed", INFO, link.name, message, fix)
         for shape in (*link.visuals, *link.collisions):
             if shape.scale is not None and np.prod(shape.scale) < 0:
                 yield Finding(
@@ -466,10 +427,8 @@ def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
     chain = moving(model, last)
     if not chain or chain[-1].child != last:
         raise InputError(f"{last} does not move, so the direction of {arm.name('flange')} is not known; give --flange")
-    frames = frames_in(model, arm.first(model) or model.root)
-    axis = frames[last][:3, :3] @ chain[-1].unit_axis
-    out = way_out(frames[last][:3, 3], axis, [frames[joint.child][:3, 3] for joint in reversed(chain)])
-    rotation = frames[last][:3, :3].T @ upright(axis if out is None else out)
+    start = arm.first(model)
+    rotation = frames_in(model, start or model.root)[last][:3, :3].T @ upright(_way_out(model, last, start))
     return from_rotation_translation(rotation, np.zeros(3))
 
 

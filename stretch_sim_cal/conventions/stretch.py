@@ -38,10 +38,8 @@ LIDAR_DEG = 10.0
 def base_link(model: RobotModel) -> Iterator[Finding]:
     """Everything is measured in base_link."""
     if names.BASE not in model.links:
-        yield Finding(
-            "base-link", ERROR, model.root, f"there is no {names.BASE} (the root is {model.root}), and all frames are "
-            "given in it", f"name the link of the base {names.BASE}",
-        )  # fmt: skip
+        message = f"there is no {names.BASE} (the root is {model.root}), and all frames are given in it"
+        yield Finding("base-link", ERROR, model.root, message, f"name the link of the base {names.BASE}")
 
 
 def identity_alignment(model: RobotModel) -> Iterator[Finding]:
@@ -90,31 +88,25 @@ def arm_order(model: RobotModel) -> Iterator[Finding]:
     present = [link for link in model.order if link.startswith("arm_l")]
     for link, joint_name in zip(names.ARM, names.ARM_JOINTS, strict=True):
         if link not in model.links:
-            yield broken(
-                link, f"there is no {link}; the arm has {', '.join(present) or 'none'}",
-                "name the five links in order from the lift",
-            )  # fmt: skip
+            message = f"there is no {link}; the arm has {', '.join(present) or 'none'}"
+            yield broken(link, message, "name the five links in order from the lift")
             continue
         joint = model.parent_joints.get(link)
         expected = names.LIFT if link == names.ARM[0] else names.ARM[names.ARM.index(link) - 1]
         if joint is None or joint.parent != expected:
             parent = joint.parent if joint else "nothing"
-            yield broken(
-                link, f"{link} hangs on {parent}, its number says {expected}", f"number the links from {names.LIFT} on"
-            )
+            message = f"{link} hangs on {parent}, its number says {expected}"
+            yield broken(link, message, f"number the links from {names.LIFT} on")
         if joint is not None and joint.name != joint_name:
             yield broken(joint.name, f"the joint above {link} is called {joint.name}", f"call it {joint_name}")
     for link in present:
         if link not in names.ARM and link.split("_")[1].removeprefix("l").isdigit():
-            yield broken(
-                link, f"{link} is not one of {names.ARM[0]} to {names.ARM[-1]}", "number the five links 0 to 4"
-            )
+            message = f"{link} is not one of {names.ARM[0]} to {names.ARM[-1]}"
+            yield broken(link, message, "number the five links 0 to 4")
     wrist = model.parent_joints.get(names.WRIST)
     if names.WRIST in model.links and (wrist is None or wrist.parent != names.ARM[-1]):
-        yield broken(
-            names.WRIST, f"the wrist is anchored on {wrist.parent if wrist else 'nothing'}, not on {names.ARM[-1]}",
-            f"number the links so that the last, {names.ARM[-1]}, holds {names.WRIST}",
-        )  # fmt: skip
+        message = f"the wrist is anchored on {wrist.parent if wrist else 'nothing'}, not on {names.ARM[-1]}"
+        yield broken(names.WRIST, message, f"number the links so that the last, {names.ARM[-1]}, holds {names.WRIST}")
 
 
 def positive_axes(model: RobotModel) -> Iterator[Finding]:
@@ -124,23 +116,18 @@ def positive_axes(model: RobotModel) -> Iterator[Finding]:
             continue
         length = float(np.linalg.norm(joint.axis))
         if abs(length - 1.0) > 1e-6:
-            yield Finding(
-                "rule-3-unit", ERROR, joint.name, f"axis {shown(joint.axis)} has length {length:.6g}, not 1",
-                f"write {shown(joint.unit_axis)}",
-            )  # fmt: skip
+            message = f"axis {shown(joint.axis)} has length {length:.6g}, not 1"
+            yield Finding("rule-3-unit", ERROR, joint.name, message, f"write {shown(joint.unit_axis)}")
         nearest = nearest_primary(joint.unit_axis)
         away = angle_deg(joint.unit_axis, PRIMARY[nearest])
         if away > EXACT_DEG:
-            yield Finding(
-                "rule-3-primary", ERROR, joint.name, f"axis {shown(joint.unit_axis)} is {away:.4g} deg from the "
-                f"nearest primary axis, {nearest}", f"turn {joint.child}'s frame so that the axis is +{nearest[1]}",
-                away,
-            )  # fmt: skip
+            message = f"axis {shown(joint.unit_axis)} is {away:.4g} deg from the nearest primary axis, {nearest}"
+            fix = f"turn {joint.child}'s frame so that the axis is +{nearest[1]}"
+            yield Finding("rule-3-primary", ERROR, joint.name, message, fix, away)
         if nearest.startswith("-"):
-            yield Finding(
-                "rule-3-positive", ERROR, joint.name, f"axis {shown(joint.unit_axis)} is negative ({nearest})",
-                f"make it +{nearest[1]}, swap and negate the limits, and check the motor's polarity",
-            )  # fmt: skip
+            message = f"axis {shown(joint.unit_axis)} is negative ({nearest})"
+            fix = f"make it +{nearest[1]}, swap and negate the limits, and check the motor's polarity"
+            yield Finding("rule-3-positive", ERROR, joint.name, message, fix)
 
 
 def wheels(model: RobotModel) -> Iterator[Finding]:
@@ -149,9 +136,8 @@ def wheels(model: RobotModel) -> Iterator[Finding]:
     if names.BASE not in model.links:
         return
     if not found:
-        yield Finding(
-            "rule-6-numbers", ERROR, names.BASE, "there is no wheel_0_link", "name the wheels wheel_0_link and so on"
-        )
+        message = "there is no wheel_0_link"
+        yield Finding("rule-6-numbers", ERROR, names.BASE, message, "name the wheels wheel_0_link and so on")
         return
     frames = frames_in(model, names.BASE)
     placed = [link for link in found if np.linalg.norm(across(frames[link][:3, 3], UP)) > 1e-3]
@@ -163,18 +149,16 @@ def wheels(model: RobotModel) -> Iterator[Finding]:
         if axis is None or not names.rolls(joint, axis):
             continue
         if link not in placed:
-            yield Finding(
-                "rule-6-place", ERROR, link, "the wheel is in the base's centre", "put its origin where the wheel is"
-            )
+            message = "the wheel is in the base's centre"
+            yield Finding("rule-6-place", ERROR, link, message, "put its origin where the wheel is")
             continue
         inwards = -across(frames[link][:3, 3], UP)
         right = names.wheel_rotation(is_, axis, frames[link][:3, 3])
         aside = angle_deg(right[:, 2], inwards)
         if aside > 1.0:
-            yield Finding(
-                "rule-6-line", WARNING, link, f"its axis of rotation is {aside:.4g} deg from towards the base's centre",
-                "none by turning frames: the mechanism has it so", aside,
-            )  # fmt: skip
+            message = f"its axis of rotation is {aside:.4g} deg from towards the base's centre"
+            fix = "none by turning frames: the mechanism has it so"
+            yield Finding("rule-6-line", WARNING, link, message, fix, aside)
         for column, rule, what in (
             (2, "rule-6-z", "its axis of rotation towards the base's centre"),
             (0, "rule-6-x", "its direction of motion"),
@@ -193,15 +177,11 @@ def _wheel_axis(link: str, joint: Joint, axis: np.ndarray | None) -> Iterator[Fi
     if not joint.variables:
         yield Finding("rule-6-axis", ERROR, joint.name, f"{link} is on a fixed joint", "make it continuous about z")
     elif joint.type in ("revolute", "continuous") and not names.rolls(joint, axis):
-        yield Finding(
-            "rule-6-axis", ERROR, joint.name, f"{link} turns about {shown(axis)} in {names.BASE}, which is upright: it "
-            "does not roll", "call it otherwise, it is no wheel",
-        )  # fmt: skip
+        message = f"{link} turns about {shown(axis)} in {names.BASE}, which is upright: it does not roll"
+        yield Finding("rule-6-axis", ERROR, joint.name, message, "call it otherwise, it is no wheel")
     elif joint.type == "prismatic" or angle_deg(joint.axis, UP) > EXACT_DEG:
-        yield Finding(
-            "rule-6-axis", ERROR, joint.name, f"{link} moves {joint.type} along or about {shown(joint.axis)}, not "
-            "about z", "turn the wheel's frame so that its axis is 0 0 1",
-        )  # fmt: skip
+        message = f"{link} moves {joint.type} along or about {shown(joint.axis)}, not about z"
+        yield Finding("rule-6-axis", ERROR, joint.name, message, "turn the wheel's frame so that its axis is 0 0 1")
 
 
 def _wheel_numbers(found: list[str], positions: dict[str, np.ndarray]) -> Iterator[Finding]:
@@ -233,10 +213,9 @@ def suffixes(model: RobotModel) -> Iterator[Finding]:
     for joint in model.joints.values():
         stem, child = joint.name.removesuffix("_joint"), joint.child.removesuffix("_link")
         if stem != child and joint.name != stem and joint.child != child:
-            yield Finding(
-                "rule-7-consistent", INFO, joint.name, f"the joint is named '{stem}', the link below it '{child}'",
-                f"'{child}_joint' would say which link it moves",
-            )  # fmt: skip
+            message = f"the joint is named '{stem}', the link below it '{child}'"
+            fix = f"'{child}_joint' would say which link it moves"
+            yield Finding("rule-7-consistent", INFO, joint.name, message, fix)
 
 
 def sensor_bases(model: RobotModel) -> Iterator[Finding]:
@@ -291,10 +270,8 @@ def optical_frames(model: RobotModel) -> Iterator[Finding]:
     for link in model.order:
         joint = model.parent_joints.get(link)
         if names.is_optical(link) and joint is not None and joint.parent not in names.sensors(model):
-            yield Finding(
-                "rule-4-optical-parent", ERROR, link, f"it hangs on {joint.parent}, which is no sensor's base frame",
-                "hang it on the base frame of its sensor",
-            )  # fmt: skip
+            message = f"it hangs on {joint.parent}, which is no sensor's base frame"
+            yield Finding("rule-4-optical-parent", ERROR, link, message, "hang it on the base frame of its sensor")
 
 
 def lidars(model: RobotModel) -> Iterator[Finding]:
@@ -311,10 +288,9 @@ def lidars(model: RobotModel) -> Iterator[Finding]:
         outwards = names.looks(link, frames[link][:3, 3], inwards)
         away = angle_deg(z, outwards)
         if away >= names.LOOKS_DEG:
-            yield Finding(
-                "rule-4-lidar-z", ERROR, link, f"its z axis {shown(z)} is {away:.4g} deg from the way out, "
-                f"{shown(outwards)}", "turn the frame so that z points out of the lidar", away,
-            )  # fmt: skip
+            message = f"its z axis {shown(z)} is {away:.4g} deg from the way out, {shown(outwards)}"
+            fix = "turn the frame so that z points out of the lidar"
+            yield Finding("rule-4-lidar-z", ERROR, link, message, fix, away)
             continue
         off = angle_deg(y, inwards)
         if off > MOUNT_DEG:
@@ -326,10 +302,8 @@ def lidars(model: RobotModel) -> Iterator[Finding]:
         up = across(UP, z)
         low = angle_deg(x, up)
         if low > LIDAR_DEG:
-            yield Finding(
-                "rule-4-lidar-x", ERROR, link, f"its x axis {shown(x)} is {low:.4g} deg from up, as far as z lets it "
-                "point up", "turn the frame about z so that x points up", low,
-            )  # fmt: skip
+            message = f"its x axis {shown(x)} is {low:.4g} deg from up, as far as z lets it point up"
+            yield Finding("rule-4-lidar-x", ERROR, link, message, "turn the frame about z so that x points up", low)
 
 
 def grasp_center(model: RobotModel) -> Iterator[Finding]:
@@ -338,27 +312,21 @@ def grasp_center(model: RobotModel) -> Iterator[Finding]:
     if link is None:
         if names.fingers(model):
             joint = names.fingers(model)[0]
-            yield Finding(
-                "rule-5-center-missing", ERROR, joint.parent,
-                f"its tool has fingers ({joint.child}) but no grasp centre",
-                f"add {names.GRASP_CENTERS[0]} between the fingertips",
-            )  # fmt: skip
+            message = f"its tool has fingers ({joint.child}) but no grasp centre"
+            fix = f"add {names.GRASP_CENTERS[0]} between the fingertips"
+            yield Finding("rule-5-center-missing", ERROR, joint.parent, message, fix)
         return
     if link != names.GRASP_CENTERS[1]:
-        yield Finding(
-            "rule-5-names", ERROR, link, f"the grasp centre is called {link}, Rule 5 writes {names.GRASP_CENTERS[1]}",
-            f"call it {names.GRASP_CENTERS[1]}",
-        )  # fmt: skip
+        message = f"the grasp centre is called {link}, Rule 5 writes {names.GRASP_CENTERS[1]}"
+        yield Finding("rule-5-names", ERROR, link, message, f"call it {names.GRASP_CENTERS[1]}")
     if has_geometry(model, link) or model.links[link].inertial is not None:
         yield Finding("rule-5-virtual", ERROR, link, "it has a shape or a mass", "leave it a frame without either")
     yield from not_fixed(model, link, "rule-5-virtual")
     if names.ROLL in model.links:
         turned = turn_deg(frames_in(model, names.ROLL)[link][:3, :3])
         if turned > EXACT_DEG:
-            yield Finding(
-                "rule-5-center", ERROR, link, f"it is turned {turned:.4g} deg against {names.ROLL}",
-                "make it parallel to the wrist's links", turned,
-            )  # fmt: skip
+            message = f"it is turned {turned:.4g} deg against {names.ROLL}"
+            yield Finding("rule-5-center", ERROR, link, message, "make it parallel to the wrist's links", turned)
 
 
 def fingertips(model: RobotModel) -> Iterator[Finding]:
@@ -369,25 +337,20 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
     tips = names.fingertips(model)
     for link in tips:
         if not link.startswith("link_fingertip_"):
-            yield Finding(
-                "rule-5-names", ERROR, link, f"a fingertip is called {link}, Rule 5 writes link_fingertip_*",
-                "call it link_fingertip_ and its side",
-            )  # fmt: skip
+            message = f"a fingertip is called {link}, Rule 5 writes link_fingertip_*"
+            yield Finding("rule-5-names", ERROR, link, message, "call it link_fingertip_ and its side")
     tipped = {joint.name for link in tips for joint in model.chain(link)}
     bare = [joint.child for joint in names.fingers(model) if joint.name not in tipped]
     for link in (*tips, *bare):
         off, inwards = _inwards_deg(model, link, center)
         if link in bare:
-            yield Finding(
-                "rule-5-tip-missing", ERROR, link, f"the finger has no fingertip frame; its own x axis is {off:.4g} "
-                "deg from inwards", f"add {link.removesuffix('_link').replace('finger', 'fingertip')}_link, x normal "
-                "to the surface", off,
-            )  # fmt: skip
+            message = f"the finger has no fingertip frame; its own x axis is {off:.4g} deg from inwards"
+            fix = f"add {link.removesuffix('_link').replace('finger', 'fingertip')}_link, x normal to the surface"
+            yield Finding("rule-5-tip-missing", ERROR, link, message, fix, off)
         elif off > MOUNT_DEG:
-            yield Finding(
-                "rule-5-tip-x", ERROR, link, f"its x axis is {off:.4g} deg from inwards, {shown(inwards)} in {center}",
-                "turn the frame so that x is normal to the fingertip and points inwards", off,
-            )  # fmt: skip
+            message = f"its x axis is {off:.4g} deg from inwards, {shown(inwards)} in {center}"
+            fix = "turn the frame so that x is normal to the fingertip and points inwards"
+            yield Finding("rule-5-tip-x", ERROR, link, message, fix, off)
 
 
 def _inwards_deg(model: RobotModel, link: str, center: str) -> tuple[float, np.ndarray]:
