@@ -51,7 +51,7 @@ def _as_github(findings: Sequence[Finding], source: str) -> str:
 
     levels = {ERROR: "error", WARNING: "warning", INFO: "notice"}
     return "\n".join(
-        f"::{levels[each.level]} file={value(source)},line={line},title={value(each.rule)}::{data(_message(each))}"
+        f"::{levels[each.level]} file={value(source)},line={line},title={value(each.rule)}::{data(each.sentence)}"
         for each, line in zip(findings, _lines_of(findings, source), strict=True)
     )
 
@@ -62,7 +62,7 @@ def _as_sarif(findings: Sequence[Finding], source: str) -> str:
         {
             "ruleId": each.rule,
             "level": {ERROR: "error", WARNING: "warning", INFO: "note"}[each.level],
-            "message": {"text": _message(each)},
+            "message": {"text": each.sentence},
             "locations": [{
                 "physicalLocation": {
                     "artifactLocation": {"uri": Path(source).as_posix()}, "region": {"startLine": line}
@@ -76,10 +76,6 @@ def _as_sarif(findings: Sequence[Finding], source: str) -> str:
     driver = {"name": "stretch-sim-cal lint", "version": __version__, "rules": rules}
     log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
     return json.dumps(log, indent=1)
-
-
-def _message(finding: Finding) -> str:
-    return f"{finding.name}: {finding.message}; {finding.fix}"
 
 
 def _lines_of(findings: Sequence[Finding], source: str) -> list[int]:
@@ -143,7 +139,7 @@ def _lint(args: argparse.Namespace) -> int:
         print(FORMS[form](shown, args.model))
     else:
         for finding in shown:
-            print(f"{finding.level:7s} {finding.rule:22s} {_message(finding)}")
+            print(f"{finding.level:7s} {finding.rule:22s} {finding.sentence}")
         counts = {level: sum(finding.level == level for finding in findings) for level in LEVELS}
         counted = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in counts.items())
         print(f"{args.model}: {said} ({counted})")
@@ -228,7 +224,7 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
     normal = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
     file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
     departure = write_tool(normal, file)
-    said = [f"left: {each.rule} {_message(each)}" for each in normal.broken]
+    said = [f"left: {each.rule} {each.sentence}" for each in normal.broken]
     return _conclude(args, normal, [file], departure, said)
 
 
@@ -282,7 +278,7 @@ def _lines(normal: Normal, departure: float) -> list[str]:
         for old, new in normal.renamed
         if OTHER in new and OTHER not in old
     ]
-    lines += [f"warning: {_message(each)}" for each in normal.remaining if each.level == WARNING]
+    lines += [f"warning: {each.sentence}" for each in normal.remaining if each.level == WARNING]
     if any(each.rule == "link_n" for each in normal.remaining):
         lines.append("--number-links names the links of an arm so")
     lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")

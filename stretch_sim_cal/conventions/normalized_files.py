@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -31,7 +31,7 @@ from stretch_sim_cal.conventions.normal_form import (
     description,
     normalized,
 )
-from stretch_sim_cal.conventions.profile import ERROR, WARNING, Finding, lint
+from stretch_sim_cal.conventions.profile import WARNING, Finding, lint
 from stretch_sim_cal.conventions.rewrite import JointMapping, roll_pitch_yaw
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, yaml_text
@@ -192,10 +192,7 @@ def mapping_text(normal: Normal) -> str:
             links[old]["old_from_new_rpy"] = [float(angle) for angle in roll_pitch_yaw(normal.old_from_new[old])]
     data = {
         "convention": "new position = sign * old position + offset (m, rad)",
-        "joints": {
-            old: {"name": mapping.name, "sign": mapping.sign, "offset": float(mapping.offset)}
-            for old, mapping in sorted(normal.joints.items())
-        },
+        "joints": {old: asdict(mapping) for old, mapping in sorted(normal.joints.items())},
         "links": links,
         "added_links": [frame.link for frame in normal.added],
     }
@@ -209,12 +206,6 @@ def report_text(normal: Normal) -> str:
         degrees = " ".join(f"{value + 0.0:.6g}" for value in np.degrees(roll_pitch_yaw(rotation)))
         name = normal.links[old]
         turned.append(f"{name}: by rpy {degrees} deg in its old frame. {normal.reasons.get(name, '')}")
-    left = {
-        level: [
-            f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in normal.remaining if each.level == level
-        ]
-        for level in (ERROR, WARNING)
-    }
     sections = {
         "Renamed": [f"{old} -> {new}" for old, new in normal.renamed],
         "Frames turned (shapes, masses and children stay where they were)": turned,
@@ -226,8 +217,8 @@ def report_text(normal: Normal) -> str:
             f"{mapping.name}: new = {mapping.sign} * old + {mapping.offset!r}" for mapping in normal.shifted
         ],
         "Frames added": [f"{frame.link} on {frame.parent}. {frame.reason}" for frame in normal.added],
-        "Left to be settled by hand": left[ERROR],
-        "Warnings left": left[WARNING],
+        "Left to be settled by hand": [f"{each.rule} {each.sentence}" for each in normal.broken],
+        "Warnings left": [f"{each.rule} {each.sentence}" for each in normal.remaining if each.level == WARNING],
     }
     lines = [f"# {normal.old.name}: changes for the profile {normal.profile}", ""]
     lines += ["Nothing was changed.", ""] if normal.unchanged else []

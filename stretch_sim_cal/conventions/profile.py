@@ -35,6 +35,11 @@ class Finding:
     fix: str
     measured: float | None = field(default=None, compare=False)
 
+    @property
+    def sentence(self) -> str:
+        """What is wrong with which link or joint, and what is right."""
+        return f"{self.name}: {self.message}; {self.fix}"
+
     def as_dict(self) -> dict[str, str]:
         """Return what `--json` prints of it."""
         return {"rule": self.rule, "level": self.level, "name": self.name, "message": self.message, "fix": self.fix}

@@ -195,7 +195,7 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
         files.write_yaml(folder / NOTES, {"notes": ["convention: none is kept; the description is spawned as it is"]})
         return
     normal = normalized(given, Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
-    broken = [f"{each.rule} {each.name}: {each.message}; {each.fix}" for each in normal.broken]
+    broken = [f"{each.rule} {each.sentence}" for each in normal.broken]
     if broken:
         more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         raise Refused(

@@ -194,33 +194,32 @@ def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, di
     frames = frames_in(model, names.BASE)
     found = [each for each in lint(model, STRETCH) if each.level == ERROR]
     blamed = {each.name: each for each in found if each.rule.startswith(("rule-4", "rule-5"))}
-    wanted = _wanted(model, frames, blamed, guess_sensors)
+    sensors, structure = _sensors(model, frames, blamed, guess_sensors), _structure(model, frames)
+    wanted = structure | sensors | _optical(model, frames, sensors) | _grasp(model, frames, structure, blamed)
     for link in model.order:
         old = frames[link][:3, :3]
         new, why = wanted.get(link, (old, ""))
         joint = model.parent_joints.get(link)
         if joint is not None and joint.variables == 1:
-            new, sign, said = _with_primary_axis(model, link, old, new)
-            if sign < 0:
+            axis = new.T @ old @ joint.unit_axis
+            nearest = nearest_primary(axis)
+            if angle_deg(axis, PRIMARY[nearest]) > EXACT_DEG:
+                new = new @ names.shortest(PRIMARY[nearest], axis)
+                why = "; ".join([*filter(None, [why]), f"Rule 3: the axis of motion is its {nearest[1]}"])
+            if nearest.startswith("-"):
                 result.signs[joint.name] = -1
                 reasons[joint.name] = "Rule 3: its axis was negative; check the motor's polarity"
-            why = "; ".join(word for word in (why, said) if word)
         if turn_deg(old.T @ new) > 1e-9 and (joint is None or joint.variables <= 1):
             result.old_from_new[link] = old.T @ new
             reasons[link] = why
     return result, reasons
 
 
-def _wanted(
-    model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding], guess_sensors: bool
-) -> dict[str, tuple[np.ndarray, str]]:
-    """Return base_link_from_link rotations (3, 3) that rules ask for, with their reasons."""
-    sensors = _sensors(model, frames, blamed, guess_sensors)
-    structure = _structure(model, frames)
-    return structure | sensors | _optical(model, frames, sensors) | _grasp(model, frames, structure, blamed)
+Wanted = dict[str, tuple[np.ndarray, str]]
+"""By link the rotations base_link_from_link (3, 3) that rules ask for, with their reasons."""
 
 
-def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, str]]:
+def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> Wanted:
     wanted = {}
     for link in (*names.PRIMARY_LINKS, *names.ROTATING_LINKS):
         if link in model.links:
@@ -239,20 +238,7 @@ def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> dict[str, tu
     return wanted
 
 
-def _with_primary_axis(model: RobotModel, link: str, old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, int, str]:
-    """Return a link's rotation with its joint's axis made primary (Rule 3), the joint's sign, and the reason."""
-    axis = new.T @ old @ model.parent_joints[link].unit_axis
-    nearest = nearest_primary(axis)
-    said = ""
-    if angle_deg(axis, PRIMARY[nearest]) > EXACT_DEG:
-        new = new @ names.shortest(PRIMARY[nearest], axis)
-        said = f"Rule 3: the axis of motion is its {nearest[1]}"
-    return new, -1 if nearest.startswith("-") else 1, said
-
-
-def _sensors(
-    model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding], guess: bool
-) -> dict[str, tuple[np.ndarray, str]]:
+def _sensors(model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding], guess: bool) -> Wanted:
     """Return the frames of cameras, line sensors and lidars that break Rule 4, as they are to be.
 
     A sensor's frame says where it looks, and nothing else in a description does: so its axes stay on their lines, and
@@ -280,9 +266,7 @@ def _sensors(
     return wanted
 
 
-def _kept_or_nearest(
-    link: str, relabelled: np.ndarray, nearest: np.ndarray, allowed: float, guess: bool
-) -> dict[str, tuple[np.ndarray, str]]:
+def _kept_or_nearest(link: str, relabelled: np.ndarray, nearest: np.ndarray, allowed: float, guess: bool) -> Wanted:
     if turn_deg(nearest.T @ relabelled) <= allowed:
         return {link: (relabelled, "Rule 4: other names for the same lines; check them")}
     if not guess:
@@ -300,9 +284,7 @@ def _cost(link: str, rotation: np.ndarray, position: np.ndarray, inwards: np.nda
     return off + 3.0 * angle_deg(rotation[:, 2], right[:, 2])
 
 
-def _optical(
-    model: RobotModel, frames: dict[str, np.ndarray], turned: dict[str, tuple[np.ndarray, str]]
-) -> dict[str, tuple[np.ndarray, str]]:
+def _optical(model: RobotModel, frames: dict[str, np.ndarray], turned: Wanted) -> Wanted:
     wanted = {}
     for sensor in names.sensors(model):
         base = turned[sensor][0] if sensor in turned else frames[sensor][:3, :3]
@@ -320,12 +302,7 @@ def _optical(
     return wanted
 
 
-def _grasp(
-    model: RobotModel,
-    frames: dict[str, np.ndarray],
-    structure: dict[str, tuple[np.ndarray, str]],
-    blamed: dict[str, Finding],
-) -> dict[str, tuple[np.ndarray, str]]:
+def _grasp(model: RobotModel, frames: dict[str, np.ndarray], structure: Wanted, blamed: dict[str, Finding]) -> Wanted:
     wanted = {}
     center = names.grasp_center(model)
     if center is None:
