@@ -3,7 +3,9 @@ freedom of a robot or mechanism."""
 
 import argparse
 import json
+import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -123,23 +125,30 @@ def _mobility(args: argparse.Namespace) -> int:
             variables = configuration_space(load_model(args.model))
     found = mobility(mechanism, args.dimension or dimension)
     if args.json:
+        same = (
+            "links",
+            "joints",
+            "loops",
+            "joint_freedom",
+            "mobility",
+            "dimension",
+            "measured",
+            "over_constrained",
+            "notes",
+        )
         answer = {
             "model": found.name,
-            "links": found.links,
-            "joints": found.joints,
-            "loops": found.loops,
-            "joint_freedom": found.joint_freedom,
-            "mobility": found.mobility,
-            "dimension": found.dimension,
             "count_spatial": found.spatial,
             "count_planar": found.planar,
-            "measured": found.measured,
-            "over_constrained": found.over_constrained,
             "redundant_constraints": found.redundant,
             "notes": found.notes,
+            **{name: getattr(found, name) for name in same},
         }
         if variables is not None:
-            answer["configuration_space"] = [_as_json(variable) for variable in variables]
+            answer["configuration_space"] = [
+                {key: None if value in (-math.inf, math.inf) else value for key, value in asdict(variable).items()}
+                for variable in variables
+            ]
         print(json.dumps(answer, indent=1))
         return 0
     how = "counted" if found.measured is None else "measured on its geometry"
@@ -154,11 +163,6 @@ def _mobility(args: argparse.Namespace) -> int:
             unit = "m" if variable.kind == "translation" else "rad"
             print(f"  {variable.name:<28} {variable.kind:<15} {variable.lower:8.3f} to {variable.upper:8.3f} {unit}")
     return 0
-
-
-def _as_json(variable) -> dict[str, object]:
-    lower, upper = (None if abs(value) == float("inf") else value for value in (variable.lower, variable.upper))
-    return {"name": variable.name, "joint": variable.joint, "kind": variable.kind, "lower": lower, "upper": upper}
 
 
 COMMANDS = {

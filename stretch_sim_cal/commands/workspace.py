@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -16,7 +17,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.studies.orientations import orientations
-from stretch_sim_cal.studies.workspace import FORMATS, workspace, write_workspace_plot
+from stretch_sim_cal.studies.workspace import FORMATS, Workspace, workspace, write_workspace_plot
 
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
 MARGIN = 0.01
@@ -100,11 +101,10 @@ def run(args: argparse.Namespace) -> int:
         _write_points(args.points, {"points": reached.points}, ("x", "y", "z"), reached)
     if args.plot:
         write_workspace_plot(reached, args.plot, model, held)
-    summary = _summary(reached)
     if args.json:
-        print(json.dumps(summary, indent=1))
+        print(json.dumps(_summary(reached), indent=1))
     else:
-        _print(summary, args)
+        _print(reached, args)
     return 0
 
 
@@ -120,19 +120,15 @@ def _orientations(model, point, held, collision, args: argparse.Namespace) -> in
     if args.points and reached:
         _write_points(args.points, {"quaternions": found.quaternions}, ("qx", "qy", "qz", "qw"), found)
     if args.json:
+        same = ("relative_to", "distance", "dimension", "share", "samples", "settled")
         answer = {
             "frame": found.link,
-            "relative_to": found.relative_to,
             "point": found.point.tolist(),
             "reached": reached,
-            "distance": found.distance,
             "variables": [variable.name for variable in found.variables],
-            "dimension": found.dimension,
-            "share": found.share,
             "axis_shares": found.axis_shares.tolist(),
             "orientations": found.quaternions.tolist(),
-            "samples": found.samples,
-            "settled": found.settled,
+            **{name: getattr(found, name) for name in same},
         }
         print(json.dumps(answer, indent=1))
     else:
@@ -165,49 +161,41 @@ def _print_orientations(found, collision, args: argparse.Namespace) -> None:
         print(f"written: {args.points}")
 
 
-def _summary(reached) -> dict[str, object]:
+def _summary(reached: Workspace) -> dict[str, Any]:
+    same = (
+        "relative_to", "dimension", "hull_dimension", "measure", "measure_error", "hull_measure", "hull_bound",
+        "resolution", "samples", "colliding", "settled",
+    )  # fmt: skip
     return {
         "frame": reached.link,
-        "relative_to": reached.relative_to,
         "variables": [variable.name for variable in reached.variables],
-        "dimension": reached.dimension,
-        "hull_dimension": reached.hull_dimension,
         "bounds": reached.bounds.tolist(),
-        "measure": reached.measure,
-        "measure_error": reached.measure_error,
-        "hull_measure": reached.hull_measure,
-        "hull_bound": reached.hull_bound,
         "hull": reached.hull.tolist(),
         "points": len(reached.points),
-        "resolution": reached.resolution,
-        "samples": reached.samples,
-        "colliding": reached.colliding,
-        "settled": reached.settled,
+        **{name: getattr(reached, name) for name in same},
     }
 
 
-def _print(summary: dict, args: argparse.Namespace) -> None:
-    shape = SHAPES[summary["dimension"], summary["hull_dimension"]]
-    print(f"{summary['frame']} in {summary['relative_to']}: reaches {shape}")
-    for name, low, high in zip("xyz", *summary["bounds"], strict=True):
+def _print(reached: Workspace, args: argparse.Namespace) -> None:
+    print(f"{reached.link} in {reached.relative_to}: reaches {SHAPES[reached.dimension, reached.hull_dimension]}")
+    for name, low, high in zip("xyz", *reached.bounds, strict=True):
         print(f"  {name}  {low:8.4f} to {high:8.4f} m")
-    if summary["hull_dimension"]:
-        measure, unit = MEASURES[summary["hull_dimension"]]
-        within = f" +- {summary['measure_error']:.2g}" if summary["dimension"] == summary["hull_dimension"] else ""
-        bound = f"(at most {summary['hull_bound']:.4g})"
+    if reached.hull_dimension:
+        measure, unit = MEASURES[reached.hull_dimension]
+        within = f" +- {reached.measure_error:.2g}" if reached.dimension == reached.hull_dimension else ""
         print(
-            f"  {measure} {summary['measure']:.4g}{within} {unit}, of its convex hull "
-            f"{summary['hull_measure']:.4g} {unit} {bound}")  # fmt: skip
-    print(f"  moved by {', '.join(summary['variables']) or 'nothing'}")
-    resolution = f"{summary['resolution'] * 1000:.3g} mm"
-    print(f"  {summary['points']} points, one in {resolution}, from {summary['samples']} configurations")
-    if summary["colliding"]:
-        print(f"  {summary['colliding']} configurations touched something and were dropped")
-    if not summary["settled"]:
+            f"  {measure} {reached.measure:.4g}{within} {unit}, of its convex hull {reached.hull_measure:.4g} {unit} "
+            f"(at most {reached.hull_bound:.4g})"
+        )
+    print(f"  moved by {', '.join(variable.name for variable in reached.variables) or 'nothing'}")
+    resolution = f"{reached.resolution * 1000:.3g} mm"
+    print(f"  {len(reached.points)} points, one in {resolution}, from {reached.samples} configurations")
+    if reached.colliding:
+        print(f"  {reached.colliding} configurations touched something and were dropped")
+    if not reached.settled:
         print("  new points were still turning up: use more --samples, or a coarser --resolution")
-    for path in (args.points, args.plot):
-        if path:
-            print(f"written: {path}")
+    for path in filter(None, (args.points, args.plot)):
+        print(f"written: {path}")
 
 
 def _write_points(path: Path, main: dict, columns: tuple[str, ...], reached) -> None:

@@ -22,7 +22,7 @@ counted. Joints with more than one degree of freedom take `rpy` as well; `pitch`
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -220,7 +220,7 @@ class Mobility:
 
     `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the counts; `planar` is None if
     some joint cannot move in one plane with the others. `dimension` is the count that was asked for. `measured` is the
-    freedom that the geometry leaves, None if that is not known. `notes` are sentences for the user.
+    freedom that the geometry leaves, None if that is not known.
     """
 
     name: str
@@ -232,7 +232,6 @@ class Mobility:
     spatial: int
     planar: int | None
     measured: int | None
-    notes: list[str] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -254,6 +253,31 @@ class Mobility:
         """Whether constraints repeat others; without geometry, whether there are more constraints than freedom."""
         return self.count < 0 if self.redundant is None else self.redundant > 0
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the user."""
+        if self.loops == 0:
+            return ["no closed loop: every joint moves freely"]
+        notes = []
+        if self.over_constrained and self.measured is not None:
+            notes.append(
+                f"over-constrained: the {self.dimension} count gives {self.count}, yet it moves with {self.measured}, "
+                f"because {self.redundant} constraint{'s repeat others' if self.redundant != 1 else ' repeats others'}"
+            )
+        elif self.over_constrained:
+            notes.append(
+                f"over-constrained: the {self.dimension} count gives {self.count}, more constraints than freedom; if "
+                "it moves, then because of special dimensions, which joints with xyz and axis would show"
+            )
+        if self.dimension == "spatial" and self.planar is not None:
+            notes.append(f"counted in a plane: {self.planar}")
+        best = self.count if self.planar is None else max(self.planar, self.count)
+        if self.measured is not None and self.measured > best:
+            notes.append("measured in the configuration shown, which may be singular: elsewhere it may be less")
+        if self.mobility == 0:
+            notes.append("a structure: it does not move")
+        return notes
+
 
 def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     """Return the mobility of a mechanism, counted in space or in a plane.
@@ -271,7 +295,7 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
         raise InputError(f"'{mechanism.name}' is not planar: {unfit}")
     counted, freedom = (flat, planar) if dimension == "planar" else (mechanism, spatial)
     rank = _closure_rank(counted)
-    found = Mobility(
+    return Mobility(
         name=mechanism.name,
         links=len(mechanism.bodies),
         joints=len(mechanism.connections),
@@ -282,32 +306,6 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
         planar=None if unfit else planar - 3 * mechanism.loops,
         measured=None if rank is None else freedom - rank,
     )
-    found.notes.extend(_notes(found))
-    return found
-
-
-def _notes(found: Mobility) -> list[str]:
-    if found.loops == 0:
-        return ["no closed loop: every joint moves freely"]
-    notes = []
-    if found.over_constrained and found.measured is not None:
-        notes.append(
-            f"over-constrained: the {found.dimension} count gives {found.count}, yet it moves with {found.measured}, "
-            f"because {found.redundant} constraint{'s repeat others' if found.redundant != 1 else ' repeats others'}"
-        )
-    elif found.over_constrained:
-        notes.append(
-            f"over-constrained: the {found.dimension} count gives {found.count}, more constraints than freedom; if it "
-            "moves, then because of special dimensions, which joints with xyz and axis would show"
-        )
-    if found.dimension == "spatial" and found.planar is not None:
-        notes.append(f"counted in a plane: {found.planar}")
-    best = found.count if found.planar is None else max(found.planar, found.count)
-    if found.measured is not None and found.measured > best:
-        notes.append("measured in the configuration shown, which may be singular: elsewhere it may be less")
-    if found.mobility == 0:
-        notes.append("a structure: it does not move")
-    return notes
 
 
 def _base_in_plane(mechanism: Mechanism) -> Mechanism:

@@ -102,12 +102,14 @@ def orientations(
         settled = samples > BATCH and len(known) - before <= SETTLED * len(known)
         progress(samples)
     found = _distinct(found, to_point)
-    rotations = to_point.rotations(found) if len(found) else None
+    rotations, shares = to_point.rotations(found) if len(found) else None, np.zeros(3)
+    if rotations is not None:
+        sphere, axes = cKDTree(directions(3)), np.moveaxis(rotations.as_matrix(), -1, 0)
+        shares = np.array([len(set(sphere.query(axis)[1].tolist())) / sphere.n for axis in axes])
     return Orientations(
         link, reach.relative_to, to_point.point,
         np.zeros((0, 4)) if rotations is None else rotations.as_quat(), found, reach.variables, distance,
-        to_point.freedom(found) if len(found) else None, len(known) / CELLS,
-        np.zeros(3) if rotations is None else _axis_shares(rotations.as_matrix()), samples, settled,
+        to_point.freedom(found) if len(found) else None, len(known) / CELLS, shares, samples, settled,
     )  # fmt: skip
 
 
@@ -194,8 +196,3 @@ def _rotation_cells() -> np.ndarray:
     return np.column_stack(
         [inner * np.sin(first), inner * np.cos(first), outer * np.sin(second), outer * np.cos(second)]
     )
-
-
-def _axis_shares(rotations: np.ndarray) -> np.ndarray:
-    sphere = cKDTree(directions(3))
-    return np.array([len(set(sphere.query(rotations[:, :, axis])[1].tolist())) / sphere.n for axis in range(3)])

@@ -33,8 +33,6 @@ from stretch_sim_cal.robot.kinematics import (
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.surfaces import joined, link_surfaces
 
-CELLS_ACROSS = 40
-"""Cells of the grid along the longest side of the workspace, unless a resolution is asked for."""
 ATTEMPTS = 5
 """Configurations that are tried for a cell before it counts as out of reach without a collision."""
 FLAT = 1e-6
@@ -50,7 +48,6 @@ FACETS = 128
 BATCH = 2**14
 SETTLED = 0.002
 """Sampling stops when a batch adds fewer new cells than this part of those known."""
-MAX_CORNERS = 12
 RANK_TOLERANCE = 1e-6
 """Ways to move that are shorter than this part of the longest one count as none."""
 NEARBY = (0.003, 0.3)
@@ -76,14 +73,15 @@ class Grid:
 
     @classmethod
     def around(cls, points: np.ndarray, resolution: float | None) -> "Grid":
-        """Return the grid over points (N, 3). Raises `InputError` for a resolution that makes too many cells."""
+        """Return the grid over points (N, 3), by default with 40 cells along its longest side. Raises `InputError` for
+        a resolution that makes too many cells."""
         centre = points.mean(axis=0)
         spread, axes = np.zeros(3), np.eye(3)
         if len(points) > 2:
             _, spread, axes = np.linalg.svd(points - centre, full_matrices=False)
         dimension = int((spread > FLAT * np.sqrt(len(points))).sum())
         if resolution is None:
-            resolution = max(float(np.ptp(points, axis=0).max()) / CELLS_ACROSS, FLAT)
+            resolution = max(float(np.ptp(points, axis=0).max()) / 40, FLAT)
         grid = cls(centre, np.eye(3) if dimension == 3 else axes[:dimension], resolution)
         across = np.ptp(grid.along(points), axis=0) / resolution + 3 if resolution > 0 else np.full(3, np.inf)
         if not np.prod(across) <= MAX_CELLS:
@@ -389,7 +387,10 @@ def workspace(
     if not len(search.points):
         raise InputError(f"no configuration of '{link}' is free of collisions: {search.colliding} were tried")
     hull = search.hull(push=collision is None)
-    dimension = min(_rank(reach, search.configurations), search.grid.dimension)
+    dimension = 0
+    if reach.variables:
+        some = search.configurations[:: max(1, len(search.configurations) // 200)]
+        dimension = min(rank_of(reach.columns(some)[:, :3]), search.grid.dimension)
     measure = error = 0.0
     if dimension == search.grid.dimension > 0:
         least, most = search.grid.content(hull)
@@ -414,13 +415,6 @@ def workspace(
         colliding=search.colliding,
         settled=settled,
     )
-
-
-def _rank(reach: Reach, configurations: np.ndarray) -> int:
-    """Return in how many independent directions the frame's origin can move: the most over the configurations."""
-    if not reach.variables:
-        return 0
-    return rank_of(reach.columns(configurations[:: max(1, len(configurations) // 200)])[:, :3])
 
 
 def rank_of(columns: np.ndarray) -> int:
@@ -525,8 +519,8 @@ def _configurations(reach: Reach, max_samples: int, seed: int) -> Iterator[np.nd
     if not count:
         yield np.zeros((1, 0))
         return
-    # All corners of a few ranges; of many, those of the first ones, the others in the middle.
-    corners = np.array(list(product((0.0, 1.0), repeat=min(count, MAX_CORNERS))))
+    # All corners of up to twelve ranges; of more, those of the first ones, the others in the middle.
+    corners = np.array(list(product((0.0, 1.0), repeat=min(count, 12))))
     rest = np.full((len(corners), count - corners.shape[1]), 0.5)
     sequence = qmc.Sobol(count, rng=seed)
     first = np.concatenate([np.concatenate([corners, rest], axis=1), sequence.random(BATCH)])
@@ -535,24 +529,21 @@ def _configurations(reach: Reach, max_samples: int, seed: int) -> Iterator[np.nd
         yield reach.lower + sequence.random(BATCH) * reach.range
 
 
-def write_workspace_plot(
-    reached: Workspace, path: str | Path, model: RobotModel | None = None, positions: Positions | None = None
-) -> None:
-    """Draw a workspace's points, coloured by height, and its hull from three sides; `path` is a PNG, SVG or PDF.
+def write_workspace_plot(reached: Workspace, path: Path, model: RobotModel, positions: Positions) -> None:
+    """Draw a workspace's points, coloured by height, its hull, and in grey the robot's collision shapes at joint
+    `positions`, from three sides; `path` is one of `FORMATS`.
 
-    With `model`, its collision shapes at joint `positions` are drawn in grey. Raises `InputError` for another kind of
-    file, one that cannot be written, and missing meshes.
+    Raises `InputError` for a file that cannot be written, and missing meshes.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path}: a plot is one of {', '.join(FORMATS)}")
-    robot = _robot_triangles(model, positions or {}, reached.relative_to) if model is not None else None
+    frames = link_transforms(model, positions)
+    reference = inverse(frames[reached.relative_to])
+    robot = joined(surface.moved(reference @ frames[link]) for link, surface in link_surfaces(model).items()).triangles
     figure = Figure(figsize=(15, 5.5), layout="constrained")
     for axes, (title, (across, up)) in zip(figure.subplots(1, 3), VIEWS.items(), strict=True):
-        if robot is not None and len(robot):
+        if len(robot):
             axes.add_collection(PolyCollection(robot[:, :, [across, up]], facecolor="0.8", edgecolor="none"))
         flat = reached.points[:, [across, up]]
         axes.scatter(*flat.T, s=3, c=reached.points[:, 2], cmap="viridis", linewidths=0, alpha=0.6)
@@ -565,10 +556,3 @@ def write_workspace_plot(
         axes.grid(alpha=0.3)
     figure.suptitle(f"{reached.link} in {reached.relative_to}")
     write_atomic(path, lambda stream: figure.savefig(stream, format=path.suffix[1:].lower(), dpi=110))
-
-
-def _robot_triangles(model: RobotModel, positions: Positions, relative_to: str) -> np.ndarray:
-    frames = link_transforms(model, positions)
-    reference = inverse(frames[relative_to])
-    surfaces = link_surfaces(model)
-    return joined(surface.moved(reference @ frames[link]) for link, surface in surfaces.items()).triangles
