@@ -67,8 +67,13 @@ def guess_profile(
     Raises `InputError` for links that it has not, and if it has no two lidars that it could mean.
     """
     model = given.model()
-    guess = Guess({"name": model.name})
-    guess.data["convention"] = _convention(model, guess)
+    convention = kept(model)
+    guess = Guess({"name": model.name, "convention": "none" if convention is None else convention.name})
+    if convention is not None:
+        guess.found.append(f"convention: {convention.name} is kept")
+    else:
+        said = "it keeps none (stretch-sim-cal lint --profile says where); it is spawned as it is"
+        guess.open.append(f"convention: {said}")
     base = next((link for link in BASES if link in model.links), None)
     if base is None:
         base = next(link for link in model.order if link not in FOOTPRINTS)
@@ -84,16 +89,15 @@ def guess_profile(
         guess.open.append(
             "sensor: a description does not tell which lidars they are; jt128_ideal stands in: give --sensor"
         )
-    lidars = _lidars(given, model, left, right, [model.checked_link(link) for link in further], guess)
+    further = [model.checked_link(link) for link in further]
+    lidars = _lidars(given, model, left, right, further, guess)
     names = [*SIDES, *_names_of(lidars[len(SIDES) :])]
     guess.data["lidars"] = {
         side: {"frame": link, "topic": f"/lidar_points_{side}", "unseen": _own_links(model, link)}
         for side, link in zip(names, lidars, strict=False)
     }
-    if lidars[len(SIDES) :]:
-        guess.found.append(
-            f"further lidars: {', '.join(f'{n} {link}' for n, link in list(zip(names, lidars, strict=False))[2:])}"
-        )
+    if further := [f"{name} {link}" for name, link in zip(names[2:], lidars[2:], strict=True)]:
+        guess.found.append(f"further lidars: {', '.join(further)}")
     topics = " and ".join(f"/lidar_points_{side}" for side in guess.data["lidars"])
     guess.open.append(f"lidars: topic: is not in a description; {topics} stand{'s' * (len(lidars) == 1)} in")
     try:
@@ -123,15 +127,6 @@ def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gues
         )
     else:
         guess.found.append(f"floor: {footprint} is at the lowest point of its {what} ({name})")
-
-
-def _convention(model, guess: Guess) -> str:
-    convention = kept(model)
-    if convention is not None:
-        guess.found.append(f"convention: {convention.name} is kept")
-        return convention.name
-    guess.open.append("convention: it keeps none (stretch-sim-cal lint --profile says where); it is spawned as it is")
-    return "none"
 
 
 def _lidars(
@@ -174,7 +169,10 @@ def _lidars(
     chosen = [link for link in (left, right) if link is not None]
     candidates = [link for link in candidates if link not in chosen]
     if len(candidates) > 2 - len(chosen):
-        sided = [[link for link in candidates if _is_on(link, side)] for side in range(2)]
+        sided = [
+            [link for link in candidates if any(word.strip("_") in _words(link) for word in words)]
+            for words in SIDE_WORDS
+        ]
         pair = [[given] if given else found for given, found in zip((left, right), sided, strict=True)]
         if all(len(found) == 1 for found in pair):
             pair = [found[0] for found in pair]
@@ -202,11 +200,6 @@ def _lidars(
 
 def _words(link: str) -> list[str]:
     return [word for word in re.split("[^a-z0-9]+", link.lower()) if word]
-
-
-def _is_on(link: str, side: int) -> bool:
-    """Return whether a link's name says that it is on the left or in front (0), or on the right or behind (1)."""
-    return any(word.strip("_") in _words(link) for word in SIDE_WORDS[side])
 
 
 def _names_of(links: Sequence[str]) -> list[str]:
@@ -247,7 +240,9 @@ def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gue
     limited = [joint for joint in moving if np.ptp(_limits(joint)) > 0]
     if wheels:
         guess.found.append(f"wheels, which no pose moves: {', '.join(joint.name for joint in wheels)}")
-    arm = _arm(model, [joint for joint in limited if _reach(model, surfaces, joint) > SMALL])
+    far = [joint for joint in limited if _reach(model, surfaces, joint) > SMALL]
+    chains = [[joint for joint in model.chain(end.child) if joint in far] for end in far]
+    arm = max(chains, key=len, default=[])  # from the base outwards
     if not arm:
         guess.found.append("joints: none that moves more than a finger; the body shape is one for all")
     data = {}
@@ -311,12 +306,6 @@ def _telescopes(model, arm: Sequence) -> list[list]:
         else:
             found.append([joint])
     return [parts for parts in found if len(parts) > 1]
-
-
-def _arm(model, joints: Sequence) -> list:
-    """Return the joints of the longest chain, from the base outwards."""
-    chains = [[joint for joint in model.chain(end.child) if joint in joints] for end in joints]
-    return max(chains, key=len, default=[])
 
 
 def _limits(joint) -> tuple[float, float]:

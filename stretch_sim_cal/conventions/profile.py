@@ -98,7 +98,13 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     plain = model.renamed(*({old: old.removeprefix(prefix) for old in each} for each in names)) if prefix else model
     if why := profile.silent(plain):
         return [Finding(SILENT, INFO, model.root, f"the {profile.title} say nothing of it: {why}", "none needed")]
-    findings = [_excused(finding, profile) for rule in profile.rules for finding in rule(plain)]
+    findings = []
+    for finding in (each for rule in profile.rules for each in rule(plain)):
+        reason = next((each.reason for each in profile.exemptions if each.covers(finding)), None)
+        if reason is not None and finding.level != INFO:
+            excused = f"{finding.message}; listed exception: {reason}"
+            finding = replace(finding, level=INFO, message=excused, fix="none needed")
+        findings.append(finding)
     if prefix:
         findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]
         message = f"all names begin with '{prefix}', which messages leave out"
@@ -118,15 +124,6 @@ def prefixed_names(model: RobotModel, prefix: str) -> tuple[list[str], list[str]
     """Return the links and the joints that carry `prefix`: all links, and all joints or none."""
     joints = list(model.joints)
     return list(model.links), joints if all(name.startswith(prefix) for name in joints) else []
-
-
-def _excused(finding: Finding, profile: Profile) -> Finding:
-    if finding.level == INFO:
-        return finding
-    reason = next((each.reason for each in profile.exemptions if each.covers(finding)), None)
-    if reason is None:
-        return finding
-    return replace(finding, level=INFO, message=f"{finding.message}; listed exception: {reason}", fix="none needed")
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

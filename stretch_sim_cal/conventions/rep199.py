@@ -188,7 +188,8 @@ def link_n_of(model: RobotModel, arm: Arm, start: str, tip: str) -> Iterator[Fin
     for position, joint in enumerate(moving(model, tip, start), 1):
         link, role = joint.child, role_of(joint.child)
         if role is None or role[1] != "link":
-            message = f"the {_ordinal(position)} moving link from {start} is not called link_n"
+            ordinal = {1: "1st", 2: "2nd", 3: "3rd"}.get(position, f"{position}th")
+            message = f"the {ordinal} moving link from {start} is not called link_n"
             yield Finding("link_n", WARNING, link, message, f"call it {arm.name(f'link_{position}')}")
             continue
         if role[0] != arm.prefix:
@@ -202,10 +203,6 @@ def link_n_of(model: RobotModel, arm: Arm, start: str, tip: str) -> Iterator[Fin
             message = f"number {digits} after {last}: the numbers are not consecutive"
             yield Finding("link_n", WARNING, link, message, f"call it {arm.name(f'link_{last + 1}')}")
         last = max(last, int(digits))
-
-
-def _ordinal(number: int) -> str:
-    return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
 def _orientation(model: RobotModel, arm: Arm, start: str) -> Iterator[Finding]:

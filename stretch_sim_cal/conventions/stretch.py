@@ -342,25 +342,18 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
     tipped = {joint.name for link in tips for joint in model.chain(link)}
     bare = [joint.child for joint in names.fingers(model) if joint.name not in tipped]
     for link in (*tips, *bare):
-        off, inwards = _inwards_deg(model, link, center)
+        frames = link_transforms(model, {}, [link, center])
+        to_center = frames[center][:3, :3]
+        way = inwards(model, link, center, to_center)
+        off = 0.0 if way is None else angle_deg(frames[link][:3, 0], to_center @ way)
         if link in bare:
             message = f"the finger has no fingertip frame; its own x axis is {off:.4g} deg from inwards"
             fix = f"add {link.removesuffix('_link').replace('finger', 'fingertip')}_link, x normal to the surface"
             yield Finding("rule-5-tip-missing", ERROR, link, message, fix, off)
         elif off > MOUNT_DEG:
-            message = f"its x axis is {off:.4g} deg from inwards, {shown(inwards)} in {center}"
+            message = f"its x axis is {off:.4g} deg from inwards, {shown(way)} in {center}"
             fix = "turn the frame so that x is normal to the fingertip and points inwards"
             yield Finding("rule-5-tip-x", ERROR, link, message, fix, off)
-
-
-def _inwards_deg(model: RobotModel, link: str, center: str) -> tuple[float, np.ndarray]:
-    """Return how far x of a fingertip is at zero from straight inwards, and inwards (3,) in
-    the grasp centre's frame."""
-    frames = link_transforms(model, {}, [link, center])
-    direction = inwards(model, link, center, frames[center][:3, :3])
-    if direction is None:
-        return 0.0, np.zeros(3)
-    return angle_deg(frames[link][:3, 0], frames[center][:3, :3] @ direction), direction
 
 
 def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndarray) -> np.ndarray | None:

@@ -90,7 +90,9 @@ def suffixed(name: str, kind: str) -> str:
 def _roles(model: RobotModel) -> list[tuple[str, str, str | None]]:
     """Return (stem, link, joint above it) of the arm, the wrist and the wheels, as far as the structure tells."""
     found: list[tuple[str, str, str | None]] = []
-    telescope = _telescope(model)
+    base = base_of(model)
+    frames = frames_in(model, base)
+    telescope = _telescope(model, frames)
     if telescope:
         first = telescope[0].parent
         above = model.parent_joints.get(first)
@@ -100,16 +102,21 @@ def _roles(model: RobotModel) -> list[tuple[str, str, str | None]]:
             if lift is not None and lift.type == "prismatic":
                 found.append(("lift", lift.child, lift.name))
         found += [(f"arm_l{number}", joint.child, joint.name) for number, joint in enumerate(telescope, 1)]
-        found += _wrist(model, telescope[-1].child)
-    placed = _wheels(model)
-    order = names.wheel_order({link: position for link, (_, position) in placed.items()}) if placed else []
-    found += [(f"wheel_{number}", link, placed[link][0]) for number, link in enumerate(order)]
+        found += _wrist(model, frames, telescope[-1].child)
+    # Wheels are endless joints on the base that let them roll.
+    placed = {
+        joint.child: frames[joint.child][:3, 3] for joint in model.joints.values()
+        if joint.type == "continuous" and rigid_root(model, joint.parent) == rigid_root(model, base)
+        and names.rolls(joint, frames[joint.child][:3, :3] @ joint.unit_axis)
+        and np.linalg.norm(frames[joint.child][:2, 3]) > 1e-3
+    }  # fmt: skip
+    order = names.wheel_order(placed) if placed else []
+    found += [(f"wheel_{number}", link, model.parent_joints[link].name) for number, link in enumerate(order)]
     return found
 
 
-def _telescope(model: RobotModel) -> list[Joint]:
+def _telescope(model: RobotModel, frames: dict[str, np.ndarray]) -> list[Joint]:
     """Return four prismatic joints in a row whose axes are parallel and horizontal; none if there are not four."""
-    frames = frames_in(model, base_of(model))
     axes = {
         joint.name: frames[joint.child][:3, :3] @ joint.unit_axis
         for joint in model.joints.values()
@@ -130,13 +137,18 @@ def _telescope(model: RobotModel) -> list[Joint]:
     return []
 
 
-def _wrist(model: RobotModel, last: str) -> list[tuple[str, str, str | None]]:
-    """Return the wrist's links: one fixed to the arm's last, then yaw, pitch, roll about base_link's z, y and x."""
-    frames = frames_in(model, base_of(model))
+def _wrist(model: RobotModel, frames: dict[str, np.ndarray], last: str) -> list[tuple[str, str, str | None]]:
+    """Return the wrist's links: one fixed to the arm's last, then yaw, pitch, roll, each next below the one before with
+    fixed joints between, about base_link's z, y and x."""
     found: list[tuple[str, str, str | None]] = []
     link = last
     for stem, column in WRIST_AXES.items():
-        joint = _next_about(model, frames, link, column)
+        joint = next(
+            (joint for joint in model.joints.values()
+             if joint.type == "revolute" and rigid_root(model, joint.parent) == rigid_root(model, link)
+             and abs((frames[joint.child][:3, :3] @ joint.unit_axis)[column]) > np.cos(np.radians(WRIST_DEG))),
+            None,
+        )  # fmt: skip
         if joint is None:
             break
         above = model.parent_joints[joint.parent]
@@ -145,31 +157,6 @@ def _wrist(model: RobotModel, last: str) -> list[tuple[str, str, str | None]]:
         found.append((stem, joint.child, joint.name))
         link = joint.child
     return found
-
-
-def _next_about(model: RobotModel, frames: dict[str, np.ndarray], link: str, column: int) -> Joint | None:
-    """Return the revolute joint next below `link`, fixed joints between, that turns about one of base_link's axes."""
-    for joint in model.joints.values():
-        if joint.type == "revolute" and rigid_root(model, joint.parent) == rigid_root(model, link):
-            axis = frames[joint.child][:3, :3] @ joint.unit_axis
-            if abs(axis[column]) > np.cos(np.radians(WRIST_DEG)):
-                return joint
-    return None
-
-
-def _wheels(model: RobotModel) -> dict[str, tuple[str, np.ndarray]]:
-    """Return the wheels' links with their joints and places in base_link: endless joints on the base that let them
-    roll."""
-    base = base_of(model)
-    frames = frames_in(model, base)
-    return {
-        joint.child: (joint.name, frames[joint.child][:3, 3])
-        for joint in model.joints.values()
-        if joint.type == "continuous"
-        and rigid_root(model, joint.parent) == rigid_root(model, base)
-        and names.rolls(joint, frames[joint.child][:3, :3] @ joint.unit_axis)
-        and np.linalg.norm(frames[joint.child][:2, 3]) > 1e-3
-    }  # fmt: skip
 
 
 def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> dict[str, np.ndarray]:

@@ -265,19 +265,14 @@ def joint_columns(
             columns = [turn(axis) + slide(joint.pitch * axis)]
         case "planar":
             # The plane's directions do not turn with the child, so they are turned back into its frame.
-            columns = [*map(slide, _turned_back(axis, numbers[..., 2])), turn(axis)]
+            back = np.swapaxes(_about(axis, numbers[..., 2]), -1, -2)
+            columns = [*(slide(back @ each) for each in plane_directions(axis)), turn(axis)]
         case "spherical":
             columns = list(map(turn, _rates(numbers)[1]))
         case "floating":
             into_child, axes = _rates(numbers[..., 3:])
             columns = [*(slide(into_child[..., :, i]) for i in range(3)), *map(turn, axes)]
     return np.stack([np.broadcast_to(column, (*shape, 6)) for column in columns], axis=-1)
-
-
-def _turned_back(normal: np.ndarray, angle: np.ndarray) -> list[np.ndarray]:
-    first, second = plane_directions(normal)
-    cosine, sine = np.cos(angle)[..., None], np.sin(angle)[..., None]
-    return [cosine * first - sine * second, sine * first + cosine * second]
 
 
 def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -97,38 +97,25 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
 
 def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
     """Return what counts as the robot's body, per link in link frames: `robot_surfaces` and the links that are the
-    lidars themselves. Raises `InputError` as `link_surfaces` does."""
+    lidars themselves. Links without any of the shapes that the profile's `lidar_geometry` names have their collision
+    shapes. Raises `InputError` as `link_surfaces` does, and for a geometry of none of the model's links."""
     profile = profile or stretch_profile()
-    surfaces = seen_surfaces(model, profile.lidar_geometry)
-    lidars = housed_lidars(model, profile)
-    if lidars:
-        surfaces[profile.housing_link] = _shell(model, profile, lidars)
-    return surfaces
-
-
-def seen_surfaces(model: RobotModel, geometry: str) -> dict[str, Surface]:
-    """Return the shapes that a profile's `lidar_geometry` names, per link in link frames; links that have none of these
-    have their collision shapes. Raises `InputError` as `link_surfaces` does, and for a file that is no description, or
-    has none of the model's links."""
-    surfaces = link_surfaces(model, "collision")
+    surfaces, geometry = link_surfaces(model, "collision"), profile.lidar_geometry
     if geometry == "visual":
-        return surfaces | link_surfaces(model, "visual")
-    if geometry == "collision":
-        return surfaces
-    given = link_surfaces(load_model(geometry), "collision")
-    known = {link: surface for link, surface in given.items() if link in model.links}
-    if not known:
-        raise InputError(f"lidar_geometry: {geometry}: has shapes for none of the links of '{model.name}'")
-    return surfaces | known
-
-
-def housed_lidars(model: RobotModel, profile: RobotProfile) -> list[str]:
-    """Return the lidar links whose housings are in the visual mesh of a link that they are fixed to."""
+        surfaces |= link_surfaces(model, "visual")
+    elif geometry != "collision":
+        given = link_surfaces(load_model(geometry), "collision")
+        known = {link: surface for link, surface in given.items() if link in model.links}
+        if not known:
+            raise InputError(f"lidar_geometry: {geometry}: has shapes for none of the links of '{model.name}'")
+        surfaces |= known
     shell = profile.housing_link
-    if shell is None or shell not in model.links or not model.links[shell].visuals:
-        return []
-    lidars = profile.lidar_links(model)
-    return [link for link in lidars if all(joint.type == "fixed" for joint in model.between(shell, link))]
+    if shell in model.links and model.links[shell].visuals:
+        lidars = profile.lidar_links(model)
+        housed = [link for link in lidars if all(joint.type == "fixed" for joint in model.between(shell, link))]
+        if housed:
+            surfaces[shell] = _shell(model, profile, housed)
+    return surfaces
 
 
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
