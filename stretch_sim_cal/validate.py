@@ -127,7 +127,7 @@ def typed(value: Any, kind: Any, where: str) -> Any:
         count = None if parts[-1] is ... else len(parts)
         items = [] if value is None and count is None else value
         if not isinstance(items, (list, tuple)) or count not in (None, len(items)):
-            raise InputError(f"{where}: is {_said(value)}, a list{f' of {count}' if count else ''} was expected")
+            raise InputError(f"{where}: is {_said(value)}, a list{f' of {count} values' if count else ''} was expected")
         kinds = [parts[0]] * len(items) if count is None else parts
         places = (f"{where}[{index}]" for index in range(len(items)))
         return tuple(map(typed, items, kinds, places))

@@ -119,15 +119,17 @@ def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
     """Raise `InputError` naming the key if a profile does not fit the description: frames and joints that it lacks,
     joints without limits, poses beyond limits, a lidar on a moving part or inside the body, meshes that are missing."""
     where = profile.source
-    for key, frame in (("base_frame", profile.base_frame), ("footprint_frame", profile.footprint_frame)):
-        _check_link(model, frame, f"{where}: {key}")
+    links = [("base_frame", profile.base_frame), ("footprint_frame", profile.footprint_frame)]
     for side, lidar in profile.every_lidar.items():
         if lidar.older_frame not in model.links:
-            _check_link(model, lidar.frame, f"{where}: lidars: {side}: frame")
-        for link in lidar.unseen:
-            _check_link(model, link, f"{where}: lidars: {side}: unseen")
+            links.append((f"lidars: {side}: frame", lidar.frame))
+        links += [(f"lidars: {side}: unseen", link) for link in lidar.unseen]
         if lidar.housing is not None:
-            _check_link(model, lidar.housing.link, f"{where}: lidars: {side}: housing: link")
+            links.append((f"lidars: {side}: housing: link", lidar.housing.link))
+    for key, link in links:
+        if link not in model.links:
+            raise InputError(f"{where}: {key}: the description has no link '{link}'{near(link, model.links)}")
+    for side, lidar in profile.every_lidar.items():
         for above in model.chain(lidar.link_in(model)):
             if above.variables:
                 raise InputError(
@@ -161,11 +163,6 @@ def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
             f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see nothing "
             "else; correct its pose, or name its own housing under unseen"
         )
-
-
-def _check_link(model: RobotModel, link: str, where: str) -> None:
-    if link not in model.links:
-        raise InputError(f"{where}: the description has no link '{link}'{near(link, model.links)}")
 
 
 def _given(profile: RobotProfile) -> tuple[Description, Description | None]:

@@ -32,7 +32,12 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 LIDAR_DEG = 10.0
-"""The same for the turn of a lidar about its z axis, which the released model chooses to 5 deg."""
+"""How far a lidar may be turned about its z axis, which the released model chooses to 5 deg."""
+INWARDS_DEG, INCLINED_DEG, CALIBRATED_DEG = 55.0, 20.0, 3.0
+"""What listed exceptions allow: of a lidar's y axis from the head's centre, of a fingertip's x axis from inwards, of a
+base's tilt against its footprint."""
+LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
+"""Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
 
 
 def base_link(model: RobotModel) -> Iterator[Finding]:
@@ -385,11 +390,11 @@ EXEMPTIONS = (
     Exemption("rule-1", "wheel_*", "Rules 1 and 6 cannot both hold for a wheel: aligned with base_link, its z axis "
               "would be up and not towards the base's centre; the released model follows Rule 6"),
     Exemption("rule-1", "base_footprint", "base_ref is where a floor calibration is written to, so it may tilt by a "
-              "little", up_to=3.0),
-    Exemption("rule-4-optical", "gripper_*_optical_frame", "the released model levels the gripper camera's colour "
-              "frames against the 3 deg by which the camera is pitched", up_to=3.01),
+              "little", up_to=CALIBRATED_DEG),
+    Exemption("rule-4-optical", LEVELLED, "the released model levels the gripper camera's colour "
+              "frames against the 3 deg by which the camera is pitched", up_to=LEVELLED_DEG),
     Exemption("rule-4-lidar-y", "*lidar_*", "y points only roughly to the head's centre: the dome looks down by 45 deg "
-              "and ahead, and the released model keeps the connector's true direction", up_to=55.0),
+              "and ahead, and the released model keeps the connector's true direction", up_to=INWARDS_DEG),
     Exemption("rule-4-lidar-x", "*lidar_*", "z out, y inwards and x up cannot all hold for a lidar on the right: it is "
               "the left one's mirror image, and mirrored frames are left-handed; the released model lets x point down",
               at_least=170.0),
@@ -398,7 +403,7 @@ EXEMPTIONS = (
     Exemption("rule-5-names", "*fingertip_*_link", "Rule 5's link_fingertip_* have no _link suffix, which Rule 7 asks "
               "for; the released model follows Rule 7"),
     Exemption("rule-5-tip-x", "*fingertip_*", "the curved gripper's fingertips are inclined by 16 deg against straight "
-              "inwards while the fingers are closed, and turn with them", up_to=20.0),
+              "inwards while the fingers are closed, and turn with them", up_to=INCLINED_DEG),
     Exemption("rule-5-tip-missing", "finger_*_link", "the parallel gripper has no fingertip frames; those of its "
               "fingers follow the rule themselves", up_to=5.0),
     Exemption("rule-7", "link_grasp_center", "Rule 5 writes it so"),
@@ -407,7 +412,7 @@ EXEMPTIONS = (
     Exemption("rule-7", "base_ref", "calibration files name this joint so"),
     Exemption("rule-7", "laser", "the placeholder for a planar scan; consumers know it by this name"),
     Exemption("rule-7", "docking_contact_frame", "the released model calls this joint so; its link follows the rule"),
-    Exemption("rule-7", "gripper_*_optical_frame", "camera drivers call their optical frames so"),
+    Exemption("rule-7", LEVELLED, "camera drivers call their optical frames so"),
     Exemption("rule-7", "link_lidar_*", "older firmware calls the lidars so"),
 )  # fmt: skip
 

@@ -27,7 +27,18 @@ from stretch_sim_cal.conventions.profile import (
     upright,
 )
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
-from stretch_sim_cal.conventions.stretch import EXEMPTIONS, LIDAR_DEG, STRETCH, axis_of_motion, inwards
+from stretch_sim_cal.conventions.stretch import (
+    CALIBRATED_DEG,
+    EXEMPTIONS,
+    INCLINED_DEG,
+    INWARDS_DEG,
+    LEVELLED,
+    LEVELLED_DEG,
+    LIDAR_DEG,
+    STRETCH,
+    axis_of_motion,
+    inwards,
+)
 from stretch_sim_cal.conventions.stretch_names import EXACT_DEG, MOUNT_DEG
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
@@ -38,14 +49,6 @@ PARALLEL_DEG = 2.0
 WRIST_DEG = 20.0
 """How far a wrist's axes may be from base_link's."""
 WRIST_AXES = {"wrist_yaw": 2, "wrist_pitch": 1, "wrist_roll": 0}
-LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
-"""These optical frames may be this far from their camera's axes: the vendor levels them."""
-INWARDS_DEG = 55.0
-"""How far a lidar's y axis may be from the head's centre: as the profile's exception has it."""
-CALIBRATED_DEG = 3.0
-"""A base tilted against its footprint by no more than this has been calibrated."""
-INCLINED_DEG = 20.0
-"""How far a fingertip's x axis may be inclined against inwards: as the profile's exception has it."""
 QUARTERS = tuple(
     np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first],
     other * np.eye(3)[second])])

@@ -93,6 +93,15 @@ WHEELS = {"left": {"command": "wheel_left_joint", "limits": [-1, 1]}}
 BAD = {
     "no description": ({key: AMR[key] for key in ("lidars", "base_frame")}, "description: is missing"),
     "unknown key": (with_(lidarz=1), "unknown key 'lidarz'"),
+    "a key that is nearly one": (with_(lidarz=1), "did you mean lidars?"),
+    "a step of nothing": (
+        with_(joints={"a": {"command": "wheel_left_joint", "step": 0}}), "joints: a: step: is 0, it has to lie from"
+    ),
+    "a tie of its own": (with_(joints={"a": {"tie": "both"}}), "joints: a: tie: is 'both', use one of sum, equal"),
+    "a housing without heights": (
+        with_(lidars={"left": {"frame": "lidar_left_link", "housing": {"link": "base_link", "radius": 0.1}}}),
+        "lidars: left: housing: heights: is None, a list of 2 values was expected",
+    ),
     "unknown file": (with_(description="nowhere.urdf"), "description: file: "),
     "unknown package": (with_(description="package://nowhere/a.urdf"), "package 'nowhere' is not found"),
     "unknown frame": (with_(base_frame="base_lnk"),
