@@ -24,19 +24,13 @@ class SelfCollision:
     Pairs that are close by design are left out: links that do not move against each other or are connected by one
     joint, parts of one telescope (only parallel prismatic joints between them, beside those of `still`), fingers that
     close (each on one joint of the same body, and too close at position zero), pairs that are too close in every one of
-    some random configurations within the joints' limits, pairs that are too close at `rest`, if given, and pairs
-    between which only joints of `still` move, which keep their positions. `floor` (m) is the height of a horizontal
-    floor in the root's frame; links that cannot leave it (the base, its wheels), or that only joints of `still` move,
-    are not checked against it.
+    some random configurations within the joints' limits, and pairs between which only joints of `still` move, which
+    keep their positions. `floor` (m) is the height of a horizontal floor in the root's frame; links that cannot leave
+    it (the base, its wheels), or that only joints of `still` move, are not checked against it.
     """
 
     def __init__(
-        self,
-        model: RobotModel,
-        margin: float = 0.01,
-        floor: float | None = None,
-        rest: Positions | None = None,
-        still: Collection[str] = (),
+        self, model: RobotModel, margin: float = 0.01, floor: float | None = None, still: Collection[str] = ()
     ):
         if not margin >= 0:
             raise InputError(f"the margin of a collision check is {margin}, it must be 0 or more")
@@ -48,7 +42,7 @@ class SelfCollision:
             raise InputError(f"robot '{model.name}' has no collision shapes, so nothing can be said about collisions")
         self._centres = np.array([shape.centre for shape in self._shapes])
         self._halves = np.array([shape.half for shape in self._shapes])
-        self._pairs = self._pairs_to_check(rest)
+        self._pairs = self._pairs_to_check()
         self._above_floor = self._links_to_hold_against_floor()
 
     def colliding_pairs(self, positions: Positions) -> list[tuple[str, str]]:
@@ -108,22 +102,16 @@ class SelfCollision:
                 result[..., index] = lowest < self.floor + self.margin
         return result
 
-    def _pairs_to_check(self, rest: Positions | None) -> np.ndarray:
+    def _pairs_to_check(self) -> np.ndarray:
         ways = {pair: self._moving_joints_between(*pair) for pair in combinations(range(len(self.links)), 2)}
         movable = {pair for pair, way in ways.items() if len(way) > 1 and not self._is_telescope(way)}
         movable = {pair for pair in movable if not {joint.name for joint in ways[pair]} <= self._still}
         fingers = {pair for pair in movable if len(ways[pair]) == 2 and not self._is_chain(*pair)}
-        by_design = self._close_pairs({}, fingers)
+        by_design = set(self._close(self._frames({})[0], _as_array(fingers)))
         always = movable
         for frames in self._frames(random_positions(self.model, SAMPLES, seed=0)):
             always = set(self._close(frames, _as_array(always)))
-        by_design |= always
-        if rest is not None:
-            by_design |= self._close_pairs(rest, movable)
-        return _as_array(movable - by_design)
-
-    def _close_pairs(self, positions: Positions, pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-        return set(self._close(self._frames(positions)[0], _as_array(pairs)))
+        return _as_array(movable - by_design - always)
 
     def _moving_joints_between(self, a: int, b: int) -> list[Joint]:
         return [joint for joint in self.model.between(self.links[a], self.links[b]) if joint.variables]
