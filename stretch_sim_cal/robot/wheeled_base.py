@@ -8,19 +8,16 @@ base:
   topics: {command: /cmd_vel, odometry: /odom}
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.validate import Section, choice, numbers, typed
+from stretch_sim_cal.validate import Bounds, Section, record
 
-OMNIDIRECTIONAL, DIFFERENTIAL = KINDS = ("omnidirectional", "differential")
-KEYS = {
-    "kind", "wheel_radius", "track_width", "wheels", "limits", "timeout", "modes", "topics", "odometry_frame",
-    "broadcast_odometry",
-}  # fmt: skip
+OMNIDIRECTIONAL, DIFFERENTIAL = "omnidirectional", "differential"
+Coordinate = Annotated[float, Bounds(-10.0, 10.0)]
 
 
 @dataclass(frozen=True)
@@ -35,13 +32,13 @@ class WheeledBase:
     to /tf if it is broadcast.
     """
 
-    kind: str
-    wheel_radius: float
-    track_width: float
-    wheels: tuple[tuple[float, ...], ...]
+    kind: Literal["omnidirectional", "differential"]
+    wheel_radius: Annotated[float, Bounds(0.005, 5.0)]
+    track_width: Annotated[float, Bounds(0.01, 10.0)]
+    wheels: tuple[tuple[Coordinate, Coordinate], ...]
     linear: tuple[float, float] = (0.5, 0.5)
     angular: tuple[float, float] = (1.0, 1.0)
-    timeout: float = 0.5
+    timeout: Annotated[float, Bounds(0.01, 60.0)] = 0.5
     modes: tuple[str, ...] = ()
     command: str | None = "/cmd_vel"
     stamped_command: str | None = None
@@ -57,37 +54,30 @@ class WheeledBase:
 
 def wheeled_base(value: Any, where: str) -> WheeledBase:
     """Return the base that a profile's `base:` writes down. Raises `InputError` naming `where` and the key."""
-    base = Section(value, KEYS, where)
-    kind = choice(base.text("kind"), KINDS, base.at("kind"))
-    listed = base.get("wheels")
-    if not isinstance(listed, list) or len(listed) < 3:
-        raise InputError(f"{base.at('wheels')}: a list of three or more [x, y] was expected, casters among them")
-    wheels = tuple(
-        numbers(wheel, 2, f"{base.at('wheels')}[{index}]", -10.0, 10.0) for index, wheel in enumerate(listed)
-    )
-    if np.linalg.svd(np.array(wheels) - np.mean(wheels, axis=0), compute_uv=False)[1] < 0.01:
-        raise InputError(f"{base.at('wheels')}: lie on one line, and the robot on its side; name its casters as well")
-    if kind == DIFFERENTIAL and "track_width" not in base:
-        raise InputError(f"{base.at('track_width')}: is missing; a differential base turns by it")
-    around = 2.0 * float(np.mean(np.linalg.norm(wheels, axis=1)))
+    nested = {"linear", "angular", "command", "stamped_command", "odometry"}
+    base = Section(value, {each.name for each in fields(WheeledBase)} - nested | {"limits", "topics"}, where)
     limits = base.section("limits", {"linear", "angular", "linear_acceleration", "angular_acceleration"})
     topics = base.section("topics", {"command", "stamped_command", "odometry"})
     command = topics.text("command") if "command" in topics else None
     stamped = topics.text("stamped_command") if "stamped_command" in topics else None
     if command == stamped and command is not None:
         raise InputError(f"{topics.where}: command and stamped_command: a topic has one type; name one of them")
-    return WheeledBase(
-        kind,
-        base.number("wheel_radius", 0.005, 5.0),
-        base.number("track_width", 0.01, 10.0, default=around),
-        wheels,
-        (limits.number("linear", 1e-3, 20.0, default=0.5), limits.number("linear_acceleration", 1e-3, 50.0, 0.5)),
-        (limits.number("angular", 1e-3, 20.0, default=1.0), limits.number("angular_acceleration", 1e-3, 50.0, 1.0)),
-        base.number("timeout", 0.01, 60.0, default=0.5),
-        typed(base.get("modes", []), tuple[str, ...], base.at("modes")),
-        command if command or stamped else "/cmd_vel",
-        stamped,
-        topics.text("odometry", "/odom"),
-        base.text("odometry_frame", "odom"),
-        base.flag("broadcast_odometry", True),
+    if base.get("kind") == DIFFERENTIAL and "track_width" not in base:
+        raise InputError(f"{base.at('track_width')}: is missing; a differential base turns by it")
+    found = record(
+        WheeledBase,
+        {"track_width": 1.0} | {key: each for key, each in base.data.items() if key not in ("limits", "topics")},
+        where,
+        linear=(limits.number("linear", 1e-3, 20.0, 0.5), limits.number("linear_acceleration", 1e-3, 50.0, 0.5)),
+        angular=(limits.number("angular", 1e-3, 20.0, 1.0), limits.number("angular_acceleration", 1e-3, 50.0, 1.0)),
+        command=command if command or stamped else "/cmd_vel",
+        stamped_command=stamped,
+        odometry=topics.text("odometry", "/odom"),
     )
+    if len(found.wheels) < 3:
+        raise InputError(f"{base.at('wheels')}: a list of three or more [x, y] was expected, casters among them")
+    wheels = np.array(found.wheels)
+    if np.linalg.svd(wheels - wheels.mean(axis=0), compute_uv=False)[1] < 0.01:
+        raise InputError(f"{base.at('wheels')}: lie on one line, and the robot on its side; name its casters as well")
+    around = 2.0 * float(np.mean(np.linalg.norm(wheels, axis=1)))
+    return found if "track_width" in base else replace(found, track_width=around)
