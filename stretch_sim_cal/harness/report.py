@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -93,9 +94,11 @@ Window = tuple[np.ndarray, float]
 """What is enlarged: its middle (3,) in base_link and half the slice's thickness, m."""
 
 
-def as_png(figure) -> bytes:
+def as_png(figure: Figure) -> bytes:
+    """Return a figure, laid out so that nothing overlaps or is cut, as PNG, and close it."""
+    figure.set_layout_engine("constrained")  # `bbox_inches="tight"` would draw everything twice
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110, bbox_inches="tight")
+    figure.savefig(stream, format="png", dpi=110)
     plt.close(figure)
     return stream.getvalue()
 
@@ -172,7 +175,7 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
     counts, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges])
     sums, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges], weights=near[:, 2].astype(float))
     mean = np.where(counts >= 10, 1e3 * sums / np.maximum(counts, 1), np.nan)
-    figure, axis = plt.subplots(figsize=(8, 6.6))
+    figure, axis = plt.subplots(figsize=(8, 6.6), layout="constrained")
     extent = (-FLOOR_REACH, FLOOR_REACH, -FLOOR_REACH, FLOOR_REACH)
     image = axis.imshow(mean.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-5, vmax=5)
     figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
@@ -221,7 +224,6 @@ def clouds_before_and_after(
             axes[row, column].set_aspect("equal")
             axes[row, column].set_xlabel("x / m")
     axes[0, 0].legend(markerscale=40, loc="upper right", framealpha=0.9)
-    figure.tight_layout()
     return as_png(figure)
 
 
@@ -259,12 +261,12 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     """
     everything = np.vstack([np.vstack([*sum(panel["areas"].values(), []), panel["shape"]]) for panel in panels])
     low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
+    columns = min(columns, len(panels))
     rows, width = -(-len(panels) // columns), 3.4
     longest = max(len(textwrap.wrap(panel["title"], WRAPPED)) for panel in panels)
     height = width * (high - low)[1] / (high - low)[0] + 0.45 + 0.17 * longest
     figure, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True,
-        layout="constrained",
+        rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True
     )  # fmt: skip
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
@@ -287,7 +289,9 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     for axis in axes[:, 0]:
         axis.set_ylabel("y / m")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, markerscale=20, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(4, columns), fontsize=8, markerscale=20, frameon=False
+    )
     figure.suptitle(title, fontsize=10)
     return as_png(figure)
 

@@ -196,7 +196,6 @@ def channels_picture(result: Identification) -> bytes:
                 axis.set_ylabel(f"{kind.replace('_', ' ')} / {name}")
         axes[0, side].set_title(f"{device} lidar")
         axes[-1, side].set_xlabel("elevation of the channel / deg")
-    figure.tight_layout()
     return as_png(figure)
 
 
@@ -219,7 +218,6 @@ def residuals_picture(result: Identification) -> bytes:
         axes[0, side].set_title(f"{device} lidar")
     axes[0, 0].legend()
     axes[0, 0].set_ylim(-30, 30)
-    figure.tight_layout()
     return as_png(figure)
 
 
@@ -248,7 +246,6 @@ def noise_picture(result: Identification) -> bytes:
         axes[0, side].set_title(f"{device} lidar")
     axes[0, 0].legend()
     axes[0, 0].set_ylim(0, None)
-    figure.tight_layout()
     return as_png(figure)
 
 
