@@ -65,9 +65,8 @@ class CapturedClouds:
             if "base_from_left" in arrays:
                 described = {"left": arrays["base_from_left"], "right": arrays[f"base_from_{other}"]}
             else:
-                truth = load_truth(files.truth)
-                right = truth.nominal_base_link_from_further.get(other, truth.nominal_base_link_from_lidar_right)
-                described = {"left": truth.nominal_base_link_from_lidar_left, "right": right}
+                nominal = load_truth(files.truth).nominal_base_from_lidar
+                described = {"left": nominal["left"], "right": nominal[other]}
         return cls(returns, described, other)
 
     def points(self, known: Observations | None = None) -> dict[str, np.ndarray]:

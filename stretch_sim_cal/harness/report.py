@@ -144,10 +144,7 @@ def true_clouds(files: RunFiles, other: str = "right") -> str:
     """Return the clouds of the left and an `other` lidar of a simulated run without a result as a part of a page: as
     described, and as they truly stand, with how many of the other's points lie on the left one's surfaces in either."""
     seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
-    after = {
-        "left": truth.base_link_from_lidar_left,
-        "right": truth.base_link_from_further.get(other, truth.base_link_from_lidar_right),
-    }
+    after = {"left": truth.base_from_lidar["left"], "right": truth.base_from_lidar[other]}
     points, before = seen.points(), seen.poses_before()
     rows = []
     for name, poses in (("as described", before), ("in truth", after)):

@@ -18,12 +18,10 @@ from stretch_sim_cal.harness.processes import (
     ProcessSequence,
     RunFiles,
     Runner,
-    calibration_processes,
-    driving_options,
     interruptible,
     isolated_environment,
     own_domain,
-    simulator_process,
+    scenario_processes,
 )
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth, skipped_poses
@@ -61,8 +59,7 @@ def run_scenario(
         raise InputError(f"{scenario.name}: stages: drive: the base does not drive in {simulator}; use embedded")
     files = _fresh_folder(out, scenario)
     if processes is None:
-        options = (*driving_options(scenario), *simulator_options)
-        steps = [simulator_process(files, simulator, options), *calibration_processes(scenario, files)]
+        steps = scenario_processes(scenario, files, simulator, simulator_options)
     else:
         steps = processes(scenario, files)
     sequence, broken, started = ProcessSequence(steps), "", time.monotonic()

@@ -113,8 +113,8 @@ def test_what_never_changes_is_heard_by_late_comers(client):
 def test_the_robot_believes_its_description_and_not_the_truth(client, truth_file):
     truth = load_truth(truth_file)
     left = static_tree(client).lookup("base_link", "lidar_left_link")
-    assert error(truth.nominal_base_link_from_lidar_left, left)[0] < 1e-9
-    assert error(truth.base_link_from_lidar_left, left)[0] == pytest.approx(0.015, abs=1e-6)
+    assert error(truth.nominal_base_from_lidar["left"], left)[0] < 1e-9
+    assert error(truth.base_from_lidar["left"], left)[0] == pytest.approx(0.015, abs=1e-6)
     latched = client.take(String, "/stretch_simulator/ground_truth", latched=True)[0].data
     assert (
         json.loads(latched)["base_link_from_lidar_left"]

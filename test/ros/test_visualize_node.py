@@ -9,7 +9,6 @@ from robot_client import robot_client
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
 
@@ -67,7 +66,7 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph):
         robot_client(int(graph.environment["ROS_DOMAIN_ID"])) as client,
     ):
         true = load_truth(truth)
-        mast = inverse(true.base_link_from_lidar_left) @ true.base_link_from_further["mast"]
+        mast = true.to_left("mast")
         file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
         file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
         heard = listen(client, "/lidar_combined")
