@@ -4,7 +4,6 @@ The runner starts them in order of readiness, keeps their output, and stops ever
 """
 
 import contextlib
-import ctypes
 import errno
 import functools
 import os
@@ -24,6 +23,8 @@ from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.files import PACKAGE
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.ros.node_main import DISCOVERY_VARIABLE
+from stretch_sim_cal.simulation.gazebo.installation import ament_prefixes
+from stretch_sim_cal.simulation.gazebo.processes import end_group, prepare_child
 
 DOMAIN_VARIABLE = "ROS_DOMAIN_ID"
 # Domains above 101 reach into the ports that Linux hands out to others.
@@ -87,8 +88,7 @@ class Process:
 
 def _script(name: str) -> str:
     """Return the path of a console script: pip puts it beside Python, colcon into `lib/` of an ament prefix."""
-    prefixes = [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
-    for folder in [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in prefixes)]:
+    for folder in [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in ament_prefixes())]:
         if (folder / name).is_file():
             return str(folder / name)
     return shutil.which(name) or name
@@ -200,7 +200,6 @@ def node_process(
     return Process(name, executable, (*arguments, *ros), ready_line, stage)
 
 
-PR_SET_PDEATHSIG = 1
 GRACE = 8.0
 POLL = 0.02
 
@@ -303,7 +302,7 @@ class _Running:
             self.popen = subprocess.Popen(
                 process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 env=environment, start_new_session=True,
-                preexec_fn=functools.partial(_prepare, signal.SIGTERM if stop_orphans else signal.SIGKILL),
+                preexec_fn=functools.partial(prepare_child, signal.SIGTERM if stop_orphans else signal.SIGKILL),
                 text=True, errors="replace",
             )  # fmt: skip
         except OSError as error:
@@ -327,23 +326,9 @@ class _Running:
 
     def stop(self) -> bool:
         """End the process with its children; True if it ended by itself once asked (SIGINT)."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.popen.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.popen.wait(timeout=GRACE)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.popen.pid, signal.SIGKILL)  # children that outlived it
-                self._reader.join(timeout=GRACE)
-                return number == signal.SIGINT
-        return False
-
-
-def _prepare(at_death: signal.Signals) -> None:
-    # Also a harness that is killed outright must leave no simulator behind; the setting survives exec.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
-    # A shell lets its background jobs ignore SIGINT, and their children inherit that.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+        asked = end_group(self.popen, GRACE)
+        self._reader.join(timeout=GRACE)
+        return asked
 
 
 @contextlib.contextmanager

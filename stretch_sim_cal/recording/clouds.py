@@ -40,7 +40,7 @@ def points_from_message(message: Any) -> np.ndarray:
     so are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do. Raises
     `InputError` if the message has no x, y, z or its bytes do not fit its own description, also by what they say.
     """
-    points = _xyz(message, _records(message))
+    points = _xyz(message, records_from_message(message))
     return points[are_returns(points)]
 
 
@@ -51,7 +51,7 @@ def returns_from_message(message: Any) -> np.ndarray:
     Rows are those of `points_from_message`. Raises `InputError` if the message has no x, y, z or its bytes do not fit
     its own description.
     """
-    records = _records(message)
+    records = records_from_message(message)
     points = _xyz(message, records)
     kept = are_returns(points)
     others = RETURN_COLUMNS[points.shape[1] :]
@@ -70,7 +70,7 @@ def fields_from_message(message: Any, names: Sequence[str], returns_only: bool =
     With `returns_only` the rows are those of `points_from_message`; without, every point that the message holds.
     Raises `InputError` if a field is missing or the bytes do not fit the message's own description.
     """
-    records = _records(message)
+    records = records_from_message(message)
     missing = [name for name in names if name not in records.dtype.names]
     if missing:
         raise InputError(
@@ -127,7 +127,7 @@ def is_big_endian(dtype: np.dtype = POINT_DTYPE) -> bool:
     return orders == {">"}
 
 
-def _records(message: Any) -> np.ndarray:
+def records_from_message(message: Any) -> np.ndarray:
     """Return all points of a message as structured records (height * width,), fields in the message's own order."""
     if message.point_step <= 0 and message.width * message.height > 0:
         raise InputError(f"{_describe(message)}: point_step is {message.point_step}")

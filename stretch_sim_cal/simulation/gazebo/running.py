@@ -18,10 +18,10 @@ from stretch_sim_cal.robot.model import Limit, RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP
+from stretch_sim_cal.simulation.gazebo.installation import Installation
 from stretch_sim_cal.simulation.gazebo.messages import JointStates
 from stretch_sim_cal.simulation.gazebo.processes import (
     Commander,
-    Installation,
     Server,
     Subscriptions,
     own_partition,
