@@ -33,23 +33,13 @@ class FieldLayout(NamedTuple):
     count: int
 
 
-def points_from_message(message: Any) -> np.ndarray:
-    """Return the returns in a cloud as points (N, 3), float32, in the message's frame and order.
+def returns_from_message(message: Any) -> np.ndarray:
+    """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity, or (N, 3) if the message lacks one of
+    these, in the message's frame and order.
 
     Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and
     so are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do. Raises
     `InputError` if the message has no x, y, z or its bytes do not fit its own description, also by what they say.
-    """
-    points = _xyz(message, records_from_message(message))
-    return points[are_returns(points)]
-
-
-def returns_from_message(message: Any) -> np.ndarray:
-    """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity; (N, 3) if the message lacks one of
-    these.
-
-    Rows are those of `points_from_message`. Raises `InputError` if the message has no x, y, z or its bytes do not fit
-    its own description.
     """
     records = records_from_message(message)
     points = _xyz(message, records)
@@ -67,7 +57,7 @@ def returns_from_message(message: Any) -> np.ndarray:
 def fields_from_message(message: Any, names: Sequence[str], returns_only: bool = False) -> dict[str, np.ndarray]:
     """Return the named fields of a cloud, each (N,) (or (N, count)) in the machine's byte order and the field's type.
 
-    With `returns_only` the rows are those of `points_from_message`; without, every point that the message holds.
+    With `returns_only` the rows are those of `returns_from_message`; without, every point that the message holds.
     Raises `InputError` if a field is missing or the bytes do not fit the message's own description.
     """
     records = records_from_message(message)

@@ -31,7 +31,7 @@ from stretch_sim_cal.recording.clouds import (
     fields_from_message,
     layout,
     message_bytes,
-    points_from_message,
+    returns_from_message,
 )
 from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.robot.description import parse_urdf
@@ -144,7 +144,7 @@ def test_clouds_are_those_of_the_drivers(client):
         times = fields_from_message(clouds[0], ["timestamp"])["timestamp"]
         assert stamps[0] <= times.min()
         assert times.max() < stamps[0] + 0.1 + 1e-6
-        assert len(points_from_message(clouds[0])) > 1000
+        assert len(returns_from_message(clouds[0])) > 1000
 
 
 @pytest.mark.parametrize("wait", [0.0, 1.5])
