@@ -111,12 +111,12 @@ def turnable(
     """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4)
     before and after, and the place `spot` (3,) in base_link at which the difference shows, if there is one;
     the right lidar is called `other`."""
-    placed = {side: apply(after[side], clouds[side]) for side in SIDES}
-    both = np.concatenate(list(placed.values()))
+    in_base = placed(clouds, after)
+    both = np.concatenate(list(in_base.values()))
     low, high = (round(float(np.quantile(both[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
     data = {
         "clouds": [
-            _cloud(side, clouds[side][_chosen(placed[side], spot)], before[side], after[side]) for side in SIDES
+            _cloud(side, clouds[side][_chosen(in_base[side], spot)], before[side], after[side]) for side in SIDES
         ],
         "reach": round(float(np.quantile(np.linalg.norm(both[:, :2], axis=1), BOUND)), 2),
         "spot": [round(float(value), 3) for value in (np.zeros(3) if spot is None else spot)],

@@ -5,6 +5,7 @@ which draws one figure and returns it as PNG bytes.
 """
 
 import base64
+import functools
 import html
 import io
 import itertools
@@ -383,10 +384,13 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
         return CalibrationFile.load_or_empty(files.calibration)
 
     stages = set(verdict.scenario.stages)
+    pairs = [("right", "Both clouds before and after alignment")]
+    pairs += [
+        (name, f"Lidars left and {name} before and after alignment")
+        for name in verdict.scenario.simulation.profile.further
+    ]
     for of_stages, title, draw in (
-        ({"alignment", "drive"}, "Both clouds before and after alignment",
-         lambda: clouds(CapturedClouds.load(files), calibration()) if calibration().right_to_left is not None
-         else true_clouds(files)),
+        *(({"alignment", "drive"}, title, functools.partial(_pair, files, name)) for name, title in pairs),
         ({"floor", "drive"}, "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         (
             {"mounts"}, "The robot's returns with the lidars as described, and as found",
@@ -398,22 +402,14 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     ):  # fmt: skip
         if of_stages & stages:
             parts.append(drawn(title, draw))
-        if "alignment" in of_stages:
-            parts += [
-                drawn(
-                    f"Lidars left and {name} before and after alignment",
-                    lambda name=name: _of_further(files, calibration(), name),  # type: ignore[misc]
-                )
-                for name in verdict.scenario.simulation.profile.further
-            ]
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
 
 
-def _of_further(files: RunFiles, file: CalibrationFile, name: str) -> str:
-    if name not in file.further_to_left:
-        return true_clouds(files, name)
-    return clouds(CapturedClouds.load(files, name), file)
+def _pair(files: RunFiles, name: str) -> str:
+    """Return the clouds of the left and another lidar as a part of the page: as calibrated, or as they truly stand."""
+    file = CalibrationFile.load_or_empty(files.calibration)
+    return clouds(CapturedClouds.load(files, name), file) if name in file.to_left else true_clouds(files, name)
 
 
 def _heading(verdict: Verdict) -> str:

@@ -8,7 +8,7 @@ is judged in the physical base_link.
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from stretch_sim_cal.recording.dataset import METADATA, read_dataset, read_metad
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called
-from stretch_sim_cal.robot.surfaces import outline_surfaces
+from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
 
 SKIPPED_SHOWN = 4
 UP = np.array([0.0, 0.0, 1.0])
@@ -499,13 +499,14 @@ def _true_outlines(truth: Truth) -> Callable[[Mapping[str, float]], np.ndarray]:
     def outline(joints: Mapping[str, float]) -> np.ndarray:
         transforms = link_transforms(model, {name: value for name, value in joints.items() if name in model.joints})
         footprint_from_root = truth.footprint_from_base_link @ inverse(transforms[profile.base_frame])
-        corners = [
-            between_heights(surface.moved(footprint_from_root @ transforms[link]).triangles, LOWEST, HIGHEST)
-            for link, surface in surfaces.items()
-        ]
-        return convex_hull(np.vstack(corners))
+        return outline_of(surface.moved(footprint_from_root @ transforms[link]) for link, surface in surfaces.items())
 
     return outline
+
+
+def outline_of(surfaces: Iterable[Surface]) -> np.ndarray:
+    """Return the corners (K, 2) of the convex outline of surfaces in base_footprint."""
+    return convex_hull(np.concatenate([between_heights(each.triangles, LOWEST, HIGHEST) for each in surfaces]))
 
 
 def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:

@@ -16,7 +16,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -136,30 +135,20 @@ class Sample:
     points: np.ndarray
     lidars: np.ndarray | None
     file: Path
+    _clouds: dict[str, np.ndarray | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
         """How messages name this sample."""
         return f"sample {self.id} ({self.file.name})"
 
-    @cached_property
-    def left(self) -> np.ndarray | None:
-        """The left lidar's raw returns (N, 3+) float32 in its own frame, if they were kept; read when asked for."""
-        return self._raw("left")
-
-    @cached_property
-    def right(self) -> np.ndarray | None:
-        """The right lidar's raw returns, as `left`."""
-        return self._raw("right")
-
     def cloud(self, lidar: str) -> np.ndarray | None:
-        """Return a lidar's raw returns, as `left`."""
-        return getattr(self, lidar) if lidar in SIDES else self._raw(cloud_name(lidar))
-
-    def _raw(self, name: str) -> np.ndarray | None:
-        where = f"sample {self.id} ({self.file})"
-        cloud = _read_arrays(self.file, where, (name,)).get(name)
-        return None if cloud is None else _checked_cloud(cloud, f"{where}: {name}")
+        """Return a lidar's raw returns (N, 3+) float32 in its own frame, if they were kept; read when asked for."""
+        if lidar not in self._clouds:
+            name, where = cloud_name(lidar), f"sample {self.id} ({self.file})"
+            cloud = _read_arrays(self.file, where, (name,)).get(name)
+            self._clouds[lidar] = None if cloud is None else _checked_cloud(cloud, f"{where}: {name}")
+        return self._clouds[lidar]
 
 
 def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str] = ()) -> Sample:
@@ -358,15 +347,12 @@ class DatasetWriter:
         commanded: Mapping[str, float],
         actual: Mapping[str, float],
         points: np.ndarray,
-        left: np.ndarray | None = None,
-        right: np.ndarray | None = None,
+        clouds: Mapping[str, np.ndarray] = MappingProxyType({}),
         joints: Mapping[str, float] | None = None,
-        further: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> Path:
         """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
 
-        `left`, `right` and, by name, `further` (N, 3+) are raw returns in their lidar's own frame; best the same as in
-        `points`, left first.
+        `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first.
         """
         entry = {
             "commanded": _checked_pose(commanded, "commanded", self._joints),
@@ -374,16 +360,14 @@ class DatasetWriter:
         }
         if joints:
             entry["joints"] = {str(name): _checked_number(value, f"joints: {name}") for name, value in joints.items()}
-        clouds = {"points": _checked_cloud(points, "points")}
-        clouds |= {
-            name: _checked_cloud(cloud, name) for name, cloud in (("left", left), ("right", right)) if cloud is not None
+        arrays = {"points": _checked_cloud(points, "points")} | {
+            cloud_name(name): _checked_cloud(clouds[name], name) for name in (*SIDES, *self._further) if name in clouds
         }
-        clouds |= {cloud_name(name): _checked_cloud(further[name], name) for name in self._further if name in further}
         number = 1 + max((sample["id"] for sample in self._metadata["samples"]), default=-1)
         path = self.directory / f"sample_{number:04d}.npz"
-        write_atomic(path, lambda stream: np.savez_compressed(stream, **clouds))
-        entry |= {"file": path.name, "num_points": len(clouds["points"])}
-        entry |= {f"num_{name}": len(cloud) for name, cloud in clouds.items() if name != "points"}
+        write_atomic(path, lambda stream: np.savez_compressed(stream, **arrays))
+        entry |= {"file": path.name, "num_points": len(arrays["points"])}
+        entry |= {f"num_{name}": len(cloud) for name, cloud in arrays.items() if name != "points"}
         self._metadata["samples"].append({"id": number, **entry})
         self._write_metadata()
         return path

@@ -376,7 +376,7 @@ class EmbeddedSimulator:
             self._root_from_link[self._true_links[lidar]],
             self._casting(device, device.start_time(tick), device.start_time(drawn) + self.period / 2),
         )
-        points, numbers = device.measure(rays, seen.echoes, None if other is None else other.echoes)
+        points, numbers = device.measure(rays, seen, other)
         surfaces = seen.surfaces if not device.sensor.dual_return else np.concatenate(
             [seen.surfaces, seen.surfaces if other is None else np.where(
                 np.isfinite(other.distances), other.surfaces, seen.surfaces)]
