@@ -54,7 +54,7 @@ class RobotGeometry:
         if shell in self._surfaces:
             self._surfaces |= _mounts_apart(model, self._profile, self._surfaces[shell])
         self._housings = _own_links(model, self._profile)
-        self._moving = _moving_links(model, movable)
+        self._moving = model.moved_by(movable)
 
     @property
     def housings(self) -> dict[str, Surface]:
@@ -129,16 +129,6 @@ def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
         if own:
             found[side] = joined(own)
     return found
-
-
-def _moving_links(model: RobotModel, movable: Collection[str]) -> set[str]:
-    """Return the links that any of these joints moves."""
-    moving: set[str] = set()
-    for link in model.order:
-        joint = model.parent_joint(link)
-        if joint is not None and (joint.name in movable or joint.parent in moving):
-            moving.add(link)
-    return moving
 
 
 class EmbeddedSimulator:
