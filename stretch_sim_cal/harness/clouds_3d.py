@@ -17,7 +17,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.points import voxel_keys
+from stretch_sim_cal.geometry.points import rank_in_cell, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
@@ -162,9 +162,7 @@ def _chosen(points: np.ndarray, spot: np.ndarray | None) -> np.ndarray:
     surfaces as they are there, in every cell the first, then in every cell the second, and so on."""
     count = MOST_POINTS // len(SIDES)
     _, cell, counts = np.unique(voxel_keys(points, CELL), return_inverse=True, return_counts=True)
-    by_cell = np.argsort(cell, kind="stable")
-    number = np.empty(len(points), dtype=int)
-    number[by_cell] = np.arange(len(points)) - np.repeat(np.cumsum(counts) - counts, counts)
+    number = rank_in_cell(cell, counts)
     if spot is not None:
         away = np.abs(points - spot)
         near = np.flatnonzero((away[:, :2].max(axis=1) < SPOT[0]) & (away[:, 2] < SPOT[1]))

@@ -56,9 +56,12 @@ def missing_for_launch_tests(simulator: str = "embedded") -> str:
     if importlib.util.find_spec("launch_testing") is None:
         return "launch_testing is not installed: apt install ros-jazzy-launch-testing-ros"
     if simulator == "gazebo":
-        from stretch_sim_cal.simulation.gazebo.installation import missing_of_gazebo
+        from stretch_sim_cal.simulation.gazebo.installation import find_gazebo
 
-        return missing_of_gazebo()
+        try:
+            find_gazebo()
+        except InputError as error:
+            return str(error)
     return ""
 
 

@@ -477,7 +477,8 @@ def test_what_ros_has_installed_is_found_although_python_does_not_look_there(mon
 
 def test_without_gazebo_the_reason_says_what_to_install(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "apt install" in installation.missing_of_gazebo()
+    with pytest.raises(InputError, match="apt install"):
+        installation.find_gazebo()
 
 
 def test_the_lidar_is_chosen_by_what_gazebo_has():

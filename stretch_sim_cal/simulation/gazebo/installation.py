@@ -62,15 +62,6 @@ def find_gazebo() -> Installation:
     return Installation(program, *choose_bindings(modules), has_cpu_lidar)
 
 
-def missing_of_gazebo() -> str:
-    """Return why Gazebo cannot be used here and what to install, or an empty text if it can."""
-    try:
-        find_gazebo()
-    except InputError as error:
-        return str(error)
-    return ""
-
-
 def choose_bindings(modules: list[str]) -> tuple[str, str]:
     """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`.
 
