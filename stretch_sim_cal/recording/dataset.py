@@ -220,7 +220,6 @@ class Dataset:
     description_file: Path | None
     footprint_from_base_link: np.ndarray | None
     info: dict
-    skipped: list
     created: str
     warnings: list[str] = field(default_factory=list)
     joint_names: tuple[str, ...] = JOINTS
@@ -256,7 +255,6 @@ def read_dataset(directory: str | Path) -> Dataset:
         description if description.is_file() else None,
         None if transform is None else check_rigid(transform, f"{directory / METADATA}: footprint_from_base_link"),
         dict(metadata.get("info") or {}),
-        list(metadata.get("skipped") or []),
         str(metadata.get("created", "unknown")),
         warnings,
         _names(metadata, directory / METADATA, JOINT_NAMES),
