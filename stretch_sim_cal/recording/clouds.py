@@ -6,7 +6,6 @@ one that `rosbags` read from a recording.
 
 import array
 import sys
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,36 +53,15 @@ def returns_from_message(message: Any) -> np.ndarray:
     return np.column_stack([points[kept], *columns])
 
 
-def fields_from_message(message: Any, names: Sequence[str], returns_only: bool = False) -> dict[str, np.ndarray]:
-    """Return the named fields of a cloud, each (N,) (or (N, count)) in the machine's byte order and the field's type.
-
-    With `returns_only` the rows are those of `returns_from_message`; without, every point that the message holds.
-    Raises `InputError` if a field is missing or the bytes do not fit the message's own description.
-    """
-    records = records_from_message(message)
-    missing = [name for name in names if name not in records.dtype.names]
-    if missing:
-        raise InputError(
-            f"{_describe(message)}: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}"
-        )
-    columns = {name: records[name].astype(records.dtype[name].base.newbyteorder("=")) for name in names}
-    if returns_only or {"x", "y", "z"} <= set(names):
-        points = _xyz(message, records)
-    if returns_only:
-        keep = are_returns(points)
-        columns = {name: column[keep] for name, column in columns.items()}
-    return columns
-
-
 def scan_from_message(message: Any) -> np.ndarray:
     """Return all points of a cloud as published, misses and repetitions included: a structured array (N,) of the fields
-    of `POINT_DTYPE` that the message has. Raises `InputError` as `fields_from_message` does."""
-    there = [field.name for field in message.fields]
-    names = [name for name in POINT_DTYPE.names if name in there or name in "xyz"]
-    columns = fields_from_message(message, names)
-    scan = np.empty(len(columns["x"]), dtype=[(name, POINT_DTYPE[name]) for name in names])
-    for name, column in columns.items():
-        scan[name] = column
+    of `POINT_DTYPE` that the message has. Raises `InputError` as `returns_from_message` does."""
+    records = records_from_message(message)
+    _xyz(message, records)
+    names = [name for name in POINT_DTYPE.names if name in records.dtype.names]
+    scan = np.empty(len(records), [(name, POINT_DTYPE[name]) for name in names])
+    for name in names:
+        scan[name] = records[name]
     return scan
 
 
@@ -118,7 +96,8 @@ def is_big_endian(dtype: np.dtype = POINT_DTYPE) -> bool:
 
 
 def records_from_message(message: Any) -> np.ndarray:
-    """Return all points of a message as structured records (height * width,), fields in the message's own order."""
+    """Return all points of a message as structured records (height * width,), fields in the message's own order. Raises
+    `InputError` if its bytes do not fit its description."""
     if message.point_step <= 0 and message.width * message.height > 0:
         raise InputError(f"{_describe(message)}: point_step is {message.point_step}")
     dtype = _record_dtype(message)

@@ -8,10 +8,10 @@ import pytest
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import (
     POINT_DTYPE,
-    fields_from_message,
     is_big_endian,
     layout,
     message_bytes,
+    records_from_message,
     returns_from_message,
     scan_from_message,
 )
@@ -65,7 +65,7 @@ def test_a_scan_survives_the_message():
     scan = scan_of()
     message = message_of(scan, data=message_bytes(scan))
     np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan))
-    np.testing.assert_array_equal(fields_from_message(message, ["ring"])["ring"], scan["ring"])
+    np.testing.assert_array_equal(records_from_message(message)["ring"], scan["ring"])
 
 
 @pytest.mark.parametrize("kind", ["bytes", "list", "numpy"])
@@ -89,10 +89,10 @@ def test_big_endian_organised_padded_and_extra_fields():
     message = message_of(scan, height=3, row_padding=7)
     assert message.is_bigendian
     np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan))
-    fields = fields_from_message(message, ["ring", "normal"])
-    np.testing.assert_array_equal(fields["ring"], scan["ring"])
-    assert fields["normal"].shape == (12, 3)
-    assert fields["ring"].dtype == np.uint16
+    records = records_from_message(message)
+    np.testing.assert_array_equal(records["ring"], scan["ring"])
+    assert records["normal"].shape == (12, 3)
+    assert scan_from_message(message)["ring"].dtype == np.uint16
 
 
 def test_points_that_are_no_returns_are_left_out():
@@ -104,8 +104,8 @@ def test_points_that_are_no_returns_are_left_out():
     keep = np.delete(np.arange(12), [3, 5, 7])
     message = message_of(scan)
     np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan)[keep])
-    np.testing.assert_array_equal(fields_from_message(message, ["ring"], returns_only=True)["ring"], scan["ring"][keep])
-    assert len(fields_from_message(message, ["ring"])["ring"]) == 12
+    np.testing.assert_array_equal(returns_from_message(message)[:, 3], scan["ring"][keep])
+    assert len(scan_from_message(message)) == 12
 
 
 def test_an_empty_cloud_has_no_points():
@@ -180,11 +180,6 @@ def test_marks_for_no_return_of_any_kind_are_no_false_bytes():
     assert 2.0 in returns_from_message(message_of(scan))[:, 0]
 
 
-def test_a_missing_field_is_named():
-    with pytest.raises(InputError, match="no field rgb"):
-        fields_from_message(message_of(scan_of()), ["ring", "rgb"])
-
-
 def test_second_returns_that_repeat_the_first_are_left_out():
     scan = scan_of()
     other = scan_of()
@@ -192,8 +187,7 @@ def test_second_returns_that_repeat_the_first_are_left_out():
     both = np.concatenate([scan, other])
     message = message_of(both)
     np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(both)[[*range(12), 16]])
-    rings = fields_from_message(message, ["ring"], returns_only=True)["ring"]
-    np.testing.assert_array_equal(rings, both["ring"][[*range(12), 16]])
+    np.testing.assert_array_equal(returns_from_message(message)[:, 3], both["ring"][[*range(12), 16]])
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,7 +10,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.recording.clouds import fields_from_message, returns_from_message
+from stretch_sim_cal.recording.clouds import records_from_message, returns_from_message
 
 pytestmark = pytest.mark.graph
 
@@ -39,7 +39,7 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
         assert all(message.header.frame_id == "floor_plane" for message in heard.values())
         shown = lambda: not unseen_in_rviz("dual_lidar_calibration", ros.context.node)  # noqa: E731
         assert ros.context.spin_until(shown, timeout=PATIENCE)
-        assert set(fields_from_message(heard["/lidar_combined"], ["lidar"])["lidar"]) == {0.0, 1.0}
+        assert set(records_from_message(heard["/lidar_combined"])["lidar"]) == {0.0, 1.0}
         # Right-lidar points lie where they are only by the calibrated alignment: walls of the room are not doubled.
         ceiling = combined[np.abs(combined[:, 2] - 2.6) < 0.1]
         assert len(ceiling) > 100 and ceiling[:, 2].std() < 0.02
@@ -75,11 +75,11 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph):
 
             def of_each():
                 message = heard.get("/lidar_combined")
-                return set() if message is None else set(fields_from_message(message, ["lidar"])["lidar"])
+                return set() if message is None else set(records_from_message(message)["lidar"])
 
             client.spin_until(lambda: of_each() == {0.0, 1.0, 2.0})
         message = heard["/lidar_combined"]
-        lidar, points = fields_from_message(message, ["lidar"])["lidar"], returns_from_message(message)[:, :3]
+        lidar, points = records_from_message(message)["lidar"], returns_from_message(message)[:, :3]
     # The walls that the mast's lidar sees are those of the left one.
     high = points[:, 2] > 0.5
     distances = cKDTree(points[(lidar == 0) & high]).query(points[(lidar == 2) & high])[0]
