@@ -370,7 +370,6 @@ def _errors_plot(cases: Cases) -> bytes:
         axis.set(xscale="log", xlabel=QUANTITIES[name])
         axis.grid(alpha=0.3)
     axes[0, 0].set_ylabel("% of the accepted cases")
-    figure.tight_layout()
     return as_png(figure)
 
 
@@ -385,9 +384,8 @@ def _nees_plot(cases: Cases) -> bytes:
         edges = np.linspace(0, end, 30)
         axis.hist(np.minimum(squares, end), edges, density=True, color="#9ec5e8", label=f"{len(squares)} cases")
         axis.plot(edges, chi2.pdf(edges, freedom), color="#2b2b2b", label=f"chi square, {freedom} dof")
-        axis.set(xlabel=f"{stage}: squared error over the covariance (last bar: all beyond)", ylabel="density")
+        axis.set(xlabel=f"{stage}: squared error over the covariance\n(last bar: all beyond)", ylabel="density")
         axis.legend(fontsize=8)
-    figure.tight_layout()
     return as_png(figure)
 
 

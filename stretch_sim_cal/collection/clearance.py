@@ -49,7 +49,8 @@ class Sweep:
     def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self._model = model
         self._profile = profile or stretch_profile()
-        moving = _moving_links(model, self._profile)
+        arm = dict.fromkeys(self._profile.commands.values(), 0.0)
+        moving = model.moved_by(self._profile.joint_positions(model, arm).keys())
         surfaces = outline_surfaces(model, self._profile)
         self._points = {link: surface_points(surface, SPACING) for link, surface in surfaces.items()}
         self._moving = [link for link in self._points if link in moving]
@@ -91,12 +92,6 @@ def _dense(tour: list[Pose], clearance: float, profile: RobotProfile) -> Iterabl
             if rounded not in seen:
                 seen.add(rounded)
                 yield pose
-
-
-def _moving_links(model: RobotModel, profile: RobotProfile) -> set[str]:
-    """Return the links that any joint of the arm moves."""
-    driven = set(profile.joint_positions(model, dict.fromkeys(profile.commands.values(), 0.0)))
-    return {link for link in model.order if any(joint.name in driven for joint in model.chain(link))}
 
 
 def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:

@@ -43,15 +43,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"rows": rows, "only_in": only, "passed": not failed}, indent=1))
     else:
-        cells = [_cells(row) for row in rows]
-        if args.markdown:
-            from stretch_sim_cal.harness.ci import markdown_table
+        from stretch_sim_cal.harness.ci import aligned, markdown_table
 
-            print(markdown_table(HEAD, cells))
-        else:
-            widths = [max(map(len, column)) for column in zip(HEAD, *cells, strict=True)]
-            for line in (HEAD, *cells):
-                print("  ".join(map(str.ljust, line, widths)).rstrip())
+        cells = [_cells(row) for row in rows]
+        print(markdown_table(HEAD, cells) if args.markdown else "\n".join(aligned([HEAD, *cells])))
         for which, names in only.items():
             if names:
                 print(f"only in {which}: {', '.join(names)}")

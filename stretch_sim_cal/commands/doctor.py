@@ -110,7 +110,7 @@ def _version(distribution: str) -> str:
 
 
 def _gazebo() -> str:
-    from stretch_sim_cal.simulation.gazebo.processes import find_gazebo
+    from stretch_sim_cal.simulation.gazebo.installation import find_gazebo
 
     try:
         found = find_gazebo()

@@ -15,7 +15,7 @@ from stretch_sim_cal.command import add_ci_arguments, add_view_arguments
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import add_to_parser, run_node
-from stretch_sim_cal.simulation.gazebo.processes import LIDARS
+from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 DEMO = "furnished_room"
 RESULTS = ("accepted", "wrote", "refused:", "error:")

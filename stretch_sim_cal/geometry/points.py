@@ -26,6 +26,14 @@ def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
     return (index[:, 0] << 42) | (index[:, 1] << 21) | index[:, 2]
 
 
+def rank_in_cell(cell: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return for each of N rows how many before it are in the same of the cells 0.. `cell` (N,), which have `counts`
+    rows each."""
+    rank = np.empty(len(cell), dtype=int)
+    rank[np.argsort(cell, kind="stable")] = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rank
+
+
 def group_sums(group: np.ndarray, num_groups: int, values: np.ndarray) -> np.ndarray:
     """Return the sums (num_groups, K) of `values` (N, K) over the rows of each group; `group` (N,) holds
     0..num_groups-1."""

@@ -48,10 +48,14 @@ class Case:
 
     def table(self) -> str:
         """Return the rows in columns, a line each, and the reasons below."""
-        cells = [row.cells for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        lines = aligned([row.cells for row in self.rows])
         return "\n".join([*lines, *(f"because: {reason}" for reason in self.reasons)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def run_case(verdict: Any, name: str) -> Case:

@@ -17,7 +17,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.points import voxel_keys
+from stretch_sim_cal.geometry.points import rank_in_cell, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
@@ -65,9 +65,8 @@ class CapturedClouds:
             if "base_from_left" in arrays:
                 described = {"left": arrays["base_from_left"], "right": arrays[f"base_from_{other}"]}
             else:
-                truth = load_truth(files.truth)
-                right = truth.nominal_base_link_from_further.get(other, truth.nominal_base_link_from_lidar_right)
-                described = {"left": truth.nominal_base_link_from_lidar_left, "right": right}
+                nominal = load_truth(files.truth).nominal_base_from_lidar
+                described = {"left": nominal["left"], "right": nominal[other]}
         return cls(returns, described, other)
 
     def points(self, known: Observations | None = None) -> dict[str, np.ndarray]:
@@ -112,12 +111,12 @@ def turnable(
     """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4)
     before and after, and the place `spot` (3,) in base_link at which the difference shows, if there is one;
     the right lidar is called `other`."""
-    placed = {side: apply(after[side], clouds[side]) for side in SIDES}
-    both = np.concatenate(list(placed.values()))
+    in_base = placed(clouds, after)
+    both = np.concatenate(list(in_base.values()))
     low, high = (round(float(np.quantile(both[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
     data = {
         "clouds": [
-            _cloud(side, clouds[side][_chosen(placed[side], spot)], before[side], after[side]) for side in SIDES
+            _cloud(side, clouds[side][_chosen(in_base[side], spot)], before[side], after[side]) for side in SIDES
         ],
         "reach": round(float(np.quantile(np.linalg.norm(both[:, :2], axis=1), BOUND)), 2),
         "spot": [round(float(value), 3) for value in (np.zeros(3) if spot is None else spot)],
@@ -163,9 +162,7 @@ def _chosen(points: np.ndarray, spot: np.ndarray | None) -> np.ndarray:
     surfaces as they are there, in every cell the first, then in every cell the second, and so on."""
     count = MOST_POINTS // len(SIDES)
     _, cell, counts = np.unique(voxel_keys(points, CELL), return_inverse=True, return_counts=True)
-    by_cell = np.argsort(cell, kind="stable")
-    number = np.empty(len(points), dtype=int)
-    number[by_cell] = np.arange(len(points)) - np.repeat(np.cumsum(counts) - counts, counts)
+    number = rank_in_cell(cell, counts)
     if spot is not None:
         away = np.abs(points - spot)
         near = np.flatnonzero((away[:, :2].max(axis=1) < SPOT[0]) & (away[:, 2] < SPOT[1]))

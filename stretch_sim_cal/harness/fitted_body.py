@@ -107,11 +107,6 @@ class RobotBody:
         return outlines
 
 
-def pose_returns(dataset: Dataset, body: RobotBody) -> list[PoseReturns]:
-    """Return the samples as the evidence needs them."""
-    return [PoseReturns(s.name, s.points, s.lidars, body.transforms(body.positions(s))) for s in dataset.samples]
-
-
 @dataclass(frozen=True)
 class FittedBody:
     """A body shape fitted to a dataset: the `model`, its `fit`, the `evidence` that it encloses in each pose, and what
@@ -130,13 +125,19 @@ def fit_dataset(dataset: Dataset, body: RobotBody, settings: FitSettings) -> Fit
     warnings = dataset.warnings + check_joints(dataset, body)
     seen = None
     if settings.evidence != "model":
+        returns = [PoseReturns(s.name, s.points, s.lidars, body.transforms(body.positions(s))) for s in dataset.samples]
         seen = gather_evidence(
-            pose_returns(dataset, body), body.surfaces, body.lidars, settings.returns,
+            returns, body.surfaces, body.lidars, settings.returns,
             smoothed_returns=20_000 if settings.evidence == "lidar" else 1500,
         )  # fmt: skip
         warnings += seen.warnings
     evidence, fit = fit_evidence(dataset, body, seen, settings)
-    check_enclosed(fit)
+    if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
+        raise Refused(
+            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
+            f"interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit "
+            "another shape; nothing was written"
+        )
     model = replace(fit.model, about=about(dataset, body, settings))
     return FittedBody(model, fit, evidence, seen, warnings + fit.warnings)
 
@@ -174,28 +175,13 @@ def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
             outside = body.outside_limits(values, tolerance)
             if outside:
                 raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: not of this robot, or of another tool")
-        messages += [f"{sample.name}: {text}" for text in _not_arrived(sample, body.profile)]
+        for joint in body.profile.planned:
+            actual, commanded = sample.actual[joint.name], sample.commanded[joint.name]
+            if abs(actual - commanded) > ARRIVED[0 if joint.linear else 1]:
+                messages.append(
+                    f"{sample.name}: {joint.name} was at {actual:.3f}, commanded {commanded:.3f}: it did not arrive"
+                )
     return messages
-
-
-def _not_arrived(sample: Sample, profile: RobotProfile) -> list[str]:
-    off = {joint: sample.actual[joint] - sample.commanded[joint] for joint in profile.planned_names}
-    within = {joint.name: ARRIVED[0 if joint.linear else 1] for joint in profile.planned}
-    return [
-        f"{joint} was at {sample.actual[joint]:.3f}, commanded {sample.commanded[joint]:.3f}: it did not arrive"
-        for joint, by in off.items()
-        if abs(by) > within[joint]
-    ]
-
-
-def check_enclosed(fit: BodyShapeFit) -> None:
-    """Raise `Refused` if the robot still sticks out of the shape between the grid points."""
-    if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
-        raise Refused(
-            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
-            f"interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit "
-            "another shape; nothing was written"
-        )
 
 
 def about(dataset: Dataset, body: RobotBody, settings: FitSettings) -> dict:

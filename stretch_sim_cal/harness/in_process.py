@@ -35,10 +35,12 @@ from stretch_sim_cal.recording.pairing import listed
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.base_motion import Speeds
 from stretch_sim_cal.ros.broadcast_node import calibrated_frames
 from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
 from stretch_sim_cal.ros.drive_node import DrivenRobot, planned
+from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import lidars_of
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.ros.node_main import option_values
@@ -239,19 +241,18 @@ class _Watchdog:
     def forget(self, name: str) -> None: ...
 
 
-class SimulatedFrames:
-    """As `FrameListener`: `tree`, `description`, and transforms (4, 4) between frames."""
+class SimulatedFrames(FrameListener):
+    """The frames of the described robot where it stands, and those of the calibration file as it is now."""
 
     GRACE = 0.0  # s: nothing comes later
 
     def __init__(self, context: SimulatedContext):
-        self._context = context
+        self._context, self._complained = context, set()
         self.description = context.simulator.nominal_description
         self.described = tree_of_description(self.description, context.joint_positions())
 
     @property
     def tree(self) -> FrameTree:
-        """The described frames, and those of the calibration file as it is now."""
         options, tree = self._context.options, self.described
         left = tree.resolve(options.left_lidar_frame)
         names = ("floor_frame", "right_calibrated_frame", "left_calibrated_frame")
@@ -262,23 +263,12 @@ class SimulatedFrames:
         return tree
 
     def lookup(self, target: str, source: str) -> np.ndarray:
-        """Return target_from_source. Raises `InputError` for a frame that there is not."""
         return self.tree.lookup(target, source)
 
     def wait_for(self, *pairs: tuple[str, str], watchdog: Any = None) -> list[np.ndarray]:
-        """Return target_from_source of each (target, source)."""
         return [self.lookup(target, source) for target, source in pairs]
 
-    def footprint_from(self, base: str, footprint: str) -> np.ndarray:
-        """Return footprint_from_base as described; that of the base itself, with a warning, if it begins there."""
-        try:
-            return self.lookup(footprint, base)
-        except InputError as error:
-            self._context.log.warning(f"{error}; the floor is looked for around {base}'s own origin")
-            return np.eye(4)
-
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 class SimulatedClouds:
@@ -306,12 +296,11 @@ class SimulatedClouds:
         """Return what arrived as one line."""
         return f"{self._count} sets of clouds"
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
-class SimulatedArm:
-    """As `ArmState` and `ArmMotion`: the arm is where it is sent."""
+class SimulatedArm(ArmState):
+    """As `ArmMotion` as well: the arm is where it is sent."""
 
     def __init__(self, context: SimulatedContext, model: RobotModel, profile: RobotProfile):
         self._context, self._model, self.profile = context, model, profile
@@ -321,14 +310,7 @@ class SimulatedArm:
         """All joints' positions by name (m, rad)."""
         return self._context.joint_positions()
 
-    @property
-    def arm(self) -> dict[str, float]:
-        """The values (m, rad) of the joints of a dataset."""
-        commanded = self.profile.commanded_positions(self._model, self.positions)
-        return {joint: float(commanded[name]) for joint, name in self.profile.commands.items() if name in commanded}
-
-    def wait_until_known(self) -> None:
-        """Do nothing."""
+    def wait_until_known(self) -> None: ...
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:

@@ -30,11 +30,9 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.harness.processes import (
     RunFiles,
-    calibration_nodes,
-    driving_options,
     isolated_environment,
     own_domain,
-    simulator_process,
+    scenario_processes,
 )
 from stretch_sim_cal.harness.run import conclude
 from stretch_sim_cal.harness.scenario import load_scenario
@@ -58,9 +56,12 @@ def missing_for_launch_tests(simulator: str = "embedded") -> str:
     if importlib.util.find_spec("launch_testing") is None:
         return "launch_testing is not installed: apt install ros-jazzy-launch-testing-ros"
     if simulator == "gazebo":
-        from stretch_sim_cal.simulation.gazebo.processes import missing_of_gazebo
+        from stretch_sim_cal.simulation.gazebo.installation import find_gazebo
 
-        return missing_of_gazebo()
+        try:
+            find_gazebo()
+        except InputError as error:
+            return str(error)
     return ""
 
 
@@ -79,7 +80,7 @@ class LaunchedScenario:
     ):
         self.scenario = load_scenario(scenario)
         self._simulator = simulator
-        self._options = (*driving_options(self.scenario), *options, "--duration", str(simulated_bound))
+        self._options = (*options, "--duration", str(simulated_bound))
         self._bound = simulated_bound
         self._over = threading.Event()
         self._resources = contextlib.ExitStack()
@@ -97,13 +98,8 @@ class LaunchedScenario:
         domain = self._resources.enter_context(own_domain())
         self.files = RunFiles(folder)
         write_yaml(self.files.scenario, self.scenario.data | {"simulation": self.scenario.simulation.to_mapping()})
-        simulator = simulator_process(self.files, self._simulator, self._options)
-        simulation = self.scenario.simulation
-        nodes = calibration_nodes(
-            self.scenario.stages, self.files, sensor=str(simulation.sensor), robot=simulation.robot_keys.get("robot")
-        )
         launched = LaunchedSequence(
-            [simulator, *nodes],
+            scenario_processes(self.scenario, self.files, self._simulator, self._options),
             environment=isolated_environment(domain) | self.files.environment,
             stay_after_failure=True,
             on_end=self._over.set,

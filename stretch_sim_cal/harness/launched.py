@@ -29,9 +29,7 @@ from stretch_sim_cal.harness.processes import (
     RunFiles,
     broadcast_process,
     calibration_nodes,
-    footprint_process,
-    visualize_process,
-    watch_process,
+    node_process,
 )
 from stretch_sim_cal.harness.scenario import STAGE_OPTIONS, STAGES
 
@@ -111,7 +109,7 @@ def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProce
     return ExecuteProcess(
         cmd=process.command,
         name=process.name,
-        additional_env=dict(environment) | process.environment | {"PYTHONUNBUFFERED": "1"},
+        additional_env=dict(environment) | {"PYTHONUNBUFFERED": "1"},
         output="screen",
         sigterm_timeout=PATIENCE_AT_SHUTDOWN,
         sigkill_timeout=PATIENCE_AT_SHUTDOWN,
@@ -183,14 +181,18 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
         stages["body_shape"] = {"plan": given("plan"), "fit_method": given("fit_method")}
     files = RunFiles(Path(given("data")).expanduser().resolve())
     sensor, robot = given("sensor") or None, given("robot") or None
-    nodes = calibration_nodes(stages, files, use_sim_time, sensor, robot)
+    common = {"use_sim_time": use_sim_time, "robot": robot}
+    nodes = calibration_nodes(stages, files, sensor=sensor, **common)
     if not {"mounts", "body_shape"} & set(stages):
-        nodes.append(broadcast_process(use_sim_time, robot))
+        nodes.append(broadcast_process(**common))
     if given("watch") == "true":
-        nodes.append(watch_process(use_sim_time, sensor, robot))
+        nodes.append(node_process("watch", "ros_watch_calibration", ready_line="watching", sensor=sensor, **common))
     if given("footprint") == "true":
-        nodes.append(footprint_process(files.body_shape_model if "body_shape" in stages else None, use_sim_time, robot))
+        model = [str(files.body_shape_model)] if "body_shape" in stages else []  # by default the robot's own
+        ready = "publishing the footprint"
+        nodes.append(node_process("footprint", "ros_publish_footprint", *model, ready_line=ready, **common))
     after_ready = {}
     if given("rviz") == "true":
-        after_ready["broadcast"] = LaunchedSequence([visualize_process(use_sim_time, robot)]).start()
+        visualize = node_process("visualize", "ros_visualize_calibration", **common)
+        after_ready["broadcast"] = LaunchedSequence([visualize]).start()
     return LaunchedSequence(nodes, after_ready=after_ready, shutdown_at_end=given("stay") == "false").start()

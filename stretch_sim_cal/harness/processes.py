@@ -4,8 +4,8 @@ The runner starts them in order of readiness, keeps their output, and stops ever
 """
 
 import contextlib
-import ctypes
 import errno
+import functools
 import os
 import shutil
 import signal
@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.files import PACKAGE
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.ros.node_main import DISCOVERY_VARIABLE
+from stretch_sim_cal.simulation.gazebo.installation import ament_prefixes
+from stretch_sim_cal.simulation.gazebo.processes import end_group, prepare_child
 
 DOMAIN_VARIABLE = "ROS_DOMAIN_ID"
 # Domains above 101 reach into the ports that Linux hands out to others.
@@ -60,8 +62,6 @@ def isolated_environment(domain: int) -> dict[str, str]:
 
 SIMULATOR_READY = "simulator ready"
 BROADCAST_READY = "broadcasting"
-WATCH_READY = "watching"
-FOOTPRINT_READY = "publishing the footprint"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,6 @@ class Process:
     ready_line: str | None = None
     stage: str | None = None
     timeout: float = 900.0  # s of wall time, against hanging processes: a busy machine or Gazebo may take its time
-    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def command(self) -> list[str]:
@@ -89,8 +88,7 @@ class Process:
 
 def _script(name: str) -> str:
     """Return the path of a console script: pip puts it beside Python, colcon into `lib/` of an ament prefix."""
-    prefixes = [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
-    for folder in [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in prefixes)]:
+    for folder in [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in ament_prefixes())]:
         if (folder / name).is_file():
             return str(folder / name)
     return shutil.which(name) or name
@@ -122,23 +120,25 @@ def simulator_process(files: RunFiles, simulator: str = "embedded", extra: tuple
     return simulator_with(simulator, "--scenario", str(files.scenario), "--truth", str(files.truth), *extra)
 
 
-def driving_options(scenario: Scenario) -> tuple[str, ...]:
-    """Return the options with which the simulated driver is in a mode in which the base drives, if a stage needs it."""
-    base = scenario.simulation.profile.base
-    return ("--mode", base.modes[0]) if "drive" in scenario.stages and base is not None and base.modes else ()
-
-
 def simulator_with(simulator: str, *arguments: str) -> Process:
     """Return the simulator's process with arguments of its command line."""
     chosen = () if simulator == "embedded" else ("--simulator", simulator)
     return Process("simulator", "stretch_simulator", (*chosen, *arguments), ready_line=SIMULATOR_READY)
 
 
-def calibration_processes(scenario: Scenario, files: RunFiles) -> list[Process]:
-    """Return the processes of a run's stages: a few clouds for the report, then the calibration nodes."""
-    robot = scenario.simulation.robot_keys.get("robot")
-    capture = _node("capture", "ros_capture_clouds", str(files.clouds), use_sim_time=True, robot=robot, num_samples=3)
-    return [capture, *calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor), robot=robot)]
+def scenario_processes(
+    scenario: Scenario, files: RunFiles, simulator: str = "embedded", options: tuple[str, ...] = ()
+) -> list[Process]:
+    """Return the processes of a run: the simulator, with more `options` of its command line and in the mode in which
+    the base drives if a stage needs that, a few clouds for the report, then the calibration nodes."""
+    base, robot = scenario.simulation.profile.base, scenario.simulation.robot_keys.get("robot")
+    if "drive" in scenario.stages and base is not None and base.modes:
+        options = ("--mode", base.modes[0], *options)
+    return [
+        simulator_process(files, simulator, options),
+        node_process("capture", "ros_capture_clouds", str(files.clouds), use_sim_time=True, robot=robot, num_samples=3),
+        *calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor), robot=robot),
+    ]
 
 
 def calibration_nodes(
@@ -155,63 +155,44 @@ def calibration_nodes(
     """
     processes = []
     common = {"use_sim_time": use_sim_time, "robot": robot}
+    seeing = common | {"sensor": sensor}
     for stage, name, executable in (
         ("alignment", "align", "ros_align_dual_lidar"),
         ("floor", "floor", "ros_find_floor_calibration"),
     ):
         if stage in stages:
-            processes.append(_node(name, executable, stage=stage, **common, sensor=sensor, **stages[stage]))
+            processes.append(node_process(name, executable, stage=stage, **seeing, **stages[stage]))
     if "mounts" in stages or "body_shape" in stages:
-        processes.append(broadcast_process(use_sim_time, robot))
+        processes.append(broadcast_process(**common))
     if "mounts" in stages:
         arguments = ("ros_calibrate_lidar_mounts", str(files.mounts_dataset), "--yes")
-        processes.append(_node("mounts", *arguments, stage="mounts", **common, sensor=sensor, **stages["mounts"]))
+        processes.append(node_process("mounts", *arguments, stage="mounts", **seeing, **stages["mounts"]))
     if "body_shape" in stages:
         collecting = dict(stages["body_shape"])
         plan, fit_method = collecting.pop("plan"), collecting.pop("fit_method")
         arguments = ("ros_collect_body_shape_data", str(files.dataset), "--plan", str(plan), "--yes")
-        processes.append(_node("collect", *arguments, stage="body_shape", **common, **collecting))
+        processes.append(node_process("collect", *arguments, stage="body_shape", **common, **collecting))
         fit = [str(files.dataset), "--fit-method", fit_method, "--out", str(files.body_shape_model)]
         fit += [] if robot is None else ["--robot", robot]
         processes.append(Process("fit", "fit_body_shape_model", tuple(fit), stage="body_shape"))
     if "drive" in stages:
         arguments = ("ros_calibrate_by_driving", str(files.drive), "--yes")
-        processes.append(_node("drive", *arguments, stage="drive", **common, sensor=sensor, **stages["drive"]))
+        processes.append(node_process("drive", *arguments, stage="drive", **seeing, **stages["drive"]))
     return processes
 
 
 def broadcast_process(use_sim_time: bool = True, robot: str | None = None) -> Process:
     """Return the node that publishes the calibrated frames, as long as it is wanted."""
-    return _node(
+    return node_process(
         "broadcast", "ros_broadcast_calibration",
         ready_line=BROADCAST_READY, stage="body_shape", use_sim_time=use_sim_time, robot=robot,
     )  # fmt: skip
 
 
-def visualize_process(use_sim_time: bool = True, robot: str | None = None) -> Process:
-    """Return the node that shows both clouds, calibrated, in RViz."""
-    return _node("visualize", "ros_visualize_calibration", use_sim_time=use_sim_time, robot=robot)
-
-
-def watch_process(use_sim_time: bool = True, sensor: str | None = None, robot: str | None = None) -> Process:
-    """Return the node that goes on checking whether the calibration holds."""
-    return _node(
-        "watch", "ros_watch_calibration", ready_line=WATCH_READY, use_sim_time=use_sim_time, sensor=sensor, robot=robot
-    )
-
-
-def footprint_process(model: Path | None = None, use_sim_time: bool = True, robot: str | None = None) -> Process:
-    """Return the node that publishes a body shape (by default the robot's own) as Nav2's footprint."""
-    file = () if model is None else (str(model),)
-    return _node(
-        "footprint", "ros_publish_footprint", *file,
-        ready_line=FOOTPRINT_READY, use_sim_time=use_sim_time, robot=robot,
-    )  # fmt: skip
-
-
-def _node(
-    name: str, executable: str, *arguments: str, ready_line: str | None = None, stage: str | None = None, **parameters
-) -> Process:
+def node_process(
+    name: str, executable: str, *arguments: str, ready_line: str | None = None, stage: str | None = None,
+    **parameters: object,
+) -> Process:  # fmt: skip
     """Return a node's process; ROS parameters that are None are left to the node."""
     given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in parameters.items()}
     pairs = [f"{key}:={value}" for key, value in given.items() if value is not None]
@@ -219,7 +200,6 @@ def _node(
     return Process(name, executable, (*arguments, *ros), ready_line, stage)
 
 
-PR_SET_PDEATHSIG = 1
 GRACE = 8.0
 POLL = 0.02
 
@@ -321,8 +301,9 @@ class _Running:
         try:
             self.popen = subprocess.Popen(
                 process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=environment | process.environment, start_new_session=True,
-                preexec_fn=_prepare_to_stop if stop_orphans else _prepare, text=True, errors="replace",
+                env=environment, start_new_session=True,
+                preexec_fn=functools.partial(prepare_child, signal.SIGTERM if stop_orphans else signal.SIGKILL),
+                text=True, errors="replace",
             )  # fmt: skip
         except OSError as error:
             raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
@@ -345,27 +326,9 @@ class _Running:
 
     def stop(self) -> bool:
         """End the process with its children; True if it ended by itself once asked (SIGINT)."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.popen.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.popen.wait(timeout=GRACE)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.popen.pid, signal.SIGKILL)  # children that outlived it
-                self._reader.join(timeout=GRACE)
-                return number == signal.SIGINT
-        return False
-
-
-def _prepare(at_death: int = signal.SIGKILL) -> None:
-    # Also a harness that is killed outright must leave no simulator behind; the setting survives exec.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
-    # A shell lets its background jobs ignore SIGINT, and their children inherit that.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _prepare_to_stop() -> None:
-    _prepare(signal.SIGTERM)
+        asked = end_group(self.popen, GRACE)
+        self._reader.join(timeout=GRACE)
+        return asked
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ which draws one figure and returns it as PNG bytes.
 """
 
 import base64
+import functools
 import html
 import io
 import itertools
@@ -18,6 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -93,9 +95,11 @@ Window = tuple[np.ndarray, float]
 """What is enlarged: its middle (3,) in base_link and half the slice's thickness, m."""
 
 
-def as_png(figure) -> bytes:
+def as_png(figure: Figure) -> bytes:
+    """Return a figure, laid out so that nothing overlaps or is cut, as PNG, and close it."""
+    figure.set_layout_engine("constrained")  # `bbox_inches="tight"` would draw everything twice
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110, bbox_inches="tight")
+    figure.savefig(stream, format="png", dpi=110)
     plt.close(figure)
     return stream.getvalue()
 
@@ -141,10 +145,7 @@ def true_clouds(files: RunFiles, other: str = "right") -> str:
     """Return the clouds of the left and an `other` lidar of a simulated run without a result as a part of a page: as
     described, and as they truly stand, with how many of the other's points lie on the left one's surfaces in either."""
     seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
-    after = {
-        "left": truth.base_link_from_lidar_left,
-        "right": truth.base_link_from_further.get(other, truth.base_link_from_lidar_right),
-    }
+    after = {"left": truth.base_from_lidar["left"], "right": truth.base_from_lidar[other]}
     points, before = seen.points(), seen.poses_before()
     rows = []
     for name, poses in (("as described", before), ("in truth", after)):
@@ -172,7 +173,7 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
     counts, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges])
     sums, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges], weights=near[:, 2].astype(float))
     mean = np.where(counts >= 10, 1e3 * sums / np.maximum(counts, 1), np.nan)
-    figure, axis = plt.subplots(figsize=(8, 6.6))
+    figure, axis = plt.subplots(figsize=(8, 6.6), layout="constrained")
     extent = (-FLOOR_REACH, FLOOR_REACH, -FLOOR_REACH, FLOOR_REACH)
     image = axis.imshow(mean.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-5, vmax=5)
     figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
@@ -221,7 +222,6 @@ def clouds_before_and_after(
             axes[row, column].set_aspect("equal")
             axes[row, column].set_xlabel("x / m")
     axes[0, 0].legend(markerscale=40, loc="upper right", framealpha=0.9)
-    figure.tight_layout()
     return as_png(figure)
 
 
@@ -259,12 +259,12 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     """
     everything = np.vstack([np.vstack([*sum(panel["areas"].values(), []), panel["shape"]]) for panel in panels])
     low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
+    columns = min(columns, len(panels))
     rows, width = -(-len(panels) // columns), 3.4
     longest = max(len(textwrap.wrap(panel["title"], WRAPPED)) for panel in panels)
     height = width * (high - low)[1] / (high - low)[0] + 0.45 + 0.17 * longest
     figure, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True,
-        layout="constrained",
+        rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True
     )  # fmt: skip
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
@@ -287,7 +287,9 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     for axis in axes[:, 0]:
         axis.set_ylabel("y / m")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, markerscale=20, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(4, columns), fontsize=8, markerscale=20, frameon=False
+    )
     figure.suptitle(title, fontsize=10)
     return as_png(figure)
 
@@ -382,10 +384,13 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
         return CalibrationFile.load_or_empty(files.calibration)
 
     stages = set(verdict.scenario.stages)
+    pairs = [("right", "Both clouds before and after alignment")]
+    pairs += [
+        (name, f"Lidars left and {name} before and after alignment")
+        for name in verdict.scenario.simulation.profile.further
+    ]
     for of_stages, title, draw in (
-        ({"alignment", "drive"}, "Both clouds before and after alignment",
-         lambda: clouds(CapturedClouds.load(files), calibration()) if calibration().right_to_left is not None
-         else true_clouds(files)),
+        *(({"alignment", "drive"}, title, functools.partial(_pair, files, name)) for name, title in pairs),
         ({"floor", "drive"}, "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         (
             {"mounts"}, "The robot's returns with the lidars as described, and as found",
@@ -397,22 +402,14 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     ):  # fmt: skip
         if of_stages & stages:
             parts.append(drawn(title, draw))
-        if "alignment" in of_stages:
-            parts += [
-                drawn(
-                    f"Lidars left and {name} before and after alignment",
-                    lambda name=name: _of_further(files, calibration(), name),  # type: ignore[misc]
-                )
-                for name in verdict.scenario.simulation.profile.further
-            ]
     parts.append(_details(verdict, files))
     return write_page(files.report, verdict.scenario.name, parts)
 
 
-def _of_further(files: RunFiles, file: CalibrationFile, name: str) -> str:
-    if name not in file.further_to_left:
-        return true_clouds(files, name)
-    return clouds(CapturedClouds.load(files, name), file)
+def _pair(files: RunFiles, name: str) -> str:
+    """Return the clouds of the left and another lidar as a part of the page: as calibrated, or as they truly stand."""
+    file = CalibrationFile.load_or_empty(files.calibration)
+    return clouds(CapturedClouds.load(files, name), file) if name in file.to_left else true_clouds(files, name)
 
 
 def _heading(verdict: Verdict) -> str:

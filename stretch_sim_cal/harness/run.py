@@ -18,15 +18,13 @@ from stretch_sim_cal.harness.processes import (
     ProcessSequence,
     RunFiles,
     Runner,
-    calibration_processes,
-    driving_options,
     interruptible,
     isolated_environment,
     own_domain,
-    simulator_process,
+    scenario_processes,
 )
 from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.verdict import Truth, Verdict, judge_stage, load_truth, skipped_poses
+from stretch_sim_cal.harness.verdict import Verdict, judge_stage, load_truth, skipped_poses
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
@@ -61,8 +59,7 @@ def run_scenario(
         raise InputError(f"{scenario.name}: stages: drive: the base does not drive in {simulator}; use embedded")
     files = _fresh_folder(out, scenario)
     if processes is None:
-        options = (*driving_options(scenario), *simulator_options)
-        steps = [simulator_process(files, simulator, options), *calibration_processes(scenario, files)]
+        steps = scenario_processes(scenario, files, simulator, simulator_options)
     else:
         steps = processes(scenario, files)
     sequence, broken, started = ProcessSequence(steps), "", time.monotonic()
@@ -102,7 +99,9 @@ def conclude(
         verdict.reasons.append(broken)
     elif sequence.failure is not None:
         _note_failure(verdict, sequence.failure)
-    _judge(verdict, files, load_truth(files.truth) if files.truth.is_file() else None)
+    truth = load_truth(files.truth) if files.truth.is_file() else None
+    verdict.stages = {stage: judge_stage(stage, files, truth, scenario.tolerances[stage]) for stage in scenario.stages}
+    verdict.reasons += _complaints(verdict) if scenario.expected == "pass" else _missed_refusal(verdict)
     _check_reports(verdict, sequence)
     verdict.notes += skipped_poses(files)
     if verdict.refused and scenario.expected != "refused":
@@ -150,16 +149,6 @@ def _note_failure(verdict: Verdict, failure: Ended) -> None:
         verdict.reasons.append(f"the refusal was expected to mention '{text}', but {said}")
 
 
-def _judge(verdict: Verdict, files: RunFiles, truth: Truth | None) -> None:
-    """Compare the nodes' files with the truth; every stage gets a verdict, reached or not."""
-    scenario = verdict.scenario
-    verdict.stages = {stage: judge_stage(stage, files, truth, scenario.tolerances[stage]) for stage in scenario.stages}
-    if scenario.expected == "pass":
-        verdict.reasons += _complaints(verdict)
-    else:
-        _expect_refusal(verdict)
-
-
 def _check_reports(verdict: Verdict, sequence: ProcessSequence) -> None:
     for stage, text in verdict.scenario.reports.items():
         ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
@@ -187,13 +176,12 @@ def _complaints(verdict: Verdict) -> list[str]:
     return complaints
 
 
-def _expect_refusal(verdict: Verdict) -> None:
+def _missed_refusal(verdict: Verdict) -> list[str]:
     stage = verdict.scenario.refusal["stage"]
-    if not verdict.refused and not verdict.reasons:
-        verdict.reasons.append(f"the {stage} stage was expected to refuse, but it gave a result")
+    if not verdict.refused:
+        return [] if verdict.reasons else [f"the {stage} stage was expected to refuse, but it gave a result"]
     written = any(quantity.error is not None for quantity in verdict.stages[stage].quantities)
-    if verdict.refused and written:
-        verdict.reasons.append(f"the {stage} stage refused, but its result was written to a file all the same")
+    return [f"the {stage} stage refused, but its result was written to a file all the same"] if written else []
 
 
 def _versions(profile: RobotProfile) -> dict[str, str]:

@@ -1,15 +1,16 @@
 """The result of the identification of both lidars: as lines, as numbers, and as a self-contained page with pictures."""
 
 import html
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 from stretch_sim_cal.calibration.identification import Identification
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.harness.report import as_png, image, table, write_page
-from stretch_sim_cal.sensor.signature import Signature
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, shown_unit
 
@@ -35,9 +36,13 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
     seen, noise = result.signatures[side], result.noise[side]
     sensor, growth = seen.sensor, seen.sensor.noise_growth
     found = noise.growth
+    elevation, azimuth = np.degrees(seen.table_difference)
+    spin = "unknown"
+    if seen.spin is not None:
+        spin = "moves {:+.4f} deg a scan, jitter {:.4f} deg".format(*np.degrees(seen.spin))
     deviations = [f"+-{1e3 * d:.2f}" if np.isfinite(d) else "not determined" for d in noise.deviations]
     rows = [
-        ("table", *_table(seen)),
+        ("table", f"elevations {elevation:.4f} deg, azimuths {azimuth:.4f} deg from it (median)", sensor.name),
         ("distance correction of the driver", _said(seen.distance_correction),
          _said(sensor.driver.distance_correction)),
         ("firing-time correction", _said(seen.firing_time_correction), _said(sensor.driver.firing_time_correction)),
@@ -45,7 +50,8 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
         ("columns a turn", _said(seen.azimuth_steps), f"{sensor.azimuth_steps}"),
         ("rotor", {None: "unknown", True: "clockwise", False: "counter-clockwise"}[seen.clockwise],
          "clockwise" if sensor.clockwise else "counter-clockwise"),
-        ("rotor's azimuth when scans begin", *_spin(seen)),
+        ("rotor's azimuth when scans begin", spin, f"moves up to {np.degrees(sensor.spin_drift):g} deg a scan, jitter "
+         f"{np.degrees(sensor.spin_jitter):g} deg"),
         ("order of channels within a column", _order(seen.firing_order), "ascending"),
         ("times", {None: "none", 0: "each column or point"}.get(seen.packets, f"{seen.packets} a scan"),
          f"{sensor.packets} a scan" if sensor.packets else "each column or point"),
@@ -71,22 +77,8 @@ def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
     ]  # fmt: skip
 
 
-def _table(seen: Signature) -> tuple[str, str]:
-    elevation, azimuth = np.degrees(seen.table_difference)
-    return f"elevations {elevation:.4f} deg, azimuths {azimuth:.4f} deg from it (median)", seen.sensor.name
-
-
 def _said(value: bool | int | None) -> str:
     return {None: "unknown", True: "on", False: "off"}.get(value, str(value))
-
-
-def _spin(seen: Signature) -> tuple[str, str]:
-    sensor = seen.sensor
-    said = f"moves up to {np.degrees(sensor.spin_drift):g} deg a scan, jitter {np.degrees(sensor.spin_jitter):g} deg"
-    if seen.spin is None:
-        return "unknown", said
-    drift, jitter = np.degrees(seen.spin)
-    return f"moves {drift:+.4f} deg a scan, jitter {jitter:.4f} deg", said
 
 
 def _order(order: np.ndarray) -> str:
@@ -196,59 +188,58 @@ def channels_picture(result: Identification) -> bytes:
                 axis.set_ylabel(f"{kind.replace('_', ' ')} / {name}")
         axes[0, side].set_title(f"{device} lidar")
         axes[-1, side].set_xlabel("elevation of the channel / deg")
-    figure.tight_layout()
     return as_png(figure)
 
 
 def residuals_picture(result: Identification) -> bytes:
     """Draw means and standard deviations of residuals by range, incidence, channel, azimuth and intensity."""
-    figure, axes = plt.subplots(5, 2, figsize=(12, 16), sharey=True)
-    for side, device in enumerate(result.names):
+
+    def draw(axis: Axes, side: int, name: str, values: np.ndarray) -> None:
         found = result.residuals[side]
-        for axis, (name, values) in zip(axes[:, side], _dependences(found).items(), strict=True):
-            axis.axhline(0.0, color=OPEN, linewidth=0.6)
-            for residuals, colour, label in ((found.before, BEFORE, "before"), (found.after, AFTER, "after")):
-                at, mean, spread = _binned(values, residuals, 64 if name == "channel" else 40)
-                axis.plot(at, 1e3 * mean, color=colour, label=label, linewidth=1.2)
-                axis.fill_between(
-                    at, 1e3 * (mean - spread), 1e3 * (mean + spread), color=colour, alpha=0.15, linewidth=0
-                )
-            axis.set_xlabel(name)
-            if side == 0:
-                axis.set_ylabel("range residual / mm")
-        axes[0, side].set_title(f"{device} lidar")
-    axes[0, 0].legend()
-    axes[0, 0].set_ylim(-30, 30)
-    figure.tight_layout()
-    return as_png(figure)
+        axis.axhline(0.0, color=OPEN, linewidth=0.6)
+        for residuals, colour, label in ((found.before, BEFORE, "before"), (found.after, AFTER, "after")):
+            at, mean, spread = _binned(values, residuals, 64 if name == "channel" else 40)
+            axis.plot(at, 1e3 * mean, color=colour, label=label, linewidth=1.2)
+            axis.fill_between(at, 1e3 * (mean - spread), 1e3 * (mean + spread), color=colour, alpha=0.15, linewidth=0)
+
+    names = ("range / m", "incidence / deg", "channel", "azimuth / deg", "intensity")
+    return _by_dependence(result, names, "range residual / mm", (-30, 30), draw)
 
 
 def noise_picture(result: Identification) -> bytes:
     """Draw the standard deviation of residuals by range, incidence and intensity, and the noise law beside it."""
-    figure, axes = plt.subplots(3, 2, figsize=(12, 9), sharey=True)
+    laws = [
+        noise.variances(found, seen.quantisation, seen.sensor.beam_divergence)
+        for noise, found, seen in zip(result.noise, result.residuals, result.signatures, strict=True)
+    ]
+
+    def draw(axis: Axes, side: int, name: str, values: np.ndarray) -> None:
+        at, _, spread = _binned(values, result.residuals[side].after, 40)
+        axis.plot(at, 1e3 * spread, ".", color=AFTER, label="measured")
+        at, mean, _ = _binned(values, laws[side], 40)
+        label = "noise, quantisation and beam of the unit file"
+        axis.plot(at, 1e3 * np.sqrt(mean), color="#2b2b2b", linewidth=1.0, label=label)
+
+    names = ("range / m", "incidence / deg", "intensity")
+    return _by_dependence(result, names, "standard deviation / mm", (0, None), draw)
+
+
+def _by_dependence(
+    result: Identification, names: Sequence[str], label: str, limits: tuple[float | None, float | None],
+    draw: Callable[[Axes, int, str, np.ndarray], None],
+) -> bytes:  # fmt: skip
+    """Let `draw` (axis, side, name, values) fill a row of axes for each of `_dependences`, a column for each lidar."""
+    figure, axes = plt.subplots(len(names), 2, figsize=(12, 3.2 * len(names)), sharey=True)
     for side, device in enumerate(result.names):
-        found, sensor = result.residuals[side], result.signatures[side].sensor
-        law = result.noise[side].variances(found, result.signatures[side].quantisation, sensor.beam_divergence)
-        dependences = _dependences(found)
-        for axis, name in zip(axes[:, side], ("range / m", "incidence / deg", "intensity"), strict=True):
-            values = dependences[name]
-            at, _, spread = _binned(values, found.after, 40)
-            axis.plot(at, 1e3 * spread, ".", color=AFTER, label="measured")
-            at, mean, _ = _binned(values, law, 40)
-            axis.plot(
-                at,
-                1e3 * np.sqrt(mean),
-                color="#2b2b2b",
-                linewidth=1.0,
-                label="noise, quantisation and beam of the unit file",
-            )
+        dependences = _dependences(result.residuals[side])
+        for axis, name in zip(axes[:, side], names, strict=True):
+            draw(axis, side, name, dependences[name])
             axis.set_xlabel(name)
-            if side == 0:
-                axis.set_ylabel("standard deviation / mm")
         axes[0, side].set_title(f"{device} lidar")
+    for axis in axes[:, 0]:
+        axis.set_ylabel(label)
     axes[0, 0].legend()
-    axes[0, 0].set_ylim(0, None)
-    figure.tight_layout()
+    axes[0, 0].set_ylim(*limits)
     return as_png(figure)
 
 

@@ -11,17 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
-from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.points import convex_hull, voxel_keys
+from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.shapes import Shape
-from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
+from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.harness.verdict import outline_of
 from stretch_sim_cal.recording.dataset import DatasetWriter, Sample
-from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.ros.captures import CalibratedPoses
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
@@ -42,18 +41,19 @@ class BodyDatasetRecorder:
         """Record with a simulator from scan `first_tick` on; `observations` of an alignment take the lidars' own errors
         out of the points, as the collecting node does; `found` are the transforms of the other lidars to the left one
         by name, and footprint_from_base_link, (4, 4) each, of a calibration."""
-        self._simulator, self._observations = simulator, observations
-        self._model = parse_urdf(simulator.nominal_description)
+        self._simulator = simulator
         nominal_left = simulator.base_from_lidar("left", nominal=True)
-        lidar_base_from_base = nominal_left @ inverse(simulator.base_from_lidar("left"))
-        self._lidar_base_from_base = lidar_base_from_base
-        self._lidars = (*SIDES, *simulator.profile.further)
         left_from_base = inverse(simulator.base_from_lidar("left"))
+        self._lidar_base_from_base = nominal_left @ left_from_base
         left_from_lidar, self.footprint_from_base_link = found or (
-            {name: left_from_base @ simulator.base_from_lidar(name) for name in self._lidars},
-            footprint_from_base(simulator.floor_in_base.moved(lidar_base_from_base)),
+            {name: left_from_base @ simulator.base_from_lidar(name) for name in simulator.sensors},
+            footprint_from_base(simulator.floor_in_base.moved(self._lidar_base_from_base)),
         )
-        self._left_from_lidar = {**left_from_lidar, "left": np.eye(4)}
+        left_from_lidar = {**left_from_lidar, "left": np.eye(4)}
+        placed = {
+            name: self.footprint_from_base_link @ nominal_left @ left_from_lidar[name] for name in simulator.sensors
+        }
+        self._poses = CalibratedPoses(self.footprint_from_base_link, placed, observations)
         self._tick = first_tick
 
     def record(
@@ -80,23 +80,18 @@ class BodyDatasetRecorder:
             for name, surface in added.items():
                 self._simulator.add_surface(name, surface)
             points, clouds = self._capture(frames)
-            further = {name: clouds[name] for name in self._simulator.profile.further}
             for name in added:
                 self._simulator.add_surface(name, None)
             self._place(commanded)
             joints = {name: float(value) for name, value in self._simulator.joints.joint_positions.items()}
-            writer.write_sample(commanded, commanded, points, clouds["left"], clouds["right"], joints, further)
+            writer.write_sample(commanded, commanded, points, clouds, joints)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
         """Return the corners (K, 2) of the true robot's outline, payload included, at commanded
         values of the planned joints."""
         self._place(pose)
         footprint_from_base_link = self.footprint_from_base_link @ self._lidar_base_from_base
-        corners = [
-            between_heights(apply(footprint_from_base_link, surface.vertices)[surface.faces], LOWEST, HIGHEST)
-            for surface in self._simulator.true_surfaces().values()
-        ]
-        return convex_hull(np.concatenate(corners))
+        return outline_of(each.moved(footprint_from_base_link) for each in self._simulator.true_surfaces().values())
 
     def held_against_truth(
         self, samples: Sequence[Sample], **fits: Callable[[Sequence[Sample]], Shape | None]
@@ -130,16 +125,11 @@ class BodyDatasetRecorder:
         returns (N, 5) in its own frame."""
         ticks = range(self._tick, self._tick + frames)
         self._tick += frames
-        base, left = self._simulator.profile.base_frame, self._simulator.profile.lidar_links(self._model)[0]
-        base_from_lidar = link_transforms(self._model, {}, [base, left])
-        base_from_left = inverse(base_from_lidar[base]) @ base_from_lidar[left]
-        footprint_from_left = self.footprint_from_base_link @ base_from_left
         seen, raw = [], {}
-        for name in self._lidars:
+        for name in self._simulator.sensors:
             scans = np.concatenate([self._simulator.scan(name, tick) for tick in ticks])
             cloud = return_columns(returns_of(scans))
-            own = cloud[:, :3] if self._observations is None else self._observations.corrected(name, cloud)
-            placed = apply(footprint_from_left @ self._left_from_lidar[name], own)
+            placed = self._poses.points(name, cloud)
             near = (
                 (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
                 & (placed[:, 2] > -0.5)

@@ -8,7 +8,7 @@ is judged in the physical base_link.
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
-from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, RIGHT_TO_LEFT, TO_LEFT
+from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, TO_LEFT
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.drive_results import stored_wheels
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull
-from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse, log, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, log, to_xyz_rpy
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
@@ -35,63 +35,55 @@ from stretch_sim_cal.recording.dataset import METADATA, read_dataset, read_metad
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called
-from stretch_sim_cal.robot.surfaces import outline_surfaces
-
-TRANSFORMS = (
-    "base_link_from_lidar_left",
-    "base_link_from_lidar_right",
-    "nominal_base_link_from_lidar_left",
-    "nominal_base_link_from_lidar_right",
-)
+from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
 
 SKIPPED_SHOWN = 4
+UP = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass(frozen=True)
 class Truth:
-    """True poses (4x4) of both lidars in the physical base_link, where the description has them, and the true floor.
+    """True poses (4, 4) of the lidars by name in the physical base_link, where the description has them, and the true
+    floor. A robot with one lidar has its right one where the left one is.
 
-    With `mounts_known` the calibration that is judged is one of the physical base_link.
+    With `mounts_known` the calibration that is judged is one of the physical base_link. `robot` is the name or path of
+    the robot's profile, None for the Stretch; `lidar_geometry` what the simulated lidars see, as in a profile.
     """
 
-    base_link_from_lidar_left: np.ndarray
-    base_link_from_lidar_right: np.ndarray
-    nominal_base_link_from_lidar_left: np.ndarray
-    nominal_base_link_from_lidar_right: np.ndarray
+    base_from_lidar: Mapping[str, np.ndarray]
+    nominal_base_from_lidar: Mapping[str, np.ndarray]
     floor_in_base_link: Plane
     description_file: Path
     mounts_known: bool = False
     robot: str | None = None
-    """The name or path of the robot's profile; None for the Stretch."""
     lidar_geometry: str = GEOMETRIES[0]
-    """The geometry that the simulated lidars see, as in a profile."""
-    base_link_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """True poses of the lidars beyond two, by name."""
-    nominal_base_link_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The same as described."""
 
     @property
-    def sides(self) -> tuple[str, ...]:
-        """The sides that a lidar is on: of a robot with one, the right one is where the left one is."""
-        one = np.array_equal(self.nominal_base_link_from_lidar_left, self.nominal_base_link_from_lidar_right)
-        return SIDES[:1] if one else SIDES
+    def names(self) -> tuple[str, ...]:
+        """The lidars, of a robot with one the left one alone."""
+        one = np.array_equal(self.nominal_base_from_lidar["left"], self.nominal_base_from_lidar["right"])
+        return tuple(name for name in self.base_from_lidar if name != "right" or not one)
+
+    def to_left(self, name: str) -> np.ndarray:
+        """Return lidar_left_from_lidar (4, 4)."""
+        return inverse(self.base_from_lidar["left"]) @ self.base_from_lidar[name]
 
     @property
     def right_to_left(self) -> np.ndarray:
         """lidar_left_from_lidar_right."""
-        return inverse(self.base_link_from_lidar_left) @ self.base_link_from_lidar_right
+        return self.to_left("right")
 
     @property
     def nominal_right_to_left(self) -> np.ndarray:
         """lidar_left_from_lidar_right as the description has it."""
-        return inverse(self.nominal_base_link_from_lidar_left) @ self.nominal_base_link_from_lidar_right
+        return inverse(self.nominal_base_from_lidar["left"]) @ self.nominal_base_from_lidar["right"]
 
     @property
     def lidar_base_from_base(self) -> np.ndarray:
         """From the physical base_link into the one in which the calibration is expressed."""
         if self.mounts_known:
             return np.eye(4)
-        return self.nominal_base_link_from_lidar_left @ inverse(self.base_link_from_lidar_left)
+        return self.nominal_base_from_lidar["left"] @ inverse(self.base_from_lidar["left"])
 
     @property
     def floor(self) -> Plane:
@@ -113,19 +105,17 @@ def load_truth(path: str | Path) -> Truth:
     try:
         data = json.loads(files.read_text(path))
         floor = data["floor_in_base_link"]
+        poses, nominal = (
+            {side: data[f"{of}base_link_from_lidar_{side}"] for side in SIDES} | data.get(f"{of}lidars", {})
+            for of in ("", "nominal_")
+        )
         return Truth(
-            **{name: check_rigid(data[name], f"{path}: {name}") for name in TRANSFORMS},
+            {name: check_rigid(pose, f"{path}: pose of lidar {name}") for name, pose in poses.items()},
+            {name: check_rigid(pose, f"{path}: nominal pose of lidar {name}") for name, pose in nominal.items()},
             floor_in_base_link=Plane.from_coefficients(floor["normal"], floor["offset"]),
             description_file=Path(path).parent / data["description_file"],
             robot=data.get("robot"),
             lidar_geometry=data.get("lidar_geometry", GEOMETRIES[0]),
-            **{
-                key: {name: check_rigid(pose, f"{path}: {of}: {name}") for name, pose in data.get(of, {}).items()}
-                for key, of in (
-                    ("base_link_from_further", "lidars"),
-                    ("nominal_base_link_from_further", "nominal_lidars"),
-                )
-            },
         )
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
@@ -237,47 +227,25 @@ def _stage_json(verdict: StageVerdict) -> dict[str, Any]:
     return found | {"passed": verdict.passed}
 
 
-# Per stage: key in result.json, label, unit, and the tolerance's key in the scenario.
-QUANTITIES = {
-    "alignment": (
-        ("translation_error_mm", "lidars: translation", "mm", "translation_mm"),
-        ("rotation_error_deg", "lidars: rotation", "deg", "rotation_deg"),
-        ("nees", "lidars: NEES per freedom", "", "nees"),
-    ),
-    "floor": (
-        ("height_error_mm", "floor: height", "mm", "height_mm"),
-        ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
-        ("nees", "floor: NEES per freedom", "", "nees"),
-    ),
-    "mounts": (
-        *(
-            (f"{side}.{quantity}_error_{unit}", f"{side} mount: {quantity}", unit, f"{quantity}_{unit}")
-            for side in SIDES
-            for quantity, unit in (("translation", "mm"), ("rotation", "deg"))
-        ),
-        ("nees", "mounts: NEES per freedom", "", "nees"),
-        ("skipped_share", "mounts: poses skipped", "", "skipped_share"),
-    ),
-    "body_shape": (
-        ("max_protrusion_mm", "body: protrusion", "mm", "protrusion_mm"),
-        ("excess_area_ratio", "body: area ratio", "", "excess_area_ratio"),
-        ("skipped_share", "body: poses skipped", "", "skipped_share"),
-    ),
-    "drive": (
-        ("translation_error_mm", "lidars: translation", "mm", "translation_mm"),
-        ("rotation_error_deg", "lidars: rotation", "deg", "rotation_deg"),
-        ("nees", "lidars: NEES per freedom", "", "nees"),
-        ("height_error_mm", "floor: height", "mm", "height_mm"),
-        ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
-        ("floor_nees", "floor: NEES per freedom", "", "floor_nees"),
-    ),
-}
-OF_WHEELS = (
-    ("lever_error_mm", "wheels: x, y", "mm", "lever_mm"),
-    ("yaw_error_deg", "wheels: yaw", "deg", "yaw_deg"),
-    ("wheels_nees", "wheels: NEES per freedom", "", "wheels_nees"),
+# Key in result.json, label of a lidar's or the floor's, unit, and the tolerance's key in the scenario.
+LIDAR = (
+    ("translation_error_mm", "{}: translation", "mm", "translation_mm"),
+    ("rotation_error_deg", "{}: rotation", "deg", "rotation_deg"),
+    ("nees", "{}: NEES per freedom", "", "nees"),
 )
-"""Of a drive, for each lidar."""
+FLOOR = (
+    ("height_error_mm", "floor: height", "mm", "height_mm"),
+    ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
+)
+WHEELS = (
+    ("lever_error_mm", "{} to wheels: x, y", "mm", "lever_mm"),
+    ("yaw_error_deg", "{} to wheels: yaw", "deg", "yaw_deg"),
+    ("wheels_nees", "{} to wheels: NEES per freedom", "", "wheels_nees"),
+)
+BODY = (
+    ("max_protrusion_mm", "body: protrusion", "mm", "protrusion_mm"),
+    ("excess_area_ratio", "body: area ratio", "", "excess_area_ratio"),
+)
 Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
 """By a quantity's key: error, estimate, truth, and the error's standard deviation if the result has a covariance."""
 
@@ -301,53 +269,56 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
             reason = f"what was written cannot be judged: {error}"
     quantities = [
         Quantity(key, label, unit, tolerances[bound], *compared.get(key, ()))
-        for key, label, unit, bound in _quantities(stage, truth)
-        if bound in tolerances and not (truth and key.startswith("right.") and "right" not in truth.sides)
+        for key, label, unit, bound in _quantities(stage, SIDES if truth is None else truth.names)
+        if bound in tolerances
     ]
     return StageVerdict(stage, quantities, reason)
 
 
-def _quantities(stage: str, truth: Truth | None) -> list[tuple[str, str, str, str]]:
-    """Return the quantities of a stage; those of an alignment, or of mounts, for every lidar beyond two as well."""
-    quantities = list(QUANTITIES[stage])
-    if stage == "mounts" and truth is not None:
-        quantities += [
-            (f"{name}.{key.removeprefix('left.')}", label.replace("left", name).replace("mounts", name), unit, bound)
-            for name in truth.base_link_from_further
-            for key, label, unit, bound in QUANTITIES[stage] if key.startswith(("left.", "nees"))
-        ]  # fmt: skip
-    if stage in ("alignment", "drive") and truth is not None:
-        quantities += [
-            (f"{name}.{key}", f"{name} lidar: {label.partition(': ')[2]}", unit, bound)
-            for name in truth.base_link_from_further
-            for key, label, unit, bound in QUANTITIES["alignment"]
-        ]
-    if stage == "drive":
-        if truth is not None and truth.sides == SIDES[:1]:
-            quantities = [each for each in quantities if "lidars: " not in each[1]]
-        names = SIDES if truth is None else (*truth.sides, *truth.base_link_from_further)
-        quantities += [
-            (f"{name}.{key}", f"{name} to {label}", unit, bound)
-            for name in names
-            for key, label, unit, bound in OF_WHEELS
-        ]
-    return quantities
+def _quantities(stage: str, lidars: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """Return the quantities of a stage on a robot with those lidars: key, label, unit and the tolerance's key."""
+    further = [name for name in lidars if name not in SIDES]
+    aligned = _labelled(LIDAR, "lidars")
+    beyond = [each for name in further for each in _labelled(LIDAR, f"{name} lidar", name)]
+    match stage:
+        case "alignment":
+            return aligned + beyond
+        case "floor":
+            return [*FLOOR, ("nees", "floor: NEES per freedom", "", "nees")]
+        case "mounts":
+            poses = {name: _labelled(LIDAR[:2], f"{name} mount", name) for name in lidars}
+            sides = [each for name in lidars if name in SIDES for each in poses[name]]
+            both = [*_labelled(LIDAR[2:], "mounts"), ("skipped_share", "mounts: poses skipped", "", "skipped_share")]
+            return sides + both + [
+                each for name in further for each in (*poses[name], *_labelled(LIDAR[2:], name, name))
+            ]  # fmt: skip
+        case "body_shape":
+            return [*BODY, ("skipped_share", "body: poses skipped", "", "skipped_share")]
+    floor = [*FLOOR, ("floor_nees", "floor: NEES per freedom", "", "floor_nees")]
+    wheels = [each for name in lidars for each in _labelled(WHEELS, name, name)]
+    return aligned * ("right" in lidars) + floor + beyond + wheels
+
+
+def _labelled(
+    quantities: Sequence[tuple[str, str, str, str]], label: str, part: str = ""
+) -> list[tuple[str, str, str, str]]:
+    """Return quantities with their labels filled in, as those of a `part` of the result."""
+    return [(part + "." * bool(part) + key, text.format(label), unit, bound) for key, text, unit, bound in quantities]
 
 
 def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
     file = CalibrationFile.load(files.calibration)
-    if file.right_to_left is None:
-        raise InputError(f"{files.calibration} holds no right_to_left_transform")
-    found = _compared_poses(truth.right_to_left, file.right_to_left, covariance=_covariance(file, RIGHT_TO_LEFT))
-    off = log(truth.right_to_left @ inverse(file.right_to_left))
-    found |= _compared_nees(off, _covariance(file, RIGHT_TO_LEFT))
-    for name, pose in truth.base_link_from_further.items():
-        if name not in file.further_to_left:
-            raise InputError(f"{files.calibration} holds no {name}_to_left_transform")
-        true = inverse(truth.base_link_from_lidar_left) @ pose
-        covariance = _covariance(file, f"{name}{TO_LEFT}")
-        found |= _compared_poses(true, file.further_to_left[name], f"{name}.", covariance)
-        found |= _compared_nees(log(true @ inverse(file.further_to_left[name])), covariance, f"{name}.")
+    found: Compared = {}
+    for name in truth.base_from_lidar:
+        if name == "left":
+            continue
+        if name not in file.to_left:
+            raise InputError(f"{files.calibration} holds no {name}{TO_LEFT}")
+        part = "" if name == "right" else f"{name}."
+        true, estimate, covariance = truth.to_left(name), file.to_left[name], _covariance(file, f"{name}{TO_LEFT}")
+        found |= _compared_poses(true, estimate, part, covariance)
+        if covariance is not None:  # that of a published method is
+            found[f"{part}nees"] = _compared_nees(log(true @ inverse(estimate)), covariance)
     return found
 
 
@@ -355,12 +326,10 @@ def _covariance(file: CalibrationFile, key: str) -> np.ndarray | None:
     return file.entries[key].covariance if key in file.entries else None
 
 
-def _compared_nees(off: np.ndarray, covariance: np.ndarray | None, part: str = "") -> Compared:
-    """Compare an error (n,) with its covariance (n, n); nothing without one, as of a published method."""
-    if covariance is None:
-        return {}
+def _compared_nees(off: np.ndarray, covariance: np.ndarray, of: str = "") -> tuple[float, str, str]:
+    """Compare an error (n,) with its covariance (n, n)."""
     nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
-    return {f"{part}nees": (nees, f"covariance over {len(off)} values", "1 on average")}
+    return nees, f"covariance {of or f'over {len(off)} values'}", "1 on average"
 
 
 def _compared_poses(
@@ -368,11 +337,9 @@ def _compared_poses(
 ) -> Compared:
     """Compare poses (4, 4); `covariance` (6, 6) is of the twist xi of true = exp(xi) * estimate."""
     translation, rotation = transform_error(true, estimate)
-    deviations = (
-        np.zeros(0)
-        if covariance is None
-        else np.sqrt(np.diag(at_lidar(covariance, estimate)).reshape(2, 3).sum(axis=1))
-    )
+    deviations = np.zeros(0)
+    if covariance is not None:
+        deviations = np.sqrt(np.diag(at_lidar(covariance, estimate)).reshape(2, 3).sum(axis=1))
     return {
         f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true), *(1e3 * deviations[:1])),
         f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true), *np.degrees(deviations[1:])),
@@ -388,7 +355,7 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
     height, tilt = floor_error(true, estimate)
     covariance = _covariance(file, FOOTPRINT)
     deviations = np.sqrt(np.zeros((0, 3)) if covariance is None else [np.diag(covariance)])
-    return _compared_nees(floor_between(estimate, true), covariance) | {
+    found: Compared = {
         "height_error_mm": (
             1e3 * height, f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}", *(1e3 * deviations[:, 0])
         ),
@@ -397,6 +364,9 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
             *np.degrees(np.linalg.norm(deviations[:, 1:], axis=1)),
         ),
     }  # fmt: skip
+    if covariance is not None:
+        found["nees"] = _compared_nees(floor_between(estimate, true), covariance)
+    return found
 
 
 def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
@@ -404,20 +374,17 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     mounts = stored_mounts(file)
     if mounts is None:
         raise InputError(f"{files.calibration} holds no mounts of the lidars")
-    both = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
-    true = {side: both[side] for side in truth.sides} | dict(truth.base_link_from_further)
+    true = {name: truth.base_from_lidar[name] for name in truth.names}
     poses = {name: pose for name, pose in mounts.base_from_lidar.items() if name in true}
     off = np.concatenate([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
     columns = np.concatenate([6 * list(mounts.base_from_lidar).index(name) + np.arange(6) for name in poses])
-    nees = float(off @ np.linalg.solve(mounts.covariance[np.ix_(columns, columns)], off)) / len(off)
-    found = {"nees": (nees, f"covariance over the lidars: {' and '.join(poses)}", "1 on average")}
+    covariance = mounts.covariance[np.ix_(columns, columns)]
+    found: Compared = {"nees": _compared_nees(off, covariance, f"over the lidars: {' and '.join(poses)}")}
     for name, (pose, covariance) in each_mount(file, mounts).items():
         if name in true:
             found |= _compared_poses(true[name], pose, f"{name}.", covariance)
-            if name not in SIDES:
-                off = log(true[name] @ inverse(pose))
-                nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
-                found[f"{name}.nees"] = (nees, f"covariance of lidar {name}", "1 on average")
+            off = log(true[name] @ inverse(pose))
+            found[f"{name}.nees"] = _compared_nees(off, covariance, f"of lidar {name}")
     return found
 
 
@@ -427,27 +394,25 @@ def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
     wheels = stored_wheels(CalibrationFile.load(files.calibration))
     if wheels is None:
         raise InputError(f"{files.calibration} holds nothing of the lidars against the wheels")
-    found = {} if truth.sides == SIDES[:1] else _compared_alignment(files, truth)
+    found = _compared_alignment(files, truth) if "right" in truth.names else {}
     found |= {"floor_nees" if key == "nees" else key: said for key, said in _compared_floor(files, truth).items()}
     over_floor = footprint_from_base(truth.floor_in_base_link.facing(UP))
-    true = {"left": truth.base_link_from_lidar_left, "right": truth.base_link_from_lidar_right}
-    for name in (*truth.sides, *truth.base_link_from_further):
+    for name in truth.names:
         if name not in wheels.footprint_from_lidar:
             raise InputError(f"{files.calibration} holds nothing of the {name} lidar against the wheels")
         estimate, covariance = wheels.planar(name)
-        pose = over_floor @ (true | dict(truth.base_link_from_further))[name]
+        pose = over_floor @ truth.base_from_lidar[name]
         values = np.array([pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0])])
         off = values - estimate
         off[2] = math.remainder(off[2], 2.0 * math.pi)
         deviations = np.sqrt(np.diag(covariance))
-        shown = [f"({1e3 * x:.2f}, {1e3 * y:.2f})" for x, y, _ in (estimate, values)]
-        found[f"{name}.lever_error_mm"] = (1e3 * math.hypot(*off[:2]), *shown, 1e3 * math.hypot(*deviations[:2]))
-        found[f"{name}.yaw_error_deg"] = (
-            math.degrees(abs(off[2])), *(f"{math.degrees(each[2]):.3f}" for each in (estimate, values)),
-            math.degrees(deviations[2]),
-        )  # fmt: skip
-        nees = _compared_nees(off, covariance)["nees"]
-        found[f"{name}.wheels_nees"] = nees
+        levers = [f"({1e3 * x:.2f}, {1e3 * y:.2f})" for x, y, _ in (estimate, values)]
+        yaws = [f"{math.degrees(yaw):.3f}" for _, _, yaw in (estimate, values)]
+        found |= {
+            f"{name}.lever_error_mm": (1e3 * math.hypot(*off[:2]), *levers, 1e3 * math.hypot(*deviations[:2])),
+            f"{name}.yaw_error_deg": (math.degrees(abs(off[2])), *yaws, math.degrees(deviations[2])),
+            f"{name}.wheels_nees": _compared_nees(off, covariance),
+        }
     return found
 
 
@@ -508,7 +473,6 @@ COMPARISONS = {
     "body_shape": _compared_body_shape,
     "drive": _compared_drive,
 }
-UP = np.array([0.0, 0.0, 1.0])
 
 
 def _xyz(transform: np.ndarray) -> str:
@@ -525,27 +489,24 @@ def _tilts(normal: np.ndarray) -> str:
     )
 
 
-class TrueOutlines:
-    """The outline of the simulated robot, payload included, projected onto the true floor."""
+def _true_outlines(truth: Truth) -> Callable[[Mapping[str, float]], np.ndarray]:
+    """Return what gives the corners (K, 2) of the true robot's convex outline on the true floor, payload included, in
+    base_footprint at joint values by URDF name."""
+    model = load_model(truth.description_file)
+    profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)
+    surfaces = outline_surfaces(model, profile)
 
-    def __init__(self, truth: Truth):
-        self._model = load_model(truth.description_file)
-        self._profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)
-        self._surfaces = outline_surfaces(self._model, self._profile)
-        self._footprint_from_base = truth.footprint_from_base_link
+    def outline(joints: Mapping[str, float]) -> np.ndarray:
+        transforms = link_transforms(model, {name: value for name, value in joints.items() if name in model.joints})
+        footprint_from_root = truth.footprint_from_base_link @ inverse(transforms[profile.base_frame])
+        return outline_of(surface.moved(footprint_from_root @ transforms[link]) for link, surface in surfaces.items())
 
-    def at(self, joints: dict[str, float]) -> np.ndarray:
-        """Return the corners (K, 2) of the convex outline in base_footprint at these joint values (by URDF name)."""
-        known = {name: value for name, value in joints.items() if name in self._model.joints}
-        transforms = link_transforms(self._model, known)
-        footprint_from_root = self._footprint_from_base @ inverse(transforms[self._profile.base_frame])
-        corners = [
-            between_heights(
-                apply(footprint_from_root @ transforms[link], surface.vertices)[surface.faces], LOWEST, HIGHEST
-            )
-            for link, surface in self._surfaces.items()
-        ]
-        return convex_hull(np.vstack(corners))
+    return outline
+
+
+def outline_of(surfaces: Iterable[Surface]) -> np.ndarray:
+    """Return the corners (K, 2) of the convex outline of surfaces in base_footprint."""
+    return convex_hull(np.concatenate([between_heights(each.triangles, LOWEST, HIGHEST) for each in surfaces]))
 
 
 def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
@@ -553,12 +514,12 @@ def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
     `points` (N, 2), fitted shape `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of
     the run's calibration."""
     model = load_body_shape_model(files.body_shape_model)
-    outlines = TrueOutlines(truth.for_calibration(CalibrationFile.load(files.calibration)))
+    true_outline = _true_outlines(truth.for_calibration(CalibrationFile.load(files.calibration)))
     linear = _linear_joints(truth.robot)
     poses = []
     for sample in read_dataset(files.dataset).samples:
         fitted = model.shape_for(sample.commanded)
-        outline = outlines.at(sample.joints)
+        outline = true_outline(sample.joints)
         body = (sample.points[:, 2] > LOWEST) & (sample.points[:, 2] < HIGHEST)
         near = body & (np.hypot(sample.points[:, 0], sample.points[:, 1]) < 1.5)
         poses.append({

@@ -6,7 +6,6 @@ one that `rosbags` read from a recording.
 
 import array
 import sys
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,25 +32,15 @@ class FieldLayout(NamedTuple):
     count: int
 
 
-def points_from_message(message: Any) -> np.ndarray:
-    """Return the returns in a cloud as points (N, 3), float32, in the message's frame and order.
+def returns_from_message(message: Any) -> np.ndarray:
+    """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity, or (N, 3) if the message lacks one of
+    these, in the message's frame and order.
 
     Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and
     so are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do. Raises
     `InputError` if the message has no x, y, z or its bytes do not fit its own description, also by what they say.
     """
-    points = _xyz(message, _records(message))
-    return points[are_returns(points)]
-
-
-def returns_from_message(message: Any) -> np.ndarray:
-    """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity; (N, 3) if the message lacks one of
-    these.
-
-    Rows are those of `points_from_message`. Raises `InputError` if the message has no x, y, z or its bytes do not fit
-    its own description.
-    """
-    records = _records(message)
+    records = records_from_message(message)
     points = _xyz(message, records)
     kept = are_returns(points)
     others = RETURN_COLUMNS[points.shape[1] :]
@@ -64,36 +53,15 @@ def returns_from_message(message: Any) -> np.ndarray:
     return np.column_stack([points[kept], *columns])
 
 
-def fields_from_message(message: Any, names: Sequence[str], returns_only: bool = False) -> dict[str, np.ndarray]:
-    """Return the named fields of a cloud, each (N,) (or (N, count)) in the machine's byte order and the field's type.
-
-    With `returns_only` the rows are those of `points_from_message`; without, every point that the message holds.
-    Raises `InputError` if a field is missing or the bytes do not fit the message's own description.
-    """
-    records = _records(message)
-    missing = [name for name in names if name not in records.dtype.names]
-    if missing:
-        raise InputError(
-            f"{_describe(message)}: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}"
-        )
-    columns = {name: records[name].astype(records.dtype[name].base.newbyteorder("=")) for name in names}
-    if returns_only or {"x", "y", "z"} <= set(names):
-        points = _xyz(message, records)
-    if returns_only:
-        keep = are_returns(points)
-        columns = {name: column[keep] for name, column in columns.items()}
-    return columns
-
-
 def scan_from_message(message: Any) -> np.ndarray:
     """Return all points of a cloud as published, misses and repetitions included: a structured array (N,) of the fields
-    of `POINT_DTYPE` that the message has. Raises `InputError` as `fields_from_message` does."""
-    there = [field.name for field in message.fields]
-    names = [name for name in POINT_DTYPE.names if name in there or name in "xyz"]
-    columns = fields_from_message(message, names)
-    scan = np.empty(len(columns["x"]), dtype=[(name, POINT_DTYPE[name]) for name in names])
-    for name, column in columns.items():
-        scan[name] = column
+    of `POINT_DTYPE` that the message has. Raises `InputError` as `returns_from_message` does."""
+    records = records_from_message(message)
+    _xyz(message, records)
+    names = [name for name in POINT_DTYPE.names if name in records.dtype.names]
+    scan = np.empty(len(records), [(name, POINT_DTYPE[name]) for name in names])
+    for name in names:
+        scan[name] = records[name]
     return scan
 
 
@@ -127,8 +95,9 @@ def is_big_endian(dtype: np.dtype = POINT_DTYPE) -> bool:
     return orders == {">"}
 
 
-def _records(message: Any) -> np.ndarray:
-    """Return all points of a message as structured records (height * width,), fields in the message's own order."""
+def records_from_message(message: Any) -> np.ndarray:
+    """Return all points of a message as structured records (height * width,), fields in the message's own order. Raises
+    `InputError` if its bytes do not fit its description."""
     if message.point_step <= 0 and message.width * message.height > 0:
         raise InputError(f"{_describe(message)}: point_step is {message.point_step}")
     dtype = _record_dtype(message)

@@ -16,7 +16,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -57,7 +56,7 @@ def read_metadata(directory: Path) -> dict:
     for key, kind, name in (("info", dict, "mapping"), ("skipped", list, "list")):
         if not isinstance(metadata.get(key) or kind(), kind):
             raise InputError(f"{path}: '{key}' is not a {name}")
-    names = joint_names(metadata, path)
+    names = _names(metadata, path, JOINT_NAMES)
     seen: set[int] = set()
     for index, entry in enumerate(metadata["samples"]):
         _check_entry(path, index, entry, names)
@@ -67,11 +66,12 @@ def read_metadata(directory: Path) -> dict:
     return metadata
 
 
-def joint_names(metadata: dict, path: Path) -> tuple[str, ...]:
-    """Return what the planned joints of a dataset are called. Raises `InputError` if that is no list of names."""
-    names = metadata.get(JOINT_NAMES, list(JOINTS))
+def _names(metadata: dict, path: Path, key: str) -> tuple[str, ...]:
+    """Return what the planned joints of a dataset (`JOINT_NAMES`), or its lidars beyond two (`FURTHER`), are called.
+    Raises `InputError` if that is no list of names."""
+    names = metadata.get(key, list(JOINTS) if key == JOINT_NAMES else [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise InputError(f"{path}: {JOINT_NAMES} is not a list of different names")
+        raise InputError(f"{path}: {key} is not a list of different names")
     return tuple(names)
 
 
@@ -83,16 +83,16 @@ def _check_entry(path: Path, index: int, entry, names: Sequence[str]) -> None:
     file = entry.get("file")
     if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.npz", file):
         raise InputError(f"{where}: 'file' is not the name of an .npz file in this folder")
-    entry["commanded"] = checked_pose(entry.get("commanded"), f"{where}: commanded", names)
+    entry["commanded"] = _checked_pose(entry.get("commanded"), f"{where}: commanded", names)
     # Published datasets hold commanded values only.
-    entry["actual"] = checked_pose(entry.get("actual", entry["commanded"]), f"{where}: actual", names)
+    entry["actual"] = _checked_pose(entry.get("actual", entry["commanded"]), f"{where}: actual", names)
     joints = entry.get("joints") or {}
     if not isinstance(joints, dict):
         raise InputError(f"{where}: 'joints' is not a mapping of joint values")
-    entry["joints"] = {str(name): checked_number(value, f"{where}: joints: {name}") for name, value in joints.items()}
+    entry["joints"] = {str(name): _checked_number(value, f"{where}: joints: {name}") for name, value in joints.items()}
 
 
-def checked_pose(values, where: str, names: Sequence[str] = JOINTS) -> dict[str, float]:
+def _checked_pose(values, where: str, names: Sequence[str] = JOINTS) -> dict[str, float]:
     """Return the values of the joints called `names`. Raises `InputError`, beginning with `where`, if one is missing or
     no number."""
     if not isinstance(values, Mapping):
@@ -100,10 +100,10 @@ def checked_pose(values, where: str, names: Sequence[str] = JOINTS) -> dict[str,
     missing = [joint for joint in names if joint not in values]
     if missing:
         raise InputError(f"{where}: has no {', '.join(missing)}")
-    return {joint: checked_number(values[joint], f"{where}: {joint}") for joint in names}
+    return {joint: _checked_number(values[joint], f"{where}: {joint}") for joint in names}
 
 
-def checked_number(value, where: str) -> float:
+def _checked_number(value, where: str) -> float:
     """Return a finite number. Raises `InputError`, beginning with `where`, for anything else."""
     if (
         isinstance(value, bool)
@@ -114,8 +114,7 @@ def checked_number(value, where: str) -> float:
     return float(value)
 
 
-def sha256(text: str) -> str:
-    """Return the hash by which a description is known again."""
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
@@ -136,33 +135,23 @@ class Sample:
     points: np.ndarray
     lidars: np.ndarray | None
     file: Path
+    _clouds: dict[str, np.ndarray | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
         """How messages name this sample."""
         return f"sample {self.id} ({self.file.name})"
 
-    @cached_property
-    def left(self) -> np.ndarray | None:
-        """The left lidar's raw returns (N, 3+) float32 in its own frame, if they were kept; read when asked for."""
-        return self._raw("left")
-
-    @cached_property
-    def right(self) -> np.ndarray | None:
-        """The right lidar's raw returns, as `left`."""
-        return self._raw("right")
-
     def cloud(self, lidar: str) -> np.ndarray | None:
-        """Return a lidar's raw returns, as `left`."""
-        return getattr(self, lidar) if lidar in SIDES else self._raw(cloud_name(lidar))
+        """Return a lidar's raw returns (N, 3+) float32 in its own frame, if they were kept; read when asked for."""
+        if lidar not in self._clouds:
+            name, where = cloud_name(lidar), f"sample {self.id} ({self.file})"
+            cloud = _read_arrays(self.file, where, (name,)).get(name)
+            self._clouds[lidar] = None if cloud is None else _checked_cloud(cloud, f"{where}: {name}")
+        return self._clouds[lidar]
 
-    def _raw(self, name: str) -> np.ndarray | None:
-        where = f"sample {self.id} ({self.file})"
-        cloud = read_arrays(self.file, where, (name,)).get(name)
-        return None if cloud is None else checked_cloud(cloud, f"{where}: {name}")
 
-
-def read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str] = ()) -> Sample:
+def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str] = ()) -> Sample:
     """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it; `further` are the
     names of the dataset's lidars beyond two.
 
@@ -170,10 +159,10 @@ def read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequ
     """
     path = directory / entry["file"]
     where = f"sample {entry['id']} ({path})"
-    arrays = read_arrays(path, where, ("points",))
+    arrays = _read_arrays(path, where, ("points",))
     if "points" not in arrays:
         raise InputError(f"{where}: holds no array 'points'")
-    points = checked_cloud(arrays["points"], f"{where}: points")
+    points = _checked_cloud(arrays["points"], f"{where}: points")
     if entry.get("num_points", len(points)) != len(points):
         raise InputError(
             f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; one is of another run"
@@ -188,7 +177,7 @@ def read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequ
     return Sample(entry["id"], entry["commanded"], entry["actual"], entry["joints"], points, lidars, path)
 
 
-def read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Return those arrays of an .npz file that are there. Raises `InputError` for a file that is missing or torn."""
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -213,7 +202,7 @@ def cloud_name(lidar: str) -> str:
     return lidar if lidar in SIDES else f"lidar_{lidar}"
 
 
-def checked_cloud(cloud, where: str) -> np.ndarray:
+def _checked_cloud(cloud, where: str) -> np.ndarray:
     """Return a cloud (N, 3+) as float32. Raises `InputError`, beginning with `where`, for anything else."""
     cloud = np.asarray(cloud)
     if cloud.ndim != 2 or cloud.shape[1] < 3 or cloud.dtype.kind not in "fiu":
@@ -231,7 +220,6 @@ class Dataset:
     description_file: Path | None
     footprint_from_base_link: np.ndarray | None
     info: dict
-    skipped: list
     created: str
     warnings: list[str] = field(default_factory=list)
     joint_names: tuple[str, ...] = JOINTS
@@ -249,8 +237,8 @@ def read_dataset(directory: str | Path) -> Dataset:
         raise InputError(f"{directory}: no such folder")
     metadata = read_metadata(directory)
     warnings: list[str] = []
-    further = _further(metadata, directory / METADATA)
-    samples = [read_sample(directory, entry, warnings, further) for entry in metadata["samples"]]
+    further = _names(metadata, directory / METADATA, FURTHER)
+    samples = [_read_sample(directory, entry, warnings, further) for entry in metadata["samples"]]
     if not samples:
         raise InputError(f"{directory / METADATA}: lists no samples; collect some first")
     warnings += _oddities(directory, samples)
@@ -259,7 +247,7 @@ def read_dataset(directory: str | Path) -> Dataset:
     known = metadata.get("description_sha256")
     if known and not description.is_file():
         warnings.append(f"{description}: is missing, though the samples were recorded with it")
-    elif known and sha256(read_text(description)) != known:
+    elif known and _sha256(read_text(description)) != known:
         warnings.append(f"{description}: is not the description that the samples were recorded with")
     return Dataset(
         directory,
@@ -267,19 +255,11 @@ def read_dataset(directory: str | Path) -> Dataset:
         description if description.is_file() else None,
         None if transform is None else check_rigid(transform, f"{directory / METADATA}: footprint_from_base_link"),
         dict(metadata.get("info") or {}),
-        list(metadata.get("skipped") or []),
         str(metadata.get("created", "unknown")),
         warnings,
-        joint_names(metadata, directory / METADATA),
+        _names(metadata, directory / METADATA, JOINT_NAMES),
         further,
     )
-
-
-def _further(metadata: dict, path: Path) -> tuple[str, ...]:
-    names = metadata.get(FURTHER, [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise InputError(f"{path}: {FURTHER} is not a list of different names")
-    return tuple(names)
 
 
 def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
@@ -322,11 +302,11 @@ class DatasetWriter:
         self._joints, self._further = tuple(joints), tuple(further)
         if (self.directory / METADATA).exists():
             self._metadata = read_metadata(self.directory)
-            if joint_names(self._metadata, self.directory / METADATA) != self._joints:
+            if _names(self._metadata, self.directory / METADATA, JOINT_NAMES) != self._joints:
                 raise InputError(
                     f"{self.directory}: was recorded with joints of other names; choose another folder to start anew"
                 )
-            if _further(self._metadata, self.directory / METADATA) != self._further:
+            if _names(self._metadata, self.directory / METADATA, FURTHER) != self._further:
                 raise InputError(
                     f"{self.directory}: was recorded with other lidars; choose another folder to start anew"
                 )
@@ -341,7 +321,7 @@ class DatasetWriter:
         if info:
             self._metadata["info"] = {**(self._metadata.get("info") or {}), **info}
         if description is not None:
-            self._metadata["description_sha256"] = sha256(description)
+            self._metadata["description_sha256"] = _sha256(description)
             write_text(self.directory / DESCRIPTION, description)
         if footprint_from_base_link is not None:
             self._metadata["footprint_from_base_link"] = np.asarray(footprint_from_base_link, dtype=float).tolist()
@@ -354,7 +334,7 @@ class DatasetWriter:
 
     def holds(self, commanded: Mapping[str, float]) -> bool:
         """Return whether a whole sample of this commanded pose is on disk."""
-        pose = checked_pose(commanded, "commanded", self._joints)
+        pose = _checked_pose(commanded, "commanded", self._joints)
         return any(
             all(abs(entry["commanded"][joint] - pose[joint]) <= SAME_POSE for joint in self._joints)
             for entry in self._metadata["samples"]
@@ -365,32 +345,27 @@ class DatasetWriter:
         commanded: Mapping[str, float],
         actual: Mapping[str, float],
         points: np.ndarray,
-        left: np.ndarray | None = None,
-        right: np.ndarray | None = None,
+        clouds: Mapping[str, np.ndarray] = MappingProxyType({}),
         joints: Mapping[str, float] | None = None,
-        further: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> Path:
         """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
 
-        `left`, `right` and, by name, `further` (N, 3+) are raw returns in their lidar's own frame; best the same as in
-        `points`, left first.
+        `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first.
         """
         entry = {
-            "commanded": checked_pose(commanded, "commanded", self._joints),
-            "actual": checked_pose(actual, "actual", self._joints),
+            "commanded": _checked_pose(commanded, "commanded", self._joints),
+            "actual": _checked_pose(actual, "actual", self._joints),
         }
         if joints:
-            entry["joints"] = {str(name): checked_number(value, f"joints: {name}") for name, value in joints.items()}
-        clouds = {"points": checked_cloud(points, "points")}
-        clouds |= {
-            name: checked_cloud(cloud, name) for name, cloud in (("left", left), ("right", right)) if cloud is not None
+            entry["joints"] = {str(name): _checked_number(value, f"joints: {name}") for name, value in joints.items()}
+        arrays = {"points": _checked_cloud(points, "points")} | {
+            cloud_name(name): _checked_cloud(clouds[name], name) for name in (*SIDES, *self._further) if name in clouds
         }
-        clouds |= {cloud_name(name): checked_cloud(further[name], name) for name in self._further if name in further}
         number = 1 + max((sample["id"] for sample in self._metadata["samples"]), default=-1)
         path = self.directory / f"sample_{number:04d}.npz"
-        write_atomic(path, lambda stream: np.savez_compressed(stream, **clouds))
-        entry |= {"file": path.name, "num_points": len(clouds["points"])}
-        entry |= {f"num_{name}": len(cloud) for name, cloud in clouds.items() if name != "points"}
+        write_atomic(path, lambda stream: np.savez_compressed(stream, **arrays))
+        entry |= {"file": path.name, "num_points": len(arrays["points"])}
+        entry |= {f"num_{name}": len(cloud) for name, cloud in arrays.items() if name != "points"}
         self._metadata["samples"].append({"id": number, **entry})
         self._write_metadata()
         return path
@@ -409,14 +384,13 @@ class DatasetWriter:
 
     def _check_same(self, description: str | None, footprint_from_base_link: np.ndarray | None) -> None:
         known = self._metadata.get("description_sha256")
-        if description is not None and known is not None and sha256(description) != known:
+        if description is not None and known is not None and _sha256(description) != known:
             raise InputError(
                 f"{self.directory}: was recorded with another robot description; choose another folder to start anew"
             )
         stored = self._metadata.get("footprint_from_base_link")
-        if footprint_from_base_link is None or stored is None:
-            return
-        if not np.allclose(np.array(stored), footprint_from_base_link, atol=1e-4):
+        known_both = footprint_from_base_link is not None and stored is not None
+        if known_both and not np.allclose(np.array(stored), footprint_from_base_link, atol=1e-4):
             raise InputError(
                 f"{self.directory}: was recorded with another floor calibration; choose another folder to start anew"
             )

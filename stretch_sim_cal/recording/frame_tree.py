@@ -94,34 +94,30 @@ class FrameTree:
         tree has a loop.
         """
         target, source = self.resolve(target), self.resolve(source)
-        to_root = self._chain(target)
-        from_source = self._chain(source)
-        above_target = [name for name, _ in to_root]
-        common = next((name for name, _ in from_source if name in above_target), None)
+        from_target, from_source = self._chain(target), self._chain(source)
+        common = next((name for name in from_source if name in from_target), None)
         if common is None:
             raise InputError(
-                f"{self.source} does not connect '{source}' with '{target}': '{source}' hangs below"
-                f" '{from_source[-1][0]}', '{target}' below '{above_target[-1]}'; the link between those two is missing"
+                f"{self.source} does not connect '{source}' with '{target}': '{source}' hangs below "
+                f"'{list(from_source)[-1]}', '{target}' below '{list(from_target)[-1]}'; the link between those two "
+                "is missing"
             )
-        common_from_source = next(transform for name, transform in from_source if name == common)
-        common_from_target = next(transform for name, transform in to_root if name == common)
-        return inverse(common_from_target) @ common_from_source
+        return inverse(from_target[common]) @ from_source[common]
 
     def _names(self) -> set[str]:
         return set(self._edges) | {parent for parent, _ in self._edges.values()}
 
-    def _chain(self, frame: str) -> list[tuple[str, np.ndarray]]:
-        """Return (ancestor, ancestor_from_frame) from the frame itself up to its root."""
-        chain = [(frame, np.eye(4))]
-        seen = {frame}
-        while frame in self._edges:
-            parent, parent_from_child = self._edges[frame]
-            chain.append((parent, parent_from_child @ chain[-1][1]))
-            if parent in seen:
-                loop = [name for name, _ in chain]
+    def _chain(self, frame: str) -> dict[str, np.ndarray]:
+        """Return ancestor_from_frame (4, 4) by ancestor, from the frame itself up to its root."""
+        chain = {frame: np.eye(4)}
+        above = frame
+        while above in self._edges:
+            parent, parent_from_child = self._edges[above]
+            if parent in chain:
+                loop = [*chain, parent]
                 raise InputError(f"{self.source} has a loop: {' -> '.join(loop[loop.index(parent) :])}")
-            seen.add(parent)
-            frame = parent
+            chain[parent] = parent_from_child @ chain[above]
+            above = parent
         return chain
 
 

@@ -140,7 +140,8 @@ class StampMatching(Generic[Payload]):
         gap = self._waiting[other][0][0] - self._waiting[first][0][0]
         earlier, later = (first, other) if gap >= 0 else (other, first)
         if abs(gap) > self.bound:
-            self._note_miss(abs(gap))
+            closest = self.counts.closest_miss
+            self.counts.closest_miss = abs(gap) if closest is None else min(closest, abs(gap))
             return earlier  # the other lidar's stamps only rise: no partner can come any more
         better_may_come = self._successor_is_nearer(earlier, later, abs(gap))
         return None if better_may_come is None else earlier if better_may_come else ""
@@ -157,7 +158,3 @@ class StampMatching(Generic[Payload]):
     def _give_up(self, name: str) -> None:
         self._waiting[name].popleft()
         self.counts.alone[name] += 1
-
-    def _note_miss(self, gap: int) -> None:
-        if self.counts.closest_miss is None or gap < self.counts.closest_miss:
-            self.counts.closest_miss = gap

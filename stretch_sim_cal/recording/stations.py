@@ -10,7 +10,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
-from stretch_sim_cal.recording.topics import CLOUD_TYPE, complaint_about_clouds
+from stretch_sim_cal.recording.topics import cloud_messages
 
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import Recording
@@ -36,24 +36,17 @@ def recorded_stations(
 ) -> list[RecordedStation]:  # fmt: skip
     """Return where the robot stood, with up to `limit` clouds of each lidar, two stations or more.
 
-    `topics` and `frames` of the lidars are by name; `warn` is told once of other frames. Odometry and clouds are
-    compared by the stamps in their headers. Raises `InputError` if a topic is missing, odometry jumps back in time, or
-    the robot stood at fewer than two places long enough for a scan of each lidar.
+    `topics`, `frames` and `warn` are as of `cloud_messages`, with its errors. Odometry and clouds are compared by the
+    stamps in their headers. Raises `InputError` if odometry is missing or jumps back in time, or the robot stood at
+    fewer than two places long enough for a scan of each lidar.
     """
     stamps, poses = _odometry(recording, odometry_topic)
     spans = _standing(stamps, poses)
     clouds: list[dict[str, list[np.ndarray]]] = [{name: [] for name in topics} for _ in spans]
     begins = np.array([stamps[first] + SETTLE for first, _ in spans], dtype=np.int64)
     ends = np.array([stamps[last] for _, last in spans], dtype=np.int64)
-    for topic in topics.values():
-        recording.require(topic, CLOUD_TYPE)
-    name_of, complaints = {topic: name for name, topic in topics.items()}, {""}
-    for topic, message in recording.messages(list(name_of)):
-        name, stamp = name_of[topic], stamp_of(message)
-        complaint = complaint_about_clouds(name, topic, message.header.frame_id, frames)
-        if complaint not in complaints:
-            complaints.add(complaint)
-            warn(complaint)
+    for name, message in cloud_messages(recording, topics, frames, warn):
+        stamp = stamp_of(message)
         number = int(np.searchsorted(begins, stamp - SCAN, side="right")) - 1
         if number < 0 or stamp + SCAN > ends[number] or len(clouds[number][name]) == limit:
             continue

@@ -145,40 +145,38 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
     return lines
 
 
-def complaint_about_clouds(name: str, topic: str, frame: str, frames: Mapping[str, str]) -> str:
-    """Return what is wrong with the frame of a lidar's clouds, or "". Raises `InputError` if it is another lidar's."""
-    if set(frames) == set(SIDES):
-        options = {"topics": "--left-topic and --right-topic", "frame": f"--{name}-frame"}
-    else:
-        options = {
-            "topics": "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)",
-            "frame": f"--{name}-frame" if name in SIDES else f"lidars.{name}.frame in the profile",
-        }
-    return complaint_about_frame(name, topic, frame, frames, options)
-
-
-def recorded_clouds(
-    recording: "Recording",
-    topics: Mapping[str, str],
-    frames: Mapping[str, str],
-    limit: int,
-    warn: Callable[[str], None],
-) -> dict[str, list[np.ndarray]]:
-    """Return up to `limit` clouds (N, 5 or 3) of each of any number of lidars by name, as many of each: the first ones
-    with returns, in order. The robot stands still, so they need not be of the same time.
-
-    `topics` and `frames` are by name, too; `warn` is told once of other frames. Raises `InputError` naming topic and
-    lidar if one is missing, has no returns or has another lidar's clouds.
-    """
+def cloud_messages(
+    recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], warn: Callable[[str], None]
+) -> Iterator[tuple[str, Any]]:
+    """Yield (lidar, message) of lidars' clouds in the order in which they were received; of two lidars of one topic the
+    first one's. `topics` and `frames` are by lidar; `warn` is told once of other frames. Raises `InputError` if a topic
+    is missing, or holds another lidar's clouds."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    name_of, found, complaints = {topic: name for name, topic in topics.items()}, {name: [] for name in topics}, {""}
+    name_of, complaints = {topic: name for name, topic in reversed(topics.items())}, {""}
     for topic, message in recording.messages(list(name_of)):
         name = name_of[topic]
-        complaint = complaint_about_clouds(name, topic, message.header.frame_id, frames)
+        options = {"topics": "--left-topic and --right-topic", "frame": f"--{name}-frame"}
+        if set(frames) != set(SIDES):
+            options["topics"] = "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)"
+        if name not in SIDES:
+            options["frame"] = f"lidars.{name}.frame in the profile"
+        complaint = complaint_about_frame(name, topic, message.header.frame_id, frames, options)
         if complaint not in complaints:
             complaints.add(complaint)
             warn(complaint)
+        yield name, message
+
+
+def recorded_clouds(
+    recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], limit: int,
+    warn: Callable[[str], None],
+) -> dict[str, list[np.ndarray]]:  # fmt: skip
+    """Return up to `limit` clouds (N, 5 or 3) of each lidar by name, as many of each: the first ones with returns, in
+    order. The robot stands still, so they need not be of the same time. The arguments are as of `cloud_messages`, with
+    its errors. Raises `InputError` naming topic and lidar if one has no returns."""
+    found: dict[str, list[np.ndarray]] = {name: [] for name in topics}
+    for name, message in cloud_messages(recording, topics, frames, warn):
         if len(found[name]) < limit and len(cloud := returns_from_message(message)):
             found[name].append(cloud)
         if all(len(clouds) == limit for clouds in found.values()):
@@ -194,11 +192,9 @@ class RecordedSets:
     """Clouds of one time in a recording, in order; iterating yields tuples of clouds in the order of `topics`, (N, 5)
     each (x, y, z, ring, intensity; (N, 3) if a cloud has no more), without sets of which one is empty.
 
-    `topics` holds the lidars' topics by name, `frames` the frames expected there; `warn` is told once of others.
-    `bound` (s) is how far apart the stamps of a set may be, `limit` the most sets to yield, `read` what makes a cloud
-    of a message. If left and right have the same topic and frame, the robot has one lidar, and right clouds are empty.
-    Raises `InputError` if a topic is missing, holds another lidar's clouds, or no set is found at all. `messages` gives
-    all sets as messages with their stamps.
+    `topics`, `frames` and `warn` are as of `cloud_messages`, with its errors; if left and right have the same topic and
+    frame, the robot has one lidar, and right clouds are empty. `bound` (s) is how far apart the stamps of a set may be,
+    `limit` the most sets to yield, `read` what makes a cloud of a message. Raises `InputError` if there is no set.
     """
 
     def __init__(
@@ -211,8 +207,8 @@ class RecordedSets:
             recording.require(topic, CLOUD_TYPE)
         self.path = recording.path
         self._recording, self._frames, self._warn = recording, frames, warn
-        self._name_of = {topic: name for name, topic in reversed(topics.items())}
-        self._names = tuple(name for name in topics if name in self._name_of.values())
+        first = {topic: name for name, topic in reversed(topics.items())}
+        self._topics, self._names = topics, tuple(name for name in topics if name in first.values())
         if len(self._names) < len(topics) and len(set(frames.values())) == len(frames):
             raise InputError(f"{self.path}: two lidars have the same topic: {', '.join(topics.values())}")
         self._bound, self._limit, self._read = bound, limit, read
@@ -241,11 +237,5 @@ class RecordedSets:
         """Yield all sets of messages by lidar, with their stamps in ns, in order."""
         matching: StampMatching = StampMatching(self._names, self._bound)
         self.counts = matching.counts
-        complaints = {""}
-        for topic, message in self._recording.messages(list(self._name_of)):
-            name = self._name_of[topic]
-            complaint = complaint_about_clouds(name, topic, message.header.frame_id, self._frames)
-            if complaint not in complaints:
-                complaints.add(complaint)
-                self._warn(complaint)
+        for name, message in cloud_messages(self._recording, self._topics, self._frames, self._warn):
             yield from matching.add(name, stamp_of(message), message)

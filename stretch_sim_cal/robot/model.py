@@ -1,6 +1,6 @@
 """A robot as a tree of links and joints, in the words of the URDF specification. Lengths in m, angles in rad."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
@@ -145,6 +145,10 @@ class RobotModel:
             joints.append(joint)
             joint = self.parent_joints.get(joint.parent)
         return joints[::-1]
+
+    def moved_by(self, joints: Collection[str]) -> set[str]:
+        """Return the links that any of these joints moves."""
+        return {link for link in self.order if any(joint.name in joints for joint in self.chain(link))}
 
     def between(self, first: str, second: str) -> list[Joint]:
         """Return the joints on the way from link to link, without those that both hang on."""

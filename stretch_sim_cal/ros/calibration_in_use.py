@@ -10,10 +10,11 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
-from stretch_sim_cal.recording.clouds import fields_from_message
+from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet
+from stretch_sim_cal.sensor.points import returns_of
 
 LOOK_EVERY = 1.0
 CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
@@ -105,7 +106,7 @@ class Placement:
 
 def _intensity(message) -> np.ndarray | float:
     if any(field.name == "intensity" for field in message.fields):
-        return fields_from_message(message, ["intensity"], returns_only=True)["intensity"]
+        return returns_of(scan_from_message(message))["intensity"]
     return 0.0
 
 

@@ -22,6 +22,7 @@ from stretch_sim_cal.collection.newcomers import RoomWatch
 from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_of_robot
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import METADATA, DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
@@ -273,16 +274,9 @@ def _sweep(
         for pose in visit.path:
             motion.move(pose)
         capture = captures.take(poses)
-        left_cloud, right_cloud, *others = in_order(capture.clouds)
-        writer.write_sample(
-            dict(zip(profile.planned_names, visit.pose, strict=False)),
-            capture.actual,
-            capture.points,
-            left_cloud,
-            right_cloud,
-            capture.joints,
-            dict(zip(profile.further, others, strict=True)),
-        )
+        commanded = dict(zip(profile.planned_names, visit.pose, strict=False))
+        clouds = dict(zip((*SIDES, *profile.further), in_order(capture.clouds), strict=True))
+        writer.write_sample(commanded, capture.actual, capture.points, clouds, capture.joints)
         left = _time_needed(plan.after(number), settings)
         # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.
         left *= (time.monotonic() - began) / max(total - left, 1e-9)

@@ -10,7 +10,7 @@ from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.ros.node_main import NodeCommand, Option
-from stretch_sim_cal.simulation.gazebo.processes import LIDARS
+from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 ROBOT_OPTION = Option(
     "robot", "",

@@ -54,7 +54,7 @@ class RobotGeometry:
         if shell in self._surfaces:
             self._surfaces |= _mounts_apart(model, self._profile, self._surfaces[shell])
         self._housings = _own_links(model, self._profile)
-        self._moving = _moving_links(model, movable)
+        self._moving = model.moved_by(movable)
 
     @property
     def housings(self) -> dict[str, Surface]:
@@ -129,16 +129,6 @@ def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
         if own:
             found[side] = joined(own)
     return found
-
-
-def _moving_links(model: RobotModel, movable: Collection[str]) -> set[str]:
-    """Return the links that any of these joints moves."""
-    moving: set[str] = set()
-    for link in model.order:
-        joint = model.parent_joint(link)
-        if joint is not None and (joint.name in movable or joint.parent in moving):
-            moving.add(link)
-    return moving
 
 
 class EmbeddedSimulator:
@@ -376,7 +366,7 @@ class EmbeddedSimulator:
             self._root_from_link[self._true_links[lidar]],
             self._casting(device, device.start_time(tick), device.start_time(drawn) + self.period / 2),
         )
-        points, numbers = device.measure(rays, seen.echoes, None if other is None else other.echoes)
+        points, numbers = device.measure(rays, seen, other)
         surfaces = seen.surfaces if not device.sensor.dual_return else np.concatenate(
             [seen.surfaces, seen.surfaces if other is None else np.where(
                 np.isfinite(other.distances), other.surfaces, seen.surfaces)]

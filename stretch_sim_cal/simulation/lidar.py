@@ -49,7 +49,7 @@ class Rays:
     centres: np.ndarray | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Echoes:
     """Echoes along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute `cosines`
     (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector.

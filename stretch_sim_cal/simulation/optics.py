@@ -179,13 +179,10 @@ class Material:
 
 
 @dataclass
-class Seen:
-    """What N rays meet: `distances` (N,) along the ray's whole way, `cosines` and `reflectivities` (N,) as of `Echoes`,
-    and the `surfaces` (N,) that they lie on, an index into the names of the `Hits`, -1 for nothing."""
+class Seen(Echoes):
+    """What N rays meet, `distances` (N,) along the ray's whole way, and the `surfaces` (N,) that they lie on, an index
+    into the names of the `Hits`, -1 for nothing."""
 
-    distances: np.ndarray
-    cosines: np.ndarray
-    reflectivities: np.ndarray
     surfaces: np.ndarray
 
     def copied(self) -> "Seen":
@@ -196,11 +193,6 @@ class Seen:
         """Take what `other` has along its rays `of` for the rays `rows`."""
         for name in self.__dataclass_fields__:
             getattr(self, name)[rows] = getattr(other, name)[of]
-
-    @property
-    def echoes(self) -> Echoes:
-        """The echoes that a lidar measures."""
-        return Echoes(self.distances, self.cosines, self.reflectivities)
 
 
 class Optics:

@@ -134,11 +134,8 @@ def _with_true_lidars(text: str, profile: RobotProfile, errors: Mapping[str, np.
 def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: RobotProfile) -> str:
     """Return the description with the origins of joints moved. Raises `InputError` for ones that carry a lidar."""
     robot, model = parse_xml(text, "simulated description"), parse_urdf(text, source="simulated description")
-    carrying = set()
-    for link in (*profile.lidar_links(model), *(lidar.frame for lidar in profile.further.values())):
-        while (joint := model.parent_joint(link)) is not None:
-            carrying.add(joint.name)
-            link = joint.parent
+    lidars = (*profile.lidar_links(model), *(lidar.frame for lidar in profile.further.values()))
+    carrying = {joint.name for link in lidars for joint in model.chain(link)}
     for name, error in errors.items():
         if name not in model.joints or name in carrying:
             movable = sorted(set(model.joints) - carrying)

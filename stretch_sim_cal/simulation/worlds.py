@@ -93,28 +93,22 @@ class World:
 def load_world(name: str | Path) -> World:
     """Return the world of that name (in `worlds/`) or path. Raises `InputError` for a file that is no world."""
     path = files.find_shared("worlds", name, ".sdf")
-    return _WorldReader(path).read()
+    return _WorldReader(path).world
 
 
 class _WorldReader:
-    """Reads one world file and what it includes."""
+    """Reads one world file and what it includes into `world`."""
 
     def __init__(self, path: Path):
-        self.path = path
-        self.surfaces: dict[str, Surface] = {}
-        self.warnings: list[str] = []
-        self.notes: list[str] = []
-        self.materials: dict[str, Material] = {}
-        self.actors: list[Actor] = []
+        self._path = path
         self._including: list[Path] = [path.resolve()]
         self._num_triangles = 0
         self._meshes: dict[Path, solids.Mesh | None] = {}
-
-    def read(self) -> World:
-        root = read_sdf(self.path)
+        root = read_sdf(path)
         element = root.first("world") or root.first("model")
         if element is None:
-            raise InputError(f"{self.path}: holds neither a <world> nor a <model>")
+            raise InputError(f"{path}: holds neither a <world> nor a <model>")
+        self.world = World(element.attributes.get("name", path.stem), path, {})
         scope = Scope(element, self._included)
         if element.tag == "world":
             self._warn_unsupported(element)
@@ -124,20 +118,20 @@ class _WorldReader:
                 if actor.first("script") is None:
                     self._warn(actor, "has no <script> that says where it walks, and is left out")
                 else:
-                    self.actors.append(self._actor(actor))
+                    self.world.actors.append(self._actor(actor))
         else:
             self._read_model(scope, element.name, scope.pose_relative(element, scope.root))
-        if not self.surfaces:
-            self.notes.append(f"{self.path}: holds nothing that a lidar sees")
-        name = element.attributes.get("name", self.path.stem)
-        return World(name, self.path, self.surfaces, self.warnings, self.notes, self.materials, self.actors)
+        if not self.world.surfaces:
+            self.world.notes.append(f"{path}: holds nothing that a lidar sees")
 
     def _read_model(self, scope: Scope, name: str, world_from_model: np.ndarray) -> None:
         element = scope.element
         self._warn_unsupported(element)
         static = element.first("static")
         if "/" not in name and (static is None or not static.flag()):
-            self.notes.append(f"{element.where}: model '{name}' is not static; it stays where it is, without physics")
+            self.world.notes.append(
+                f"{element.where}: model '{name}' is not static; it stays where it is, without physics"
+            )
         for link in element.all("link"):
             self._read_link(scope, link, f"{name}/{link.name}", world_from_model)
         for child, model in scope.models.items():
@@ -147,7 +141,7 @@ class _WorldReader:
         self._warn_unsupported(link)
         parts = list(link.all("collision"))
         if not parts and (parts := list(link.all("visual"))):
-            self.notes.append(f"{link.where}: link '{name}' has no collision; its visual is used")
+            self.world.notes.append(f"{link.where}: link '{name}' has no collision; its visual is used")
         for part in parts:
             self._warn_unsupported(part)
             world_from_part = world_from_model @ scope.pose_relative(part, link.name)
@@ -155,7 +149,7 @@ class _WorldReader:
             if mesh is not None:
                 added = self._add(f"{name}/{part.name}", Surface(*mesh).moved(world_from_part), part)
                 if (material := _material(part, link)) is not None:
-                    self.materials[added] = material
+                    self.world.materials[added] = material
 
     def _actor(self, actor: Element) -> Actor:
         """Return who walks the trajectory of an `<actor>`, its feet at the waypoints."""
@@ -179,9 +173,9 @@ class _WorldReader:
         self._num_triangles += len(surface.faces)
         if self._num_triangles > MAX_TRIANGLES:
             raise InputError(f"{element.where}: the world has more than {MAX_TRIANGLES} triangles with this one")
-        while name in self.surfaces:  # sdformat demands unique names, other tools do not
+        while name in self.world.surfaces:  # sdformat demands unique names, other tools do not
             name += "'"
-        self.surfaces[name] = surface
+        self.world.surfaces[name] = surface
         return name
 
     def _mesh(self, geometry: Element, infinite: bool) -> solids.Mesh | None:
@@ -281,9 +275,9 @@ class _WorldReader:
         scheme, separator, rest = uri.partition("://")
         rest = unquote(rest) if separator else unquote(uri)
         if not separator or scheme == "file":
-            candidates = [element.file.parent / rest, *(folder / rest for folder in _resource_folders(self.path))]
+            candidates = [element.file.parent / rest, *(folder / rest for folder in _resource_folders(self._path))]
         elif scheme == "model":
-            candidates = [folder / rest for folder in _resource_folders(self.path)]
+            candidates = [folder / rest for folder in _resource_folders(self._path)]
         else:
             raise InputError(f"{element.where}: '{uri}': {scheme}:// is not read; download it and name the local file")
         for candidate in candidates:
@@ -298,7 +292,7 @@ class _WorldReader:
                 self._warn(child, f"in <{element.tag}> is not supported and is left out")
 
     def _warn(self, element: Element, what: str) -> None:
-        self.warnings.append(f"{element.where} {what}")
+        self.world.warnings.append(f"{element.where} {what}")
 
 
 def _material(part: Element, link: Element) -> Material | None:

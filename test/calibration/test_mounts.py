@@ -277,9 +277,7 @@ def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, cap
             name.removesuffix("_joint"): value for name, value in (REST | pose).items() if name != "gripper_joint"
         }
         joints = stretch_profile().joint_positions(robot.model, REST | pose)
-        writer.write_sample(
-            values, values, sample.clouds["left"][:100], sample.clouds["left"], sample.clouds["right"], joints
-        )
+        writer.write_sample(values, values, sample.clouds["left"][:100], sample.clouds, joints)
     out = tmp_path / "cal.yaml"
     code = cli.main(["calibrate", str(tmp_path / "poses"), "--mounts", "--out", str(out), "--json"])
     printed = json.loads(capsys.readouterr().out)

@@ -38,7 +38,9 @@ TRUE_FLOOR = Plane.from_coefficients([0.005, -0.007, 1.0], 0.031)
 SEEN_FLOOR = TRUE_FLOOR.moved(DESCRIBED @ inverse(TRUE_LEFT))  # through a lidar that is taken to be as described
 FLOOR_COVARIANCE = np.diag([1e-5**2, 1e-5**2, 1e-5**2])
 MOUNT_COVARIANCE = np.diag([3e-4**2] * 3 + [2e-4**2] * 3)
-TRUTH = Truth(TRUE_LEFT, TRUE_LEFT @ LEFT_FROM_RIGHT, DESCRIBED, DESCRIBED @ LEFT_FROM_RIGHT, TRUE_FLOOR, None)
+TRUTH = Truth(
+    *({"left": left, "right": left @ LEFT_FROM_RIGHT} for left in (TRUE_LEFT, DESCRIBED)), TRUE_FLOOR, None
+)  # fmt: skip
 TOLERANCES = {"height_mm": 1.0, "tilt_deg": 0.05}
 
 

@@ -25,7 +25,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy
 from stretch_sim_cal.harness import robot_calibration
 from stretch_sim_cal.harness.processes import Process, own_domain
 from stretch_sim_cal.harness.robot_calibration import stages_of
@@ -105,8 +105,8 @@ def test_killed_after_a_stage_and_continued_it_ends_with_the_robot_calibrated(gr
     assert {row[0] for row in outcome["table"]} >= {"lidar to lidar", "floor", "left lidar on the robot", "body shape"}
 
     truth, file = load_truth(graph.folder / "truth.json"), CalibrationFile.load(graph.calibration_file)
-    for side, true in zip(SIDES, (truth.base_link_from_lidar_left, truth.base_link_from_lidar_right), strict=True):
-        distance, angle = error(true, stored_mounts(file).base_from_lidar[side])
+    for side in SIDES:
+        distance, angle = error(truth.base_from_lidar[side], stored_mounts(file).base_from_lidar[side])
         assert distance < 0.004 and np.degrees(angle) < 0.3, side
     distance, angle = error(truth.right_to_left, file.right_to_left)
     assert distance < 0.003 and np.degrees(angle) < 0.05
@@ -338,6 +338,5 @@ def test_the_lidars_of_a_robot_with_three_are_calibrated_in_one_command_and_all_
     assert {row[0] for row in said["table"]} >= {"lidar to lidar", "left to mast lidar", "floor"}
     assert "Lidars left and mast before and after" in Path(said["page"]).read_text()
     truth, file = load_truth(graph.folder / "truth.json"), CalibrationFile.load(graph.calibration_file)
-    distance, angle = error(inverse(truth.base_link_from_lidar_left) @ truth.base_link_from_further["mast"],
-                            file.further_to_left["mast"])  # fmt: skip
+    distance, angle = error(truth.to_left("mast"), file.further_to_left["mast"])
     assert distance < 0.002 and np.degrees(angle) < 0.05

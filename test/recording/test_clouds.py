@@ -8,11 +8,10 @@ import pytest
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import (
     POINT_DTYPE,
-    fields_from_message,
     is_big_endian,
     layout,
     message_bytes,
-    points_from_message,
+    records_from_message,
     returns_from_message,
     scan_from_message,
 )
@@ -65,8 +64,8 @@ def test_the_driver_layout_has_26_bytes_per_point():
 def test_a_scan_survives_the_message():
     scan = scan_of()
     message = message_of(scan, data=message_bytes(scan))
-    np.testing.assert_array_equal(points_from_message(message), xyz(scan))
-    np.testing.assert_array_equal(fields_from_message(message, ["ring"])["ring"], scan["ring"])
+    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan))
+    np.testing.assert_array_equal(records_from_message(message)["ring"], scan["ring"])
 
 
 @pytest.mark.parametrize("kind", ["bytes", "list", "numpy"])
@@ -74,7 +73,7 @@ def test_data_may_be_any_sequence_of_bytes(kind):
     scan = scan_of()
     raw = scan.tobytes()
     data = {"bytes": raw, "list": list(raw), "numpy": np.frombuffer(raw, np.uint8)}[kind]
-    np.testing.assert_array_equal(points_from_message(message_of(scan, data=data)), xyz(scan))
+    np.testing.assert_array_equal(returns_from_message(message_of(scan, data=data))[:, :3], xyz(scan))
 
 
 def test_big_endian_organised_padded_and_extra_fields():
@@ -89,11 +88,11 @@ def test_big_endian_organised_padded_and_extra_fields():
     scan = scan_of(dtype)
     message = message_of(scan, height=3, row_padding=7)
     assert message.is_bigendian
-    np.testing.assert_array_equal(points_from_message(message), xyz(scan))
-    fields = fields_from_message(message, ["ring", "normal"])
-    np.testing.assert_array_equal(fields["ring"], scan["ring"])
-    assert fields["normal"].shape == (12, 3)
-    assert fields["ring"].dtype == np.uint16
+    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan))
+    records = records_from_message(message)
+    np.testing.assert_array_equal(records["ring"], scan["ring"])
+    assert records["normal"].shape == (12, 3)
+    assert scan_from_message(message)["ring"].dtype == np.uint16
 
 
 def test_points_that_are_no_returns_are_left_out():
@@ -104,21 +103,21 @@ def test_points_that_are_no_returns_are_left_out():
         scan[name][7] = 0.0
     keep = np.delete(np.arange(12), [3, 5, 7])
     message = message_of(scan)
-    np.testing.assert_array_equal(points_from_message(message), xyz(scan)[keep])
-    np.testing.assert_array_equal(fields_from_message(message, ["ring"], returns_only=True)["ring"], scan["ring"][keep])
-    assert len(fields_from_message(message, ["ring"])["ring"]) == 12
+    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan)[keep])
+    np.testing.assert_array_equal(returns_from_message(message)[:, 3], scan["ring"][keep])
+    assert len(scan_from_message(message)) == 12
 
 
 def test_an_empty_cloud_has_no_points():
     scan = scan_of(count=0)
-    assert points_from_message(message_of(scan, data=message_bytes(scan))).shape == (0, 3)
+    assert returns_from_message(message_of(scan, data=message_bytes(scan)))[:, :3].shape == (0, 3)
 
 
 def test_fields_with_count_zero_are_read_as_one_value():
     scan = scan_of()
     message = message_of(scan)
     message.fields = [field._replace(count=0) for field in message.fields]
-    np.testing.assert_array_equal(points_from_message(message), xyz(scan))
+    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_a_message_that_contradicts_itself_is_refused(change, says):
     message = message_of(scan_of())
     vars(message).update(change)
     with pytest.raises(InputError, match=says):
-        points_from_message(message)
+        returns_from_message(message)
 
 
 FALSE = {
@@ -149,7 +148,7 @@ FALSE = {
 }
 
 
-@pytest.mark.parametrize("read", [points_from_message, returns_from_message, scan_from_message])
+@pytest.mark.parametrize("read", [returns_from_message, scan_from_message])
 @pytest.mark.parametrize("what", FALSE)
 def test_bytes_that_cannot_be_points_under_their_description_are_refused(what, read):
     scan = np.zeros(1100, POINT_DTYPE)
@@ -178,12 +177,7 @@ def test_intensities_that_are_none_are_refused_and_the_odd_one_is_zero():
 def test_marks_for_no_return_of_any_kind_are_no_false_bytes():
     scan = np.zeros(100, POINT_DTYPE)
     scan["x"] = np.r_[np.full(50, np.finfo(np.float32).max), np.full(25, np.inf), np.full(24, np.nan), 2.0]
-    assert 2.0 in points_from_message(message_of(scan))[:, 0]
-
-
-def test_a_missing_field_is_named():
-    with pytest.raises(InputError, match="no field rgb"):
-        fields_from_message(message_of(scan_of()), ["ring", "rgb"])
+    assert 2.0 in returns_from_message(message_of(scan))[:, 0]
 
 
 def test_second_returns_that_repeat_the_first_are_left_out():
@@ -192,9 +186,8 @@ def test_second_returns_that_repeat_the_first_are_left_out():
     other["x"][4] += 1e-6  # a second return of its own, however near
     both = np.concatenate([scan, other])
     message = message_of(both)
-    np.testing.assert_array_equal(points_from_message(message), xyz(both)[[*range(12), 16]])
-    rings = fields_from_message(message, ["ring"], returns_only=True)["ring"]
-    np.testing.assert_array_equal(rings, both["ring"][[*range(12), 16]])
+    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(both)[[*range(12), 16]])
+    np.testing.assert_array_equal(returns_from_message(message)[:, 3], both["ring"][[*range(12), 16]])
 
 
 @pytest.mark.parametrize("seed", range(3))

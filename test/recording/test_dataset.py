@@ -17,7 +17,7 @@ def pose(**values):
 @pytest.fixture
 def directory(tmp_path):
     writer = DatasetWriter(tmp_path / "data", description="<robot name='r'/>", info={"tool": "dw4"})
-    writer.write_sample(pose(lift=0.5), pose(lift=0.501), POINTS, left=POINTS + 1, joints={"lift_joint": 0.501})
+    writer.write_sample(pose(lift=0.5), pose(lift=0.501), POINTS, {"left": POINTS + 1}, joints={"lift_joint": 0.501})
     writer.write_sample(pose(lift=0.5, arm=0.3), pose(lift=0.5, arm=0.3), np.hstack([POINTS, POINTS[:, :1]]))
     return tmp_path / "data"
 
@@ -35,8 +35,8 @@ def test_what_was_written_is_read_back(directory):
     assert first.id == 0 and first.commanded["lift"] == 0.5 and first.actual["lift"] == 0.501
     assert first.joints == {"lift_joint": 0.501}
     np.testing.assert_array_equal(first.points, POINTS)
-    np.testing.assert_array_equal(first.left, POINTS + 1)
-    assert first.right is None and second.points.shape == (50, 4)
+    np.testing.assert_array_equal(first.cloud("left"), POINTS + 1)
+    assert first.cloud("right") is None and second.points.shape == (50, 4)
     assert dataset.description_file.read_text() == "<robot name='r'/>"
     assert dataset.info["tool"] == "dw4" and dataset.warnings == []
 
@@ -45,7 +45,7 @@ def test_which_of_three_lidars_saw_a_point_is_read_back(tmp_path):
     directory = tmp_path / "three"
     parts = dict(zip(("left", "right", "mast"), np.split(POINTS, [20, 35]), strict=True))
     writer = DatasetWriter(directory, further=("mast",))
-    writer.write_sample(pose(), pose(), POINTS, parts["left"], parts["right"], further={"mast": parts["mast"]})
+    writer.write_sample(pose(), pose(), POINTS, parts)
     dataset = read_dataset(directory)
     np.testing.assert_array_equal(dataset.samples[0].lidars, np.repeat([0, 1, 2], [20, 15, 15]))
     assert dataset.further_lidars == ("mast",)

@@ -5,7 +5,7 @@ import pytest
 from rosbags.highlevel import AnyReader
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import POINT_DTYPE, fields_from_message, points_from_message
+from stretch_sim_cal.recording.clouds import POINT_DTYPE, records_from_message, returns_from_message
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 
 STAMP = 12 * 10**9 + 345
@@ -30,8 +30,8 @@ def test_a_recorded_cloud_is_read_back(tmp_path, storage):
         message = reader.deserialize(raw, connection.msgtype)
     assert (connection.topic, stamp, message.header.frame_id) == ("/lidar_points_left", STAMP, "lidar_left_link")
     assert (message.header.stamp.sec, message.header.stamp.nanosec) == (12, 345)
-    np.testing.assert_array_equal(points_from_message(message)[:, 0], scan()["x"])
-    np.testing.assert_array_equal(fields_from_message(message, ["ring"])["ring"], scan()["ring"])
+    np.testing.assert_array_equal(returns_from_message(message)[:, 0], scan()["x"])
+    np.testing.assert_array_equal(records_from_message(message)["ring"], scan()["ring"])
 
 
 def test_an_mcap_recording_is_whole_and_decodes_by_its_own_schemas(tmp_path):

@@ -10,7 +10,7 @@ from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_sha
 from stretch_sim_cal.calibration.body.settings import zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
-from stretch_sim_cal.recording.clouds import points_from_message
+from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.messages import joint_state_message
@@ -67,7 +67,7 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
 
     def nearest() -> float:
         """Return how far the obstacles are from the body at the last pose."""
-        obstacles = points_from_message(heard["obstacles_positive"])
+        obstacles = returns_from_message(heard["obstacles_positive"])[:, :3]
         shape = TaperedCapsule(0.0, 0.0, 0.25, 0.65, 0.0, 0.1)
         return shape.signed_distance(obstacles[:, :2].astype(float)).min(initial=np.inf)
 
@@ -91,10 +91,10 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
         assert ros.context.spin_until(
             lambda: abs(heard["stop_zone_distance"].data - nearest()) < 1e-4, timeout=PATIENCE
         )
-        obstacles = points_from_message(heard["obstacles_positive"])
+        obstacles = returns_from_message(heard["obstacles_positive"])[:, :3]
         assert len(obstacles) > 500
         assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
-        assert not len(points_from_message(heard["body_points"]))
+        assert not len(returns_from_message(heard["body_points"]))
         assert heard["stop_zone_occupied"].data
 
         def ask(kind, name, request):

@@ -130,7 +130,7 @@ def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
     assert poses == {(0.0, 1.7), (0.0, 3.1), (0.3, 1.7), (0.3, 3.1)}
     for sample in dataset.samples:
         assert sample.actual == pytest.approx(sample.commanded, abs=1e-6)
-        assert len(sample.left) + len(sample.right) == len(sample.points)
+        assert len(sample.cloud("left")) + len(sample.cloud("right")) == len(sample.points)
         heights = sample.points[:, 2]
         floor = sample.points[np.abs(heights) < 0.04]
         assert abs(np.mean(floor[:, 2])) < 0.002

@@ -125,7 +125,7 @@ def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
     assert distance < min(0.002, 4.0 * np.linalg.norm(deviations[:3]))
     assert angle < min(np.radians(0.06), 4.0 * np.linalg.norm(deviations[3:]))
     over_floor = footprint_from_base(truth.floor_in_base_link)
-    for name, true in (("left", truth.base_link_from_lidar_left), ("right", truth.base_link_from_lidar_right)):
+    for name, true in truth.base_from_lidar.items():
         own, true = said["wheels"]["lidars"][name], over_floor @ true
         off = 1e-3 * np.array([own["x_mm"], own["y_mm"]]) - true[:2, 3]
         assert np.all(np.abs(off) < np.minimum(0.006, 4e-3 * np.array(own["standard_deviation_mm"]))), name
@@ -142,7 +142,7 @@ def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
     }
     (lever,) = (each for each in judged.quantities if each.key == "left.lever_error_mm")
     off = 1e-3 * np.array([said["wheels"]["lidars"]["left"][axis] for axis in ("x_mm", "y_mm")])
-    off -= (over_floor @ truth.base_link_from_lidar_left)[:2, 3]
+    off -= (over_floor @ truth.base_from_lidar["left"])[:2, 3]
     assert lever.error == pytest.approx(1e3 * np.hypot(*off)) and 0.0 < lever.standard_deviation < 5.0
     # In a simulation that runs three times as fast, what is heard and commanded is three times as late.
     np.testing.assert_allclose(amr.place()[:2], before[:2], atol=0.12)

@@ -71,7 +71,7 @@ def test_the_left_lidar_is_found_where_it_is_and_a_further_pose_is_added_under_t
     ended, file = calibrate(graph, domain, frames)
     assert json.loads(ended.out)["accepted"] and "TF does not have the mount" in ended.err
     mounts = stored_mounts(file)
-    for side, true in (("left", truth.base_link_from_lidar_left), ("right", truth.base_link_from_lidar_right)):
+    for side, true in truth.base_from_lidar.items():
         distance, angle = error(true, mounts.base_from_lidar[side])
         assert distance < 3e-3 and angle < 0.005, side
     frames |= {

@@ -51,7 +51,7 @@ def test_its_one_pose_of_the_arm_gives_no_mounts_or_a_covariance_that_covers_the
         assert "refused:" in said and not out.exists()
     else:
         mounts = stored_mounts(CalibrationFile.load(out))
-        distance, _ = error(load_truth(f"{bag}.truth.json").base_link_from_lidar_left, mounts.base_from_lidar["left"])
+        distance, _ = error(load_truth(f"{bag}.truth.json").base_from_lidar["left"], mounts.base_from_lidar["left"])
         assert distance < 4.0 * np.sqrt(np.trace(mounts.covariance[:3, :3]))
 
 

@@ -28,10 +28,10 @@ from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.clouds import (
     POINT_DTYPE,
-    fields_from_message,
     layout,
     message_bytes,
-    points_from_message,
+    records_from_message,
+    returns_from_message,
 )
 from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.robot.description import parse_urdf
@@ -113,8 +113,8 @@ def test_what_never_changes_is_heard_by_late_comers(client):
 def test_the_robot_believes_its_description_and_not_the_truth(client, truth_file):
     truth = load_truth(truth_file)
     left = static_tree(client).lookup("base_link", "lidar_left_link")
-    assert error(truth.nominal_base_link_from_lidar_left, left)[0] < 1e-9
-    assert error(truth.base_link_from_lidar_left, left)[0] == pytest.approx(0.015, abs=1e-6)
+    assert error(truth.nominal_base_from_lidar["left"], left)[0] < 1e-9
+    assert error(truth.base_from_lidar["left"], left)[0] == pytest.approx(0.015, abs=1e-6)
     latched = client.take(String, "/stretch_simulator/ground_truth", latched=True)[0].data
     assert (
         json.loads(latched)["base_link_from_lidar_left"]
@@ -141,10 +141,10 @@ def test_clouds_are_those_of_the_drivers(client):
         stamps = np.array([seconds(cloud.header.stamp) for cloud in clouds])
         ticks = np.diff(stamps) / 0.1
         np.testing.assert_allclose(ticks, np.round(ticks), atol=1e-6)
-        times = fields_from_message(clouds[0], ["timestamp"])["timestamp"]
+        times = records_from_message(clouds[0])["timestamp"]
         assert stamps[0] <= times.min()
         assert times.max() < stamps[0] + 0.1 + 1e-6
-        assert len(points_from_message(clouds[0])) > 1000
+        assert len(returns_from_message(clouds[0])) > 1000
 
 
 @pytest.mark.parametrize("wait", [0.0, 1.5])

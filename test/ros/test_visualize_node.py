@@ -9,9 +9,8 @@ from robot_client import robot_client
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.recording.clouds import fields_from_message, points_from_message
+from stretch_sim_cal.recording.clouds import records_from_message, returns_from_message
 
 pytestmark = pytest.mark.graph
 
@@ -36,11 +35,11 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
     heard = listen(ros.context, *topics)
     with shared.drivers(), shared.running("ros_visualize_calibration", ready="visualizing") as process:
         assert ros.context.spin_until(lambda: len(heard) == 3, timeout=PATIENCE)
-        combined, floor, off_floor = (points_from_message(heard[topic]) for topic in topics)
+        combined, floor, off_floor = (returns_from_message(heard[topic])[:, :3] for topic in topics)
         assert all(message.header.frame_id == "floor_plane" for message in heard.values())
         shown = lambda: not unseen_in_rviz("dual_lidar_calibration", ros.context.node)  # noqa: E731
         assert ros.context.spin_until(shown, timeout=PATIENCE)
-        assert set(fields_from_message(heard["/lidar_combined"], ["lidar"])["lidar"]) == {0.0, 1.0}
+        assert set(records_from_message(heard["/lidar_combined"])["lidar"]) == {0.0, 1.0}
         # Right-lidar points lie where they are only by the calibrated alignment: walls of the room are not doubled.
         ceiling = combined[np.abs(combined[:, 2] - 2.6) < 0.1]
         assert len(ceiling) > 100 and ceiling[:, 2].std() < 0.02
@@ -54,7 +53,7 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
             answer = client.call_async(SetParameters.Request(parameters=[threshold]))
             assert ros.context.spin_until(answer.done, timeout=PATIENCE)
             assert answer.result().results[0].successful == accepted, answer.result().results[0].reason
-        higher = lambda: points_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9  # noqa: E731
+        higher = lambda: returns_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9  # noqa: E731
         assert ros.context.spin_until(higher, timeout=PATIENCE)
         assert stop(process) == 0
         assert "run ros_broadcast_calibration" in process.stderr.read()
@@ -67,7 +66,7 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph):
         robot_client(int(graph.environment["ROS_DOMAIN_ID"])) as client,
     ):
         true = load_truth(truth)
-        mast = inverse(true.base_link_from_lidar_left) @ true.base_link_from_further["mast"]
+        mast = true.to_left("mast")
         file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
         file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
         heard = listen(client, "/lidar_combined")
@@ -76,11 +75,11 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph):
 
             def of_each():
                 message = heard.get("/lidar_combined")
-                return set() if message is None else set(fields_from_message(message, ["lidar"])["lidar"])
+                return set() if message is None else set(records_from_message(message)["lidar"])
 
             client.spin_until(lambda: of_each() == {0.0, 1.0, 2.0})
         message = heard["/lidar_combined"]
-        lidar, points = fields_from_message(message, ["lidar"])["lidar"], points_from_message(message)
+        lidar, points = records_from_message(message)["lidar"], returns_from_message(message)[:, :3]
     # The walls that the mast's lidar sees are those of the left one.
     high = points[:, 2] > 0.5
     distances = cKDTree(points[(lidar == 0) & high]).query(points[(lidar == 2) & high])[0]

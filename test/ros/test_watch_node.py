@@ -11,7 +11,7 @@ from robot_client import robot_client
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.watch_history import History
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import exp, inverse
+from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.ros import watch_node
 
@@ -88,7 +88,7 @@ def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
-        mast = inverse(true.base_link_from_lidar_left) @ true.base_link_from_further["mast"]
+        mast = true.to_left("mast")
         file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
         file = file.with_floor(floor_at(true.floor), "stretch-test")
         file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)

@@ -30,7 +30,7 @@ def cloud(points):
     records = np.zeros(points.shape[:2], dtype=[(name, "<f4") for name in "xyz"])
     for index, name in enumerate("xyz"):
         records[name] = points[..., index]
-    return PackedCloud(0, "lidar", records)
+    return PackedCloud(0, records)
 
 
 def angles(ones, others):

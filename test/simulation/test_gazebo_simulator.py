@@ -20,8 +20,8 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
-from stretch_sim_cal.simulation.gazebo import processes, running
-from stretch_sim_cal.simulation.gazebo.processes import Installation
+from stretch_sim_cal.simulation.gazebo import installation, processes, running
+from stretch_sim_cal.simulation.gazebo.installation import Installation
 from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
@@ -416,9 +416,9 @@ def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     pytest.importorskip("rclpy")
     launcher = (
         "import sys\n"
-        "from stretch_sim_cal.simulation.gazebo import processes, simulator\n"
-        f"simulator.find_gazebo = lambda: processes.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', "
-        "True)\n"
+        "from stretch_sim_cal.simulation.gazebo import installation, simulator\n"
+        f"found = installation.Installation({gazebo.program!r}, {gazebo.bindings!r}, 'stand-in', True)\n"
+        "simulator.find_gazebo = lambda: found\n"
         "from stretch_sim_cal import programs\n"
         "sys.exit(programs.stretch_simulator())\n"
     )
@@ -445,7 +445,7 @@ def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
     ],
 )
 def test_bindings_of_every_known_generation_are_found(modules, module):
-    assert processes.choose_bindings(modules)[0] == module
+    assert installation.choose_bindings(modules)[0] == module
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_bindings_of_every_known_generation_are_found(modules, module):
 )
 def test_missing_and_unknown_bindings_are_named(modules, told):
     with pytest.raises(InputError, match=told):
-        processes.choose_bindings(modules)
+        installation.choose_bindings(modules)
 
 
 def test_what_ros_has_installed_is_found_although_python_does_not_look_there(monkeypatch, tmp_path):
@@ -466,18 +466,19 @@ def test_what_ros_has_installed_is_found_although_python_does_not_look_there(mon
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
     monkeypatch.setenv("AMENT_PREFIX_PATH", str(tmp_path))
-    found = processes.find_gazebo()
+    found = installation.find_gazebo()
     assert (found.generation, found.bindings, found.python_path) == ("Harmonic", "gz.transport13", str(vendor))
     assert not found.has_cpu_lidar
     plugins = tmp_path / "opt" / "gz_sim_vendor" / "lib" / "gz-sim-8" / "plugins"
     plugins.mkdir(parents=True)
     (plugins / "libgz-sim-cpu-lidar-system.so").write_text("")
-    assert processes.find_gazebo().has_cpu_lidar
+    assert installation.find_gazebo().has_cpu_lidar
 
 
 def test_without_gazebo_the_reason_says_what_to_install(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert "apt install" in processes.missing_of_gazebo()
+    with pytest.raises(InputError, match="apt install"):
+        installation.find_gazebo()
 
 
 def test_the_lidar_is_chosen_by_what_gazebo_has():

@@ -16,7 +16,7 @@ from scipy.spatial import ConvexHull, cKDTree
 
 from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.returns import RangeImage, Sighting
-from stretch_sim_cal.geometry.points import convex_hull, group_means, voxel_keys
+from stretch_sim_cal.geometry.points import convex_hull, group_means, rank_in_cell, voxel_keys
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse
 
@@ -293,10 +293,7 @@ def _cells(points: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.n
 
 def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
     """Return up to `most` indices of returns by the cells (N,) they are in: one of every cell, then more of each."""
-    order = np.argsort(cell, kind="stable")
-    rank = np.empty(len(cell), dtype=int)
-    rank[order] = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
-    order = np.lexsort((cell, rank))
+    order = np.lexsort((cell, rank_in_cell(cell, counts)))
     return order[np.linspace(0, len(counts) - 1, most).astype(int)] if len(counts) > most else order[:most]
 
 

@@ -1,7 +1,7 @@
 """Gazebo as the simulator: the same robot, worlds and truth, another ray caster and real physics of the joints.
 
-    processes      what of Gazebo is installed, its transport's bindings, the watchdog over `gz sim -s`, the command
-                   and the listening process
+    installation   what of Gazebo is installed
+    processes      its transport's bindings, the watchdog over `gz sim -s`, the command and the listening process
     messages       protobuf's wire format, and the few gz.msgs that are needed
     description    a world file and a robot as Gazebo wants them
     rays           which rays are cast for a sensor, and the directions along which their ranges are exact

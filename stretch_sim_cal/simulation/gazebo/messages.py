@@ -6,11 +6,13 @@ all generations of Gazebo.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.clouds import FieldLayout, records_from_message
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
@@ -86,8 +88,6 @@ def _number(value: int) -> bytes:
     return bytes(encoded)
 
 
-# PointCloudPacked.Field.DataType
-DATATYPES = {0: "i1", 1: "u1", 2: "i2", 3: "u2", 4: "i4", 5: "u4", 6: "f4", 7: "f8"}
 COORDINATES = ("x", "y", "z")
 NANOSECONDS = 1_000_000_000
 
@@ -98,7 +98,6 @@ class PackedCloud:
     bytes, one row per ring, lowest first."""
 
     stamp: int
-    frame_id: str
     records: np.ndarray
 
     @property
@@ -107,75 +106,31 @@ class PackedCloud:
         return np.stack([self.records[name] for name in COORDINATES], axis=-1)
 
 
-@dataclass
-class _Layout:
-    names: list[str] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    formats: list[str] = field(default_factory=list)
-    height: int = 0
-    width: int = 0
-    point_step: int = 0
-    row_step: int = 0
-    bigendian: bool = False
-
-
 def packed_cloud(message: bytes) -> PackedCloud:
     """Return a serialised PointCloudPacked. Raises `InputError` for bytes that are none or do not fit themselves."""
-    layout = _Layout()
-    stamp, frame_id, data = 0, "", memoryview(b"")
+    cloud = SimpleNamespace(fields=[], height=0, width=0, is_bigendian=False, point_step=0, row_step=0, data=b"")
+    names = {3: "height", 4: "width", 5: "is_bigendian", 6: "point_step", 7: "row_step", 8: "data"}
     for number, value in fields(message):
-        if number == 1:
-            stamp, frame_id = _header(value)
-        elif number == 2:
-            _add_field(layout, value)
-        elif number == 8:
-            data = value
-        else:
-            name = {3: "height", 4: "width", 5: "bigendian", 6: "point_step", 7: "row_step"}.get(number)
-            if name is not None:
-                setattr(layout, name, value)
-    return PackedCloud(stamp, frame_id, _records(layout, data))
+        if number == 2:
+            field = {1: b"", 2: 0, 3: 0, 4: 1} | dict(fields(value))
+            # As sensor_msgs/PointField, but for the data types, which are counted from 0.
+            cloud.fields.append(FieldLayout(bytes(field[1]).decode(), field[2], field[3] + 1, field[4]))
+        elif number in names:
+            setattr(cloud, names[number], value)
+    try:
+        records = records_from_message(cloud)
+    except InputError as error:
+        raise InputError(f"PointCloudPacked: {error}") from error
+    if missing := [name for name in COORDINATES if name not in records.dtype.names]:
+        raise InputError(
+            f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}"
+        )
+    return PackedCloud(stamp(message), records.reshape(cloud.height, cloud.width))
 
 
 def stamp(message: bytes) -> int:
     """Return the time, in ns of simulated time, in the header of a serialised PointCloudPacked or Model."""
-    return next((_header(value)[0] for number, value in fields(message) if number == 1), 0)
-
-
-def _add_field(layout: _Layout, message: memoryview) -> None:
-    values = {1: b"", 2: 0, 3: 0, 4: 1} | dict(fields(message))
-    if values[3] not in DATATYPES:
-        raise InputError(
-            f"PointCloudPacked: its field '{bytes(values[1]).decode()}' has the unknown datatype {values[3]}"
-        )
-    layout.names.append(bytes(values[1]).decode())
-    layout.offsets.append(values[2])
-    layout.formats.append(DATATYPES[values[3]] if values[4] <= 1 else f"({values[4]},){DATATYPES[values[3]]}")
-
-
-def _records(layout: _Layout, data: memoryview) -> np.ndarray:
-    missing = [name for name in COORDINATES if name not in layout.names]
-    if missing:
-        raise InputError(
-            f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(layout.names) or 'none'}"
-        )
-    order = ">" if layout.bigendian else "<"
-    formats = [
-        f"{text[: text.index(')') + 1]}{order}{text[-2:]}" if "(" in text else order + text for text in layout.formats
-    ]
-    try:
-        record = np.dtype({
-            "names": layout.names, "formats": formats, "offsets": layout.offsets, "itemsize": layout.point_step,
-        })  # fmt: skip
-    except ValueError as error:
-        raise InputError(f"PointCloudPacked: its fields do not fit into points of {layout.point_step} bytes") from error
-    row_step = layout.row_step or layout.width * layout.point_step
-    if row_step < layout.width * layout.point_step or len(data) < layout.height * row_step:
-        raise InputError(
-            f"PointCloudPacked: {layout.height} rows of {layout.width} points of {layout.point_step} bytes do not fit "
-            f"into {len(data)} bytes with a row step of {layout.row_step}"
-        )
-    return np.ndarray((layout.height, layout.width), record, data, strides=(row_step, layout.point_step))
+    return next((_time(dict(fields(value)).get(1, b"")) for number, value in fields(message) if number == 1), 0)
 
 
 def clock_times(message: bytes) -> tuple[int, int]:
@@ -225,18 +180,6 @@ def double(value: float) -> bytes:
     return encode((2, float(value)))
 
 
-def _header(message: memoryview) -> tuple[int, str]:
-    stamp, frame_id = 0, ""
-    for number, value in fields(message):
-        if number == 1:
-            stamp = _time(value)
-        elif number == 2:
-            entry = dict(fields(value))
-            if bytes(entry.get(1, b"")) == b"frame_id":
-                frame_id = bytes(entry.get(2, b"")).decode()
-    return stamp, frame_id
-
-
-def _time(message: memoryview) -> int:
+def _time(message: bytes | memoryview) -> int:
     values = dict(fields(message))
     return signed(values.get(1, 0)) * NANOSECONDS + signed(values.get(2, 0))

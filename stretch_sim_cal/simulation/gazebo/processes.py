@@ -1,9 +1,8 @@
-"""What of Gazebo is installed, its processes, and its transport through its own Python bindings.
+"""Gazebo's processes, and its transport through its own Python bindings.
 
 The bindings hold Python's interpreter lock while they wait for a service's answer, and need it to deliver messages: a
-process that does both dead-locks. So services are called and commands published by one process, and
-messages are taken by another one, which can be replaced. Gazebo's server must not outlive us, however we
-end, so a third one watches over it:
+process that does both dead-locks. So one process calls services and publishes commands, and another one, which can be
+replaced, takes messages. Gazebo's server must not outlive us, however we end, so a third one watches over it:
 
     python -m stretch_sim_cal.simulation.gazebo.processes command BINDINGS [PATH]
     python -m stretch_sim_cal.simulation.gazebo.processes listen BINDINGS [PATH]
@@ -22,7 +21,6 @@ import importlib.util
 import itertools
 import json
 import os
-import pkgutil
 import select
 import shutil
 import signal
@@ -33,120 +31,12 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from stretch_sim_cal.errors import InputError, RunFailure
-
-# Generations by the number in the names of their transport's Python module; from 16 on there is no number.
-GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
-UNVERSIONED = "newer than Jetty"
-LIDARS = ("auto", "gpu", "cpu")
-CPU_LIDAR = "gz-sim-cpu-lidar-system"
-INSTALL = (
-    "beside ROS 2 Jazzy: apt install ros-jazzy-ros-gz and source ROS; else Gazebo's own gz-harmonic and "
-    "python3-gz-transport13; or use the embedded simulator"
-)
-
-
-@dataclass(frozen=True)
-class Installation:
-    """An installed Gazebo: its program, the module of its bindings, and what its generation is called.
-
-    `python_path` is where the bindings lie if Python does not look there by itself.
-    """
-
-    program: str
-    bindings: str
-    generation: str
-    has_cpu_lidar: bool
-    python_path: str = ""
-
-    def lidar(self, wanted: str) -> str:
-        """Return "cpu" or "gpu" for a choice of `LIDARS`. Raises `InputError` if Gazebo does not have that one.
-
-        `auto` takes the CPU lidar where there is one: it is exact and needs no renderer.
-        """
-        if wanted not in LIDARS:
-            raise InputError(f"lidar '{wanted}' is not known; there is {', '.join(LIDARS)}")
-        if wanted == "cpu" and not self.has_cpu_lidar:
-            raise InputError(
-                f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
-            )
-        return "cpu" if wanted == "cpu" or wanted == "auto" and self.has_cpu_lidar else "gpu"
-
-
-def find_gazebo() -> Installation:
-    """Return the installed Gazebo. Raises `InputError` saying what is missing: Gazebo, its bindings, or a generation
-    that is known here."""
-    program = shutil.which("gz")
-    if program is None:
-        raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")
-    has_cpu_lidar = _has_plugin(CPU_LIDAR, program)
-    for folder in _vendor_folders():
-        if modules := _bindings_in([str(folder / "gz")]):
-            return Installation(program, *choose_bindings(modules), has_cpu_lidar, str(folder))
-    package = importlib.util.find_spec("gz")
-    modules = _bindings_in(list(package.submodule_search_locations or [])) if package is not None else []
-    return Installation(program, *choose_bindings(modules), has_cpu_lidar)
-
-
-def missing_of_gazebo() -> str:
-    """Return why Gazebo cannot be used here and what to install, or an empty text if it can."""
-    try:
-        find_gazebo()
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def choose_bindings(modules: list[str]) -> tuple[str, str]:
-    """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`.
-
-    Raises `InputError` if there are none, or only such of generations that are not known.
-    """
-    if "transport" in modules:
-        return "gz.transport", UNVERSIONED
-    numbers = sorted(int(name.removeprefix("transport")) for name in modules)
-    known = [number for number in numbers if number in GENERATIONS]
-    if known:
-        return f"gz.transport{known[-1]}", GENERATIONS[known[-1]]
-    if numbers:
-        raise InputError(
-            f"Gazebo's Python bindings gz.transport{numbers[-1]} are of a generation that is not known here; known are "
-            + ", ".join(f"{name} ({number})" for number, name in GENERATIONS.items()) + f" and {UNVERSIONED}"
-        )  # fmt: skip
-    raise InputError(f"Gazebo is there, the Python bindings of its transport are not: {INSTALL}")
-
-
-def _bindings_in(folders: list[str]) -> list[str]:
-    names = [module.name for module in pkgutil.iter_modules(folders)]
-    return [name for name in names if name == "transport" or name[:9] == "transport" and name[9:].isdigit()]
-
-
-def _ament_prefixes() -> list[Path]:
-    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
-
-
-def _vendor_folders() -> list[Path]:
-    """Return where ROS's package of Gazebo's transport keeps its Python modules: sourcing ROS is not enough."""
-    found = [gz for prefix in _ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
-    return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
-
-
-def _has_plugin(name: str, program: str) -> bool:
-    vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in _ament_prefixes()]
-    folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
-    for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
-        for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
-            folders += library.glob("gz-sim*/plugins")
-    return any(any(folder.glob(f"lib{name}*")) for folder in folders)
-
-
-THIS_MODULE = "stretch_sim_cal.simulation.gazebo.processes"
 
 
 def load_bindings(module: str, python_path: str = "") -> ModuleType:
@@ -208,7 +98,7 @@ class Subscriptions:
         if starting and time.monotonic() - self._begun < ACKNOWLEDGED_WITHIN:
             return
         self.renewals += 1
-        self._end()
+        _end(self._process, 2 * NEXT_MESSAGE)
         self._begin()
         for order in self._wanted.values():
             self._order(order, wait=False)
@@ -216,22 +106,13 @@ class Subscriptions:
     def close(self) -> None:
         """Let go of all callbacks."""
         self._callbacks.clear()
-        self._end()
+        _end(self._process, 2 * NEXT_MESSAGE)
 
     def _begin(self) -> None:
         self._heard = self._begun = time.monotonic()
         self._process = self._start()
         self._carried_out, self._acknowledged = 0, threading.Condition()
         threading.Thread(target=self._deliver, args=(self._process,), daemon=True).start()
-
-    def _end(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(2 * NEXT_MESSAGE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
     def _order(self, order: dict[str, Any], wait: bool = True) -> None:
         """Give an order, and wait until it was carried out; the process may be replaced meanwhile, and does it then."""
@@ -294,10 +175,6 @@ class Listener:
             time.sleep(0.001)
         self._carry_out()
 
-    def acknowledge(self, sequence: int) -> None:
-        """Tell the owner that an order was carried out."""
-        self._write(ACKNOWLEDGED, SEQUENCE.pack(sequence))
-
     def _carry_out(self) -> None:
         with self._changing:
             while self._orders:
@@ -316,9 +193,10 @@ class Listener:
     def _hear(self, number: int, message: bytes, _info: Any) -> None:
         self._heard = True
         self._carry_out()
-        self._write(number, message)
+        self.write(number, message)
 
-    def _write(self, number: int, message: bytes) -> None:
+    def write(self, number: int, message: bytes) -> None:
+        """Write a frame for the owner."""
         try:
             with self._writing:
                 self._output.write(FRAME.pack(number, len(message)))
@@ -329,20 +207,16 @@ class Listener:
 
 
 def listen(bindings: str, python_path: str = "") -> int:
-    """Carry out a `Listener`'s orders on standard input, a line of JSON each, until it closes; what is heard goes to
-    standard output as frames of `FRAME` and message."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the frames
+    """Carry out a `Listener`'s orders; what is heard goes to standard output as frames of `FRAME` and message."""
+    output, orders = _orders("wb")
     with contextlib.suppress(OSError):
         fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     listener = Listener(load_bindings(bindings, python_path), output)
     topics = set()
-    for line in sys.stdin:
-        order = json.loads(line)
+    for order in orders:
         (topics.add if "subscribe" in order else topics.discard)(order.get("subscribe", order.get("unsubscribe")))
         listener.take(order)
-        listener.acknowledge(order["sequence"])
+        listener.write(ACKNOWLEDGED, SEQUENCE.pack(order["sequence"]))
     # A publisher never forgets a subscriber that has gone without a word: a lidar would render on for it.
     listener.take(*({"unsubscribe": topic} for topic in topics))
     os._exit(0)  # the transport outlives the interpreter, and crashes in callbacks that it still holds
@@ -352,10 +226,32 @@ def _own_process(
     role: str, bindings: str, python_path: str, environment: Mapping[str, str], **options: Any
 ) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", THIS_MODULE, role, bindings, python_path],
+        [sys.executable, "-m", __name__, role, bindings, python_path],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ) | dict(environment), start_new_session=True,
         **options,
     )  # fmt: skip
+
+
+def _end(process: subprocess.Popen, patience: float) -> bool:
+    """Close a process's standard input; return whether it has ended by itself within `patience` s, else kill it."""
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+    return True
+
+
+def _orders(mode: str) -> tuple[IO, Iterator[dict[str, Any]]]:
+    """Return what this process's owner reads, and the orders that it gives on standard input, a line of JSON each,
+    until it closes that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), mode)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the answers
+    return answers, map(json.loads, sys.stdin)
 
 
 LOOK_EVERY = 0.5  # s
@@ -393,12 +289,7 @@ class Commander:
 
     def close(self) -> None:
         """End the process."""
-        self._process.stdin.close()
-        try:
-            self._process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        _end(self._process, 5.0)
         self._process.stdout.close()
 
     def _exchange(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -422,50 +313,41 @@ def _text(message: bytes) -> str:
     return base64.b64encode(message).decode()
 
 
-class Orders:
-    """Carries orders out on one node of the transport."""
+def carry_out_orders(bindings: str, python_path: str = "") -> int:
+    """Carry out a `Commander`'s orders on one node of the transport: to look who listens, or to publish messages and
+    then call a service; the answers go to standard output. Messages are serialised, in base64. Nothing is ever
+    subscribed to here.
+    """
+    answers, orders = _orders("w")
+    transport = load_bindings(bindings, python_path)
+    node = transport.Node()
+    publishers: dict[str, Any] = {}
 
-    def __init__(self, bindings: ModuleType):
-        self._bindings = bindings
-        self._node = bindings.Node()
-        self._publishers: dict[str, Any] = {}
+    def publisher(topic: str, message_type: str) -> Any:
+        if topic not in publishers:
+            # The bindings want a message class, and of that only its name.
+            named = SimpleNamespace(DESCRIPTOR=SimpleNamespace(full_name=message_type))
+            publishers[topic] = node.advertise(topic, named, transport.AdvertiseMessageOptions())
+        return publishers[topic]
 
-    def carry_out(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to one order: to look who listens, or to publish messages and then call a service."""
+    def carry_out(order: dict[str, Any]) -> dict[str, Any]:
         if "connected" in order:
-            publishers = [self._publisher(topic, order["type"]) for topic in order["connected"]]
-            return {"connected": all([publisher.has_connections() for publisher in publishers])}
+            asked = [publisher(topic, order["type"]) for topic in order["connected"]]
+            return {"connected": all([each.has_connections() for each in asked])}
         for topic, message in order["publish"].items():
-            publisher = self._publisher(topic, order["publish_type"])
-            if not publisher.has_connections():
+            to = publisher(topic, order["publish_type"])
+            if not to.has_connections():
                 return {"error": f"nobody listens to {topic}"}
-            if not publisher.publish_raw(base64.b64decode(message), order["publish_type"]):
+            if not to.publish_raw(base64.b64decode(message), order["publish_type"]):
                 return {"error": f"a message on {topic} was refused"}
-        answered, message = self._node.request_raw(
+        answered, message = node.request_raw(
             order["service"], base64.b64decode(order["message"]), order["type"], order["answer_type"],
             order["timeout_ms"],
         )  # fmt: skip
-        return {"answered": bool(answered), "message": base64.b64encode(message).decode()}
+        return {"answered": bool(answered), "message": _text(message)}
 
-    def _publisher(self, topic: str, message_type: str) -> Any:
-        if topic not in self._publishers:
-            # The bindings want a message class, and of that only its name.
-            named = SimpleNamespace(DESCRIPTOR=SimpleNamespace(full_name=message_type))
-            self._publishers[topic] = self._node.advertise(topic, named, self._bindings.AdvertiseMessageOptions())
-        return self._publishers[topic]
-
-
-def carry_out_orders(bindings: str, python_path: str = "") -> int:
-    """Carry out the orders on standard input, a line of JSON each, until it closes; the answers go to standard output.
-
-    Messages are serialised, in base64. Nothing is ever subscribed to here.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the answers
-    orders = Orders(load_bindings(bindings, python_path))
-    for line in sys.stdin:
-        print(json.dumps(orders.carry_out(json.loads(line))), file=answers, flush=True)
+    for order in orders:
+        print(json.dumps(carry_out(order)), file=answers, flush=True)
     return 0
 
 
@@ -493,7 +375,7 @@ class Server:
         self._needed = False
         command = [program, "sim", *options, "-v", "2", str(self.world)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", THIS_MODULE, "watch", str(folder), str(self._log), *command], stdin=subprocess.PIPE,
+            [sys.executable, "-m", __name__, "watch", str(folder), str(self._log), *command], stdin=subprocess.PIPE,
             bufsize=0,
             env=dict(os.environ) | dict(environment), start_new_session=True,  # lives on when our group is killed
         )  # fmt: skip
@@ -531,8 +413,8 @@ class Server:
         raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the cause of a crash (it stands before the stack trace), the last errors that Gazebo
-        printed, else its last lines."""
+        """Return the cause of a crash (it stands before the stack trace) and the last errors that Gazebo printed, else
+        its last lines."""
         lines = self._lines()
         trace = next((number for number, line in enumerate(lines) if line.startswith(STACK_TRACE)), 0)
         cause = lines[trace - 1 : trace] if trace else []
@@ -553,15 +435,11 @@ class Server:
         All results have been taken by then, so such a crash (a known one of Gazebo's) is no failure.
         """
         died_before = not self.alive
-        self._process.stdin.close()
-        try:
-            code = self._process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            self._end_abandoned()
-            return "Gazebo did not end when it was told to"
+        ended = _end(self._process, STOP_PATIENCE)
         self._end_abandoned()
+        if not ended:
+            return "Gazebo did not end when it was told to"
+        code = self._process.returncode
         clean = died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
         return (
             "" if clean else f"Gazebo crashed at its own end ({_ending(code)}), when nothing was asked of it any more"
@@ -592,8 +470,7 @@ PR_SET_PDEATHSIG = 1
 SIGNAL_PATIENCE = 3.0  # s between the signals: all of them within the time that whoever ends a simulator gives it
 POLL = 0.1
 NEEDED, NOT_NEEDED = b"1", b"0"
-# s. A Gazebo that is not needed runs and stands still in turns; it says once a second that it
-# is there, or is forgotten.
+# s. A Gazebo that is not needed runs and stands still in turns: it has to say once a second that it is there.
 AWAKE, ASLEEP = 0.02, 0.1
 
 
@@ -603,11 +480,9 @@ def watch(folder: str, log: str, *command: str) -> int:
     The owner holds the writing end of this process's standard input. When that closes, by a call or by the owner's
     death, the command's whole process group is asked to end (SIGINT), then told to (SIGTERM), then killed: `gz` is a
     script that starts other processes, so ending it alone would not do. `folder`, which holds what was written for the
-    command, is removed then, too; after a command that ends by itself its owner still reads there.
-    Output goes to the file `log`.
-
-    Orders are `NEEDED` and `NOT_NEEDED`: the group is stopped (SIGSTOP) most of the time
-    while its owner does not need it.
+    command, is removed then, too; after a command that ends by itself its owner still reads there. Output goes to the
+    file `log`. By the orders `NEEDED` and `NOT_NEEDED` the group is stopped (SIGSTOP) most of the time while its owner
+    does not need it.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C is the owner's to answer
@@ -618,7 +493,7 @@ def watch(folder: str, log: str, *command: str) -> int:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())
     child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=_default
+        command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=prepare_child
     )
     print(f"{WATCHDOG}{child.pid}", flush=True)
     told, needed = False, True
@@ -630,11 +505,11 @@ def watch(folder: str, log: str, *command: str) -> int:
             _signal_group(child, signal.SIGCONT)
         if order == b"":
             told = True
-            end_group(child)
+            end_group(child, SIGNAL_PATIENCE)
             shutil.rmtree(folder, ignore_errors=True)
         elif order is not None:
             needed = order.endswith(NEEDED)
-    end_group(child)  # children of it that it has left behind
+    end_group(child, SIGNAL_PATIENCE)  # children of it that it has left behind
     code = child.returncode if child.returncode >= 0 else 128 - child.returncode
     if not told:
         print(f"Gazebo has ended by itself: {_ending(code)}", flush=True)
@@ -652,19 +527,23 @@ def _signal_group(child: subprocess.Popen, number: signal.Signals) -> None:
         os.killpg(child.pid, number)
 
 
-def end_group(child: subprocess.Popen) -> None:
-    """End a process that leads a group, and the group."""
+def end_group(child: subprocess.Popen, patience: float) -> bool:
+    """End a process that leads a group, and the group, with `patience` s between the signals; return whether it ended
+    when it was asked to (SIGINT)."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _signal_group(child, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=SIGNAL_PATIENCE)
+            child.wait(timeout=patience)
             break
-    _signal_group(child, signal.SIGKILL)
+    _signal_group(child, signal.SIGKILL)  # children that outlived it
+    return number == signal.SIGINT
 
 
-def _default() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the watchdog is killed
-    # What is ignored is ignored by the children, too, and a server that ignores SIGINT does not end cleanly.
+def prepare_child(at_death: signal.Signals = signal.SIGKILL) -> None:
+    """In a process that is being started: have it sent a signal when its parent dies, and let signals end it. Both
+    survive exec."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
+    # A shell lets its background jobs ignore SIGINT, and what is ignored is ignored by the children, too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 

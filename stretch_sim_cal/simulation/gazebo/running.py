@@ -7,21 +7,21 @@ import resource
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal import command
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.robot.model import Limit, RobotModel
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP
+from stretch_sim_cal.simulation.gazebo.installation import Installation
 from stretch_sim_cal.simulation.gazebo.messages import JointStates
 from stretch_sim_cal.simulation.gazebo.processes import (
     Commander,
-    Installation,
     Server,
     Subscriptions,
     own_partition,
@@ -390,12 +390,12 @@ ARRIVAL = 4 * STEP
 PIECE, PIECE_AT_REST = 0.25, 2.5
 
 
-class GazeboJoints:
-    """Joints whose commands are those of `Joints`, and whose positions are what Gazebo says.
+class GazeboJoints(Joints):
+    """Joints whose positions are what Gazebo says.
 
-    The embedded joints' motion is what the controllers are told to follow, step by step, so speeds and limits are the
-    same in both simulators; physics decides what becomes of it. With `in_pieces` Gazebo is led in larger pieces, and
-    step by step again where a motion ends; within a piece joints are said to be as far on as they were led.
+    The embedded joints' motion (`super()`) is what the controllers are told to follow, step by step, so speeds and
+    limits are the same in both simulators; physics decides what becomes of it. With `in_pieces` Gazebo is led in larger
+    pieces, and step by step again where a motion ends; within a piece joints are said to be as far on as they were led.
     """
 
     arrival_tolerance = 5e-4
@@ -405,8 +405,7 @@ class GazeboJoints:
         self, model: RobotModel, states: JointStates, drive: Drive, complain: Callable[[str], None] = command.warn,
         profile: RobotProfile | None = None,
     ):  # fmt: skip
-        self._planned = Joints(model, profile)
-        self.profile = self._planned.profile
+        super().__init__(model, profile)
         self._ties = {
             joint.command: (joint.tie, parts) for joint in self.profile.joints
             if joint.command not in model.joints and (parts := self.profile.parts(model, joint))
@@ -421,23 +420,13 @@ class GazeboJoints:
         """Simulated time, in s, that has not passed in Gazebo yet."""
 
     @property
-    def ranges(self) -> dict[str, Limit]:
-        """The commanded joints' limits."""
-        return self._planned.ranges
-
-    @property
-    def movable(self) -> set[str]:
-        """The description's joints that commands reach."""
-        return self._planned.movable
-
-    @property
     def positions(self) -> dict[str, float]:
         """The positions (m, rad) of the commanded joints, as they are."""
         return {name: self._commanded(name) for name in self.ranges}
 
     def positions_at(self, stamp: int) -> dict[str, float]:
-        """Return the positions (m, rad) of the commanded joints at a time, in ns, of the last
-        second, within their limits."""
+        """Return the positions (m, rad) of the commanded joints at a time, in ns, of the last second, within their
+        limits."""
         states = min(self._past, key=lambda past: abs(past.stamp - stamp))
         return {
             name: min(max(self._commanded(name, states), limit.lower), limit.upper)
@@ -447,47 +436,30 @@ class GazeboJoints:
     @property
     def joint_positions(self) -> dict[str, float]:
         """The positions (m, rad) of the description's moving joints, as they are."""
-        return {name: self._states.positions.get(name, 0.0) for name in self._planned.joint_positions}
+        return {name: self._states.positions.get(name, 0.0) for name in super().joint_positions}
 
     @property
     def joint_velocities(self) -> dict[str, float]:
         """The velocities (m/s, rad/s) of the description's moving joints, as they are."""
-        return {name: self._states.velocities.get(name, 0.0) for name in self._planned.joint_positions}
-
-    @property
-    def moving(self) -> bool:
-        """Whether any joint is on its way to a target."""
-        return self._planned.moving
-
-    def command(self, targets: Mapping[str, float], speeds: Mapping[str, float] | None = None) -> None:
-        """Let joints move to their targets, as `Joints.command` does and with its errors."""
-        self._planned.command(targets, speeds)
-
-    def hold(self) -> None:
-        """Let all joints stay where they were told to be last."""
-        self._planned.hold()
-
-    def stick(self, names: Iterable[str]) -> None:
-        """Let commanded joints never move again. Raises `InputError` for unknown ones."""
-        self._planned.stick(names)
+        return {name: self._states.velocities.get(name, 0.0) for name in super().joint_positions}
 
     def step(self, duration: float) -> None:
         """Let `duration` s of simulated time pass, in Gazebo or, in pieces, for Gazebo to catch up with."""
-        before = self._planned.joint_positions
-        self._planned.step(duration)
+        before = super().joint_positions
+        super().step(duration)
         self.owed += duration
         arriving = not self.moving and self._rested < ARRIVAL
         if not self.in_pieces or arriving or self.owed >= (PIECE if self.moving else PIECE_AT_REST) - 0.5 * STEP:
             self.catch_up()
         else:
-            led = self._planned.joint_positions
+            led = super().joint_positions
             on = {
                 name: position + led.get(name, 0.0) - before.get(name, 0.0)
                 for name, position in self._states.positions.items()
             }
             self._states = replace(self._states, positions=on)
         if self.in_pieces and self.moving:  # in Gazebo a piece's motion has passed by its end
-            self._states = replace(self._states, velocities=self._planned.joint_velocities)
+            self._states = replace(self._states, velocities=super().joint_velocities)
         self._notice_stragglers(duration)
 
     def catch_up(self) -> None:
@@ -498,7 +470,7 @@ class GazeboJoints:
 
     def lead(self, duration: float) -> None:
         """Let `duration` s pass in Gazebo, and all joints be led to where they are to be by now."""
-        targets = self._planned.joint_positions
+        targets = super().joint_positions
         self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
         self._past.append(self._states)
 
@@ -511,7 +483,7 @@ class GazeboJoints:
         """Complain, once for every rest of the planned motion, of joints that are not where they were led to."""
         before, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
         if before < ARRIVAL_PATIENCE <= self._rested:
-            for name, gap in self.missing(self._planned.positions).items():
+            for name, gap in self.missing(self._positions).items():
                 self._complain(
                     f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from where it was led "
                     f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not lead it"

@@ -30,7 +30,7 @@ from stretch_sim_cal.simulation.gazebo.description import (
     gazebo_world,
     ray_height,
 )
-from stretch_sim_cal.simulation.gazebo.processes import Installation, find_gazebo
+from stretch_sim_cal.simulation.gazebo.installation import Installation, find_gazebo
 from stretch_sim_cal.simulation.gazebo.rays import CastRays, cast_rays, grid_for
 from stretch_sim_cal.simulation.gazebo.running import NOT_CAST, Clouds, GazeboJoints, RunningWorld
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays

@@ -1,0 +1,106 @@
+"""What of Gazebo is installed: its program, the Python bindings of its transport, and their generation."""
+
+import importlib.util
+import os
+import pkgutil
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from stretch_sim_cal.errors import InputError
+
+# Generations by the number in the names of their transport's Python module; from 16 on there is no number.
+GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
+UNVERSIONED = "newer than Jetty"
+LIDARS = ("auto", "gpu", "cpu")
+CPU_LIDAR = "gz-sim-cpu-lidar-system"
+INSTALL = (
+    "beside ROS 2 Jazzy: apt install ros-jazzy-ros-gz and source ROS; else Gazebo's own gz-harmonic and "
+    "python3-gz-transport13; or use the embedded simulator"
+)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An installed Gazebo: its program, the module of its bindings, and what its generation is called.
+
+    `python_path` is where the bindings lie if Python does not look there by itself.
+    """
+
+    program: str
+    bindings: str
+    generation: str
+    has_cpu_lidar: bool
+    python_path: str = ""
+
+    def lidar(self, wanted: str) -> str:
+        """Return "cpu" or "gpu" for a choice of `LIDARS`. Raises `InputError` if Gazebo does not have that one.
+
+        `auto` takes the CPU lidar where there is one: it is exact and needs no renderer.
+        """
+        if wanted not in LIDARS:
+            raise InputError(f"lidar '{wanted}' is not known; there is {', '.join(LIDARS)}")
+        if wanted == "cpu" and not self.has_cpu_lidar:
+            raise InputError(
+                f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
+            )
+        return "cpu" if wanted == "cpu" or wanted == "auto" and self.has_cpu_lidar else "gpu"
+
+
+def find_gazebo() -> Installation:
+    """Return the installed Gazebo. Raises `InputError` saying what is missing: Gazebo, its bindings, or a generation
+    that is known here."""
+    program = shutil.which("gz")
+    if program is None:
+        raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")
+    has_cpu_lidar = _has_plugin(CPU_LIDAR, program)
+    for folder in _vendor_folders():
+        if modules := _bindings_in([str(folder / "gz")]):
+            return Installation(program, *choose_bindings(modules), has_cpu_lidar, str(folder))
+    package = importlib.util.find_spec("gz")
+    modules = _bindings_in(list(package.submodule_search_locations or [])) if package is not None else []
+    return Installation(program, *choose_bindings(modules), has_cpu_lidar)
+
+
+def choose_bindings(modules: list[str]) -> tuple[str, str]:
+    """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`.
+
+    Raises `InputError` if there are none, or only such of generations that are not known.
+    """
+    if "transport" in modules:
+        return "gz.transport", UNVERSIONED
+    numbers = sorted(int(name.removeprefix("transport")) for name in modules)
+    known = [number for number in numbers if number in GENERATIONS]
+    if known:
+        return f"gz.transport{known[-1]}", GENERATIONS[known[-1]]
+    if numbers:
+        raise InputError(
+            f"Gazebo's Python bindings gz.transport{numbers[-1]} are of a generation that is not known here; known are "
+            + ", ".join(f"{name} ({number})" for number, name in GENERATIONS.items()) + f" and {UNVERSIONED}"
+        )  # fmt: skip
+    raise InputError(f"Gazebo is there, the Python bindings of its transport are not: {INSTALL}")
+
+
+def _bindings_in(folders: list[str]) -> list[str]:
+    names = [module.name for module in pkgutil.iter_modules(folders)]
+    return [name for name in names if name == "transport" or name[:9] == "transport" and name[9:].isdigit()]
+
+
+def ament_prefixes() -> list[Path]:
+    """Return the prefixes of the ROS installations and workspaces that are sourced."""
+    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
+
+
+def _vendor_folders() -> list[Path]:
+    """Return where ROS's package of Gazebo's transport keeps its Python modules: sourcing ROS is not enough."""
+    found = [gz for prefix in ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
+    return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
+
+
+def _has_plugin(name: str, program: str) -> bool:
+    vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in ament_prefixes()]
+    folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
+    for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
+        for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
+            folders += library.glob("gz-sim*/plugins")
+    return any(any(folder.glob(f"lib{name}*")) for folder in folders)
