@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.grid import BodyJoints, OutlinesAt, PoseEvidence
+from stretch_sim_cal.calibration.body.grid import OutlinesAt, PoseEvidence
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, description_hash
 from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
 from stretch_sim_cal.calibration.body.settings import FitSettings
@@ -149,20 +149,19 @@ def fit_evidence(
     With the evidence `lidar` these are the returns from the robot alone; otherwise the model's outline at the measured
     joint values, moved and with the payload as in `seen`, and the same at the commanded values and between them.
     """
-    joints = BodyJoints.of(body.profile)
     if settings.evidence == "lidar":
         evidence = [
             PoseEvidence(sample.name, sample.commanded, returns)
             for sample, returns in zip(dataset.samples, seen.returns, strict=True)
         ]
-        return evidence, fit_body_shape(evidence, settings.shape, joints=joints)
+        return evidence, fit_body_shape(evidence, settings.shape, profile=body.profile)
     robot = SeenRobot(body.outline, seen, settings.returns)
     evidence = [
         PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
         for sample in dataset.samples
     ]
     return evidence, fit_body_shape(
-        evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints), joints
+        evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints), body.profile
     )
 
 
