@@ -9,7 +9,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body.grid import OutlinesAt, PoseEvidence
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, description_hash
-from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body.outline import RobotOutline
 from stretch_sim_cal.calibration.body.settings import FitSettings
 from stretch_sim_cal.calibration.body.shape import BodyShapeFit, fit_body_shape
 from stretch_sim_cal.errors import InputError, Refused
@@ -48,9 +48,7 @@ class RobotBody:
         self._base = profile.base_frame
         self.limits = {joint: limits[name] for joint, name in profile.commands.items()}
         self.outline = {
-            link: LinkSurface.of(surface.vertices, surface.faces)
-            for link, surface in outline_surfaces(model, profile).items()
-            if len(surface.faces)
+            link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)
         }
         """The surfaces of the body, by link."""
         unseen = {link for lidar in profile.every_lidar.values() for link in lidar.unseen}

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import default_robot_id
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
@@ -281,7 +280,7 @@ def _tool(environment: Mapping[str, str]) -> str:
 
 
 def description_hash(
-    model: RobotModel, surfaces: Mapping[str, LinkSurface | Surface] | None = None, profile: RobotProfile | None = None
+    model: RobotModel, surfaces: Mapping[str, Surface] | None = None, profile: RobotProfile | None = None
 ) -> str:
     """Return the hash by which a body-shape model file knows this description.
 

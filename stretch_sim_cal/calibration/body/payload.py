@@ -14,11 +14,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import ConvexHull, cKDTree
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.returns import RangeImage, Sighting
 from stretch_sim_cal.geometry.points import convex_hull, group_means, voxel_keys
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.surfaces import Surface
 
 CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
 SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
@@ -52,10 +52,6 @@ class UnmodelledObject:
     def size(self) -> np.ndarray:
         return np.ptp(self.points, axis=0)
 
-    def placed(self, pose: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return its points (N, 3) in base_footprint in a pose (footprint_from_link by link)."""
-        return apply(pose[self.link], self.points)
-
     def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
         """Return which of points (N, 3) are its own if its link is at `frame` (4, 4) in the points' frame."""
         return _near(apply(inverse(frame), points), self.points)
@@ -86,7 +82,7 @@ def rigid_groups(
 def unmodelled_objects(
     sightings: Sequence[Sighting],
     poses: Sequence[Mapping[str, np.ndarray]],
-    surfaces: Mapping[str, LinkSurface],
+    surfaces: Mapping[str, Surface],
     images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:
     """Return the objects that the returns of all poses show beyond the model.
@@ -114,7 +110,7 @@ def unmodelled_objects(
             body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
             # An object seen in only half of the poses may be passing, even if its place is hidden in the others.
             often = len(item.samples) > len(poses) / 2 or len(poses) < 3
-            held = often and (item.gap <= TOUCHING or _adjoins(item.placed(poses[0]), body, poses[0]))
+            held = often and (item.gap <= TOUCHING or _adjoins(apply(poses[0][item.link], item.points), body, poses[0]))
             objects.append(replace(item, kind="payload") if held else item)
     objects = _with_near_parts(objects)
     # Returns that are steady in no frame are passing, and reported in the frame of the first link, the base.
@@ -130,14 +126,10 @@ def unmodelled_objects(
 def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
     """Return the objects; those close to a payload of the same link have become payload, too."""
     for _ in objects:
-        held = [cKDTree(item.points) for item in objects if item.kind == "payload"]
-        links = [item.link for item in objects if item.kind == "payload"]
+        held = [(item.link, cKDTree(item.points)) for item in objects if item.kind == "payload"]
         near = [
             item.kind == "room"
-            and any(
-                link == item.link and tree.query(item.points)[0].min() <= PART
-                for tree, link in zip(held, links, strict=True)
-            )
+            and any(link == item.link and tree.query(item.points)[0].min() <= PART for link, tree in held)
             for item in objects
         ]
         if not any(near):
@@ -146,7 +138,7 @@ def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
     return objects
 
 
-def _adjoins(points: np.ndarray, body: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> bool:
+def _adjoins(points: np.ndarray, body: Mapping[str, Surface], pose: Mapping[str, np.ndarray]) -> bool:
     """Return whether points (N, 3), of something above or beside links, come as near as touching to them in plan.
 
     The support of an object is often hidden under it: its visible parts may all be far from the links. Links that end
@@ -182,9 +174,9 @@ class _Extra:
         _, first, counts = np.unique(voxel_keys(sighting.points[extra], CELL), return_index=True, return_counts=True)
         extra = extra[first[counts > 1]]
         near = sighting.links[extra]
-        lidars = np.full(len(extra), -1) if sighting.lidars is None else sighting.lidars[extra]
         near = np.where(near >= 0, groups[near], -1)
-        return sighting.points[extra], np.full(len(extra), number), lidars, sighting.gaps[extra], near
+        number_of = np.full(len(extra), number)
+        return sighting.points[extra], number_of, sighting.lidars[extra], sighting.gaps[extra], near
 
     def in_frame(self, frames: Sequence[np.ndarray]) -> np.ndarray:
         """Return the points in the frame that is at footprint_from_frame (4, 4) in each pose."""
@@ -242,7 +234,7 @@ MARGIN = 0.8  # of the range noise, by which an object's hull is grown: returns 
 
 def payload_surface(
     item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
-) -> LinkSurface:
+) -> Surface:
     """Return the convex hull, in its link's frame, around an object's returns of all poses
     with their noise taken out."""
     clouds, rays = [], []
@@ -255,7 +247,7 @@ def payload_surface(
     if len(cloud) < MIN_POINTS:
         cloud = item.points
     cloud = _grown(cloud, MARGIN * range_noise)
-    return LinkSurface.of(cloud, ConvexHull(cloud).simplices)
+    return Surface(cloud, ConvexHull(cloud).simplices)
 
 
 def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, most: int) -> np.ndarray:

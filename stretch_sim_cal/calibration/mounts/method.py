@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
-from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed, thinned
+from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.result import (
     JointOffset,
     LinkResidual,
@@ -52,8 +51,9 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.points import group_medians, voxel_keys
+from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse
+from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
@@ -267,7 +267,7 @@ def residuals_of(
 
 
 def calibrate_mounts(
-    surfaces: Mapping[str, LinkSurface],
+    surfaces: Mapping[str, Surface],
     samples: Sequence[MountSample],
     nominal: Mapping[str, np.ndarray],
     alignment: Observations | None = None,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, at_lidar
 from stretch_sim_cal.calibration.mounts.system import (
@@ -19,6 +18,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     noise_weights,
     without_readings,
 )
+from stretch_sim_cal.robot.surfaces import Surface
 
 LOWEST, HIGHEST = np.deg2rad(-3.5), np.deg2rad(90.0)  # of a lidar's rays over its x-y plane
 ELEVATIONS, AZIMUTHS = 64, 240
@@ -37,7 +37,7 @@ class Chosen:
 
 
 def pose_information(
-    surfaces: Mapping[str, LinkSurface], pose: MountSample, nominal: Mapping[str, np.ndarray],
+    surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray],
     settings: MountSettings, frames: int = 5,
 ) -> np.ndarray:  # fmt: skip
     """Return the information (n, n) that `frames` frames of the lidars in a pose would
@@ -57,7 +57,7 @@ def pose_information(
 
 
 def prior_information(
-    surfaces: Mapping[str, LinkSurface], nominal: Mapping[str, np.ndarray], settings: MountSettings
+    surfaces: Mapping[str, Surface], nominal: Mapping[str, np.ndarray], settings: MountSettings
 ) -> np.ndarray:
     """Return the information (n, n) that there is before any pose."""
     unknowns = RobotUnknowns(surfaces, settings, nominal)
@@ -107,7 +107,7 @@ def _directions() -> np.ndarray:
 
 
 def best_next(
-    information: np.ndarray, surfaces: Mapping[str, LinkSurface], candidates: Sequence[MountSample],
+    information: np.ndarray, surfaces: Mapping[str, Surface], candidates: Sequence[MountSample],
     poses: Mapping[str, np.ndarray], settings: MountSettings,
 ) -> Chosen | None:  # fmt: skip
     """Return the candidate that would help a finished calibration, with `information` (n, n), most."""

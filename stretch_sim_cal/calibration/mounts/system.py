@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from scipy import sparse
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.clouds import DirectionGrid
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.observations import columns_of
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
+from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, UNKNOWN_SENSOR, ErrorModel, Returns, weak_echo
 
@@ -42,7 +42,7 @@ class RobotUnknowns:
     the problem they stand in `columns` (n,) of `beside`."""
 
     def __init__(
-        self, surfaces: Mapping[str, LinkSurface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
+        self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
     ):  # fmt: skip
         self.lidars, self.links = list(lidars), list(surfaces)
         self.first_link = 6 * len(self.lidars)
