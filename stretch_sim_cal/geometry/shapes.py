@@ -462,10 +462,7 @@ class ConvexPolygon(Shape):
 
     def inflated(self, margin):
         normals, offsets = self._sides()
-        moved = meeting_points(normals, offsets + margin)
-        if self.normals is not None:
-            return ConvexPolygon(moved, self.normals)
-        return ConvexPolygon(moved).padded(len(self.vertices)).like(self)
+        return ConvexPolygon(meeting_points(normals, offsets + margin), normals)
 
     def grown_to_enclose(self, points):
         normals, offsets = self._sides()
@@ -480,18 +477,6 @@ class ConvexPolygon(Shape):
         edges = np.roll(corners, -1, axis=0) - corners
         normals = np.stack([edges[:, 1], -edges[:, 0]], axis=1) / np.linalg.norm(edges, axis=1)[:, None]
         return normals, (normals * corners).sum(axis=1)
-
-    def padded(self, count: int) -> "ConvexPolygon":
-        """Return this same polygon with its last vertex repeated until there are `count`."""
-        missing = max(0, count - len(self.vertices))
-        return ConvexPolygon(np.vstack([self.vertices, np.repeat(self.vertices[-1:], missing, axis=0)]))
-
-    def like(self, other: "ConvexPolygon") -> "ConvexPolygon":
-        """Return this same polygon, its vertices counted from where they are nearest to `other`'s, one by one."""
-        if self.normals is not None or len(self.vertices) != len(other.vertices):
-            return self
-        shifts = [np.roll(self.vertices, shift, axis=0) for shift in range(len(self.vertices))]
-        return ConvexPolygon(min(shifts, key=lambda vertices: ((vertices - other.vertices) ** 2).sum()))
 
 
 def circumscribed_polygon(shape: Shape, count: int) -> ConvexPolygon:

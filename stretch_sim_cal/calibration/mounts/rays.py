@@ -135,15 +135,6 @@ class PosedSample:
         ahead, _, links, _ = self._view.ahead(behind + directions, behind)
         return (1.0 + ahead > CLOSE) | (links == matches.links)
 
-    def in_link(self, links: list[str], index: int, vectors: np.ndarray, is_point: bool) -> np.ndarray:
-        """Return points or directions (M, 3) of base_link in the frame of one link."""
-        pose = self.base_from_link[links[index]]
-        return (vectors - pose[:3, 3] if is_point else vectors) @ pose[:3, :3]
-
-    def in_base(self, links: list[str], index: int, points: np.ndarray) -> np.ndarray:
-        """Return points (..., 3) of one link's frame in base_link."""
-        return apply(self.base_from_link[links[index]], points)
-
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
     """Return vectors (N, 3) of length 1."""
