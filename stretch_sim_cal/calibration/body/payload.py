@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import ConvexHull, cKDTree
 
 from stretch_sim_cal.calibration.body.returns import RangeImage, Sighting
-from stretch_sim_cal.geometry.points import convex_hull, group_means, voxel_keys
+from stretch_sim_cal.geometry.points import convex_hull, group_means, thinned, voxel_keys
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.surfaces import Surface
@@ -93,7 +93,7 @@ def unmodelled_objects(
     links = list(surfaces)
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}
-    extra = _Extra.of_all(sightings, groups)
+    extra = _Extra.of(sightings, groups)
     if len(extra.points) < MIN_POINTS:
         return []
     order, seen = sorted(names), images()
@@ -164,19 +164,17 @@ class _Extra:
     groups: np.ndarray
 
     @classmethod
-    def of_all(cls, sightings: Sequence[Sighting], groups: np.ndarray) -> "_Extra":
-        parts = [cls._of(sighting, number, groups) for number, sighting in enumerate(sightings)]
+    def of(cls, sightings: Sequence[Sighting], groups: np.ndarray) -> "_Extra":
+        parts = []
+        for number, sighting in enumerate(sightings):
+            extra = np.flatnonzero(sighting.extra)
+            keys = voxel_keys(sighting.points[extra], CELL)
+            _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+            extra = extra[first[counts > 1]]
+            near = np.append(groups, -1)[sighting.links[extra]]
+            samples = np.full(len(extra), number)
+            parts.append((sighting.points[extra], samples, sighting.lidars[extra], sighting.gaps[extra], near))
         return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-    @staticmethod
-    def _of(sighting: Sighting, number: int, groups: np.ndarray) -> tuple[np.ndarray, ...]:
-        extra = np.flatnonzero(sighting.extra)
-        _, first, counts = np.unique(voxel_keys(sighting.points[extra], CELL), return_index=True, return_counts=True)
-        extra = extra[first[counts > 1]]
-        near = sighting.links[extra]
-        near = np.where(near >= 0, groups[near], -1)
-        number_of = np.full(len(extra), number)
-        return sighting.points[extra], number_of, sighting.lidars[extra], sighting.gaps[extra], near
 
     def in_frame(self, frames: Sequence[np.ndarray]) -> np.ndarray:
         """Return the points in the frame that is at footprint_from_frame (4, 4) in each pose."""
@@ -246,7 +244,8 @@ def payload_surface(
     cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise, MOST_SMOOTHED)
     if len(cloud) < MIN_POINTS:
         cloud = item.points
-    cloud = _grown(cloud, MARGIN * range_noise)
+    steps = MARGIN * range_noise * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
+    cloud = (cloud + steps[:, None]).reshape(-1, 3)
     return Surface(cloud, ConvexHull(cloud).simplices)
 
 
@@ -258,7 +257,11 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     """
     if not len(points):
         return points
-    cell, counts = _cells(points, directions)
+    # Cells are `EVEN` wide across the rays and `DEEP` along them: thinned as widely along the rays as across, dense
+    # returns would fill the whole of their noise evenly, and its middle would be lost.
+    along = (points * directions).sum(axis=1)
+    in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
+    _, cell, counts = np.unique(voxel_keys(in_layer, EVEN), return_inverse=True, return_counts=True)
     means = group_means(cell, len(counts), points)
     some = _spread(cell, counts, most)
     points, directions = points[some], directions[some]
@@ -270,26 +273,13 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     return (points + shift)[(count >= NEIGHBOURS) & (np.linalg.norm(shift, axis=1) < 4 * range_noise)]
 
 
-def _cells(points: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each of points (N, 3), which rays (N, 3) have seen, the number (N,) of the cell that its ray meets,
-    and how many returns each cell has.
-
-    Cells are `EVEN` wide across the rays and `DEEP` along them: thinned as widely along the rays as across, dense
-    returns would fill the whole of their noise evenly, and its middle would be lost.
-    """
-    along = (points * directions).sum(axis=1)
-    in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
-    _, cell, counts = np.unique(voxel_keys(in_layer, EVEN), return_inverse=True, return_counts=True)
-    return cell, counts
-
-
 def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
     """Return up to `most` indices of returns by the cells (N,) they are in: one of every cell, then more of each."""
     order = np.argsort(cell, kind="stable")
     rank = np.empty(len(cell), dtype=int)
     rank[order] = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
     order = np.lexsort((cell, rank))
-    return order[np.linspace(0, len(counts) - 1, most).astype(int)] if len(counts) > most else order[:most]
+    return thinned(order[: len(counts)], most) if len(counts) > most else order[:most]
 
 
 def _neighbour_planes(
@@ -306,8 +296,3 @@ def _neighbour_planes(
     centred = neighbours - mean[:, None]
     spread = (centred * there[:, :, None]).transpose(0, 2, 1) @ centred
     return returns, mean, np.linalg.eigh(spread)[1][:, :, 0]
-
-
-def _grown(points: np.ndarray, margin: float) -> np.ndarray:
-    """Return points (7 N, 3) whose hull is larger than that of points (N, 3) by a margin along each axis."""
-    return np.concatenate([points, *(points + sign * margin * axis for axis in np.eye(3) for sign in (-1, 1))])
