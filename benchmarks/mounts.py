@@ -27,7 +27,6 @@ import numpy as np
 from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
@@ -38,6 +37,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, error, exp, inverse, log
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import return_columns
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -81,12 +81,12 @@ def random_twist(random: np.random.Generator, distance: float, angle: float, by:
     return log(PoseError.drawn(random, distance, angle).matrix)
 
 
-def misplaced(surface: LinkSurface, twist: np.ndarray) -> LinkSurface:
+def misplaced(surface: Surface, twist: np.ndarray) -> Surface:
     """Return a link's surface moved by a twist (6,) about its centre."""
     centre = surface.corners.mean(axis=0)
     moved = exp(twist)
     vertices = (surface.vertices - centre) @ moved[:3, :3].T + centre + moved[:3, 3]
-    return LinkSurface.of(vertices, surface.faces)
+    return Surface(vertices, surface.faces)
 
 
 def joints_off(

@@ -6,6 +6,7 @@ comes closer than the clearance to the robot's model on its planned paths is an 
 not see (behind the robot, below a table top) are not found.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -75,23 +76,18 @@ class Sweep:
             return None
         tree = cKDTree(foreign)
         in_way: dict[int, float] = {}
-        for pose in _dense(tour, clearance, self._profile):
+        dense = (
+            pose
+            for a, b in itertools.pairwise(tour)
+            for pose in (a, *samples_between(a, b, max(clearance, 0.05), self._profile), b)
+        )
+        for pose in {tuple(round(value, 3) for value in pose): pose for pose in dense}.values():
             distances, indices = tree.query(self.at(pose, joints, self._moving), distance_upper_bound=clearance)
             for index, distance in zip(indices[distances < clearance], distances[distances < clearance], strict=False):
                 in_way[index] = min(distance, in_way.get(index, np.inf))
         if len(in_way) < ENOUGH:
             return None
         return Obstacle(len(in_way), foreign[min(in_way, key=in_way.get)])
-
-
-def _dense(tour: list[Pose], clearance: float, profile: RobotProfile) -> Iterable[Pose]:
-    seen: set[Pose] = set()
-    for a, b in zip(tour, tour[1:], strict=False):
-        for pose in (a, *samples_between(a, b, max(clearance, 0.05), profile), b):
-            rounded = tuple(round(value, 3) for value in pose)
-            if rounded not in seen:
-                seen.add(rounded)
-                yield pose
 
 
 def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:

@@ -114,19 +114,6 @@ class DrivePlan:
         return float(np.sum(np.hypot(*ways[:, :2].T) / speed + ways[:, 2] / turn_speed))
 
 
-class _Seen:
-    """How far each direction is seen from points (N, 3) that are not the robot's own."""
-
-    def __init__(self, body: DrivingBody, points: np.ndarray):
-        low = body.others(points[points[:, 2] < body.height])
-        self._ranges = np.zeros(SECTORS)
-        np.maximum.at(self._ranges, _sectors(low), np.hypot(*low[:, :2].T))
-
-    def whole(self, places: np.ndarray) -> bool:
-        """Return whether all places (N, 2) are seen, or seen past."""
-        return bool(np.all(np.hypot(*places.T) <= self._ranges[_sectors(places)]))
-
-
 def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: DriveSettings) -> DrivePlan:
     """Return the drive that the points (N, 3) of a few scans leave room for.
 
@@ -142,7 +129,9 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
             f"about ({body.radius:.2f} m of robot, {settings.clearance:.2f} m of clearance), the nearest at x {x:.2f} "
             f"y {y:.2f} z {z:.2f} m in base_footprint; clear the place, or stow the arm if it is that"
         )
-    seen = _Seen(body, points)
+    # How far each direction is seen, by points that are not the robot's own.
+    low, seen = body.others(points[points[:, 2] < body.height]), np.zeros(SECTORS)
+    np.maximum.at(seen, _sectors(low), np.hypot(*low[:, :2].T))
     count = max(2, int(np.ceil(2.0 * np.pi / settings.turn_step - 1e-9)))
     yaws = 2.0 * np.pi / count * np.arange(count)
     aside = ((0.0, "ahead"), (np.pi, "behind")) + ((np.pi / 2, "left"), (-np.pi / 2, "right")) * strafes
@@ -174,9 +163,10 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
 
 
 def _free_length(
-    body: DrivingBody, points: np.ndarray, seen: _Seen, heading: float, settings: DriveSettings
+    body: DrivingBody, points: np.ndarray, seen: np.ndarray, heading: float, settings: DriveSettings
 ) -> float:  # fmt: skip
-    """Return how far it is free, and seen to be so, into a direction; 0 if that is less than `SHORTEST`."""
+    """Return how far it is free, and seen or seen past (`seen`, m by sector), into a direction; 0 if that is less than
+    `SHORTEST`."""
     ahead, reach = np.array([np.cos(heading), np.sin(heading)]), body.radius + settings.clearance
     across = np.array([-ahead[1], ahead[0]])
     for length in np.arange(settings.distance, SHORTEST - 1e-9, -GRID):
@@ -184,7 +174,8 @@ def _free_length(
         places = np.array([way * ahead + side * across for way, side in itertools.product(ways, sides)])
         apart = np.hypot(*(places - np.clip(places @ ahead, 0.0, length)[:, None] * ahead).T)
         places = places[(apart <= reach) & (np.hypot(*places.T) > reach)]
-        if seen.whole(places) and body.in_way(points, length * ahead, settings.clearance) is None:
+        in_sight = bool(np.all(np.hypot(*places.T) <= seen[_sectors(places)]))
+        if in_sight and body.in_way(points, length * ahead, settings.clearance) is None:
             return float(length)
     return 0.0
 

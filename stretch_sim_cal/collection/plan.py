@@ -9,13 +9,14 @@ free, or that no free path leads to, are skipped and listed. The tour goes from 
 """
 
 import functools
-import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import Refused
@@ -106,41 +107,59 @@ def plan_collection(
             f"the robot's model says that parts touch where the arm is now ({describe(start, profile)}): "
             f"{explain(start)}; move the arm to a free pose (for example /home_the_robot) and try again"
         )
-    graph = _Graph(grids, speeds, free, margin, profile)
+
+    def move_is_free(a: Pose, b: Pose, free: Free) -> bool:
+        return all(free([b, *samples_between(a, b, margin, profile)]))
+
+    poses = list(itertools.product(*grids))
+    there = np.array(free(poses), dtype=bool)
+    captured = np.array([done(pose) for pose in poses], dtype=bool)
     plan = Plan(start)
-    wanted = set()
-    for node in graph.nodes():
-        pose = graph.pose(node)
-        if done(pose):
-            continue
-        if graph.is_free(node):
-            wanted.add(node)
-        else:
-            plan.skipped.append(Skipped(pose, explain(pose)))
+    plan.skipped = [Skipped(poses[node], explain(poses[node])) for node in np.flatnonzero(~captured & ~there)]
+    wanted = set(np.flatnonzero(~captured & there).tolist())
     if not wanted:
         return plan
-    entry = _entry(start, graph, outright if cramped else free)
-    if entry is None:
+    index = np.arange(len(poses)).reshape([len(values) for values in grids])
+    beside = [
+        (a, b)
+        for axis, count in enumerate(index.shape)
+        for a, b in zip(index.take(range(count - 1), axis).flat, index.take(range(1, count), axis).flat, strict=True)
+        if there[a] and there[b] and move_is_free(poses[a], poses[b], free)
+    ]
+    edges = np.array(beside, dtype=int).reshape(-1, 2)
+    times = [travel_time(poses[a], poses[b], speeds) for a, b in edges]
+    graph = csr_array((times, edges.T), shape=(len(poses), len(poses)))
+
+    def path_to_nearest(node: int, targets: set[int]) -> list[Pose] | None:
+        """Return the poses of the quickest path to whichever target is nearest; None if none is reached."""
+        reached_in, before = dijkstra(graph, directed=False, indices=node, return_predecessors=True)
+        nearest = min(sorted(targets), key=reached_in.__getitem__)
+        if not np.isfinite(reached_in[nearest]):
+            return None
+        path = [nearest]
+        while path[-1] != node:
+            path.append(int(before[path[-1]]))
+        return [poses[each] for each in reversed(path)]
+
+    by_distance = sorted(np.flatnonzero(there).tolist(), key=lambda node: travel_time(start, poses[node], speeds))
+    way_is_free = functools.cache(functools.partial(move_is_free, free=outright if cramped else free))
+    approach = _entry(start, [poses[node] for node in by_distance[:ENTRIES]], way_is_free)
+    if approach is None:
         raise Refused(
             f"no path free of collisions leads from where the arm is now ({describe(start, profile)}) to a pose of the "
             "plan; move the arm to a roomier pose (for example /home_the_robot) and try again"
         )
-    approach, node = entry
+    first = here = poses.index((start, *approach)[-1])
     way_in = approach
-    while wanted:
-        path = graph.path_to_nearest(node, wanted)
-        if path is None:
-            break
-        node = path[-1]
-        wanted.discard(node)
-        poses = _merged([plan.visits[-1].pose if plan.visits else start, *way_in, *(graph.pose(n) for n in path[1:])])
+    while wanted and (path := path_to_nearest(here, wanted)):
+        here = poses.index(path[-1])
+        wanted.discard(here)
+        moves = _merged([plan.visits[-1].pose if plan.visits else start, *way_in, *path[1:]])
         way_in = ()
-        plan.visits.append(Visit(graph.pose(node), tuple(poses[1:]) or (graph.pose(node),)))
-    plan.skipped += [Skipped(graph.pose(node), "no path free of collisions leads there") for node in sorted(wanted)]
-    back = graph.path_to_nearest(node, {entry[1]})
-    plan.way_back = tuple(
-        _merged([*(graph.pose(n) for n in back), *reversed(approach[:-1]), start])[1:] if back else ()
-    )
+        plan.visits.append(Visit(path[-1], tuple(moves[1:]) or (path[-1],)))
+    plan.skipped += [Skipped(poses[node], "no path free of collisions leads there") for node in sorted(wanted)]
+    back = path_to_nearest(here, {first})
+    plan.way_back = tuple(_merged([*back, *reversed(approach[:-1]), start])[1:] if back else ())
     return plan
 
 
@@ -204,92 +223,17 @@ def samples_between(a: Pose, b: Pose, margin: float, profile: RobotProfile | Non
         yield tuple(x + share * (y - x) for x, y in zip(a, b, strict=False))
 
 
-class _Graph:
-    """Free poses of a grid and the free moves of one joint between neighbours; both are found out when asked for."""
-
-    def __init__(
-        self, grids: Sequence[Sequence[float]], speeds: Sequence[float], free: Free, margin: float,
-        profile: RobotProfile,
-    ):  # fmt: skip
-        self._profile = profile
-        self._grids = grids
-        self.speeds = speeds
-        self._free = free
-        self._margin = margin
-        self._edges: dict[tuple, bool] = {}
-        nodes = list(self.nodes())
-        self._nodes = dict(zip(nodes, free([self.pose(node) for node in nodes]), strict=True))
-
-    def nodes(self) -> Iterator[tuple[int, ...]]:
-        return itertools.product(*(range(len(values)) for values in self._grids))
-
-    def pose(self, node: tuple[int, ...]) -> Pose:
-        return tuple(values[index] for values, index in zip(self._grids, node, strict=False))
-
-    def is_free(self, node: tuple[int, ...]) -> bool:
-        return bool(self._nodes[node])
-
-    def move_is_free(self, a: Pose, b: Pose, free: Free) -> bool:
-        return all(free([b, *samples_between(a, b, self._margin, self._profile)]))
-
-    def _neighbours(self, node: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], float]]:
-        for joint, step in itertools.product(range(len(node)), (-1, 1)):
-            index = node[joint] + step
-            if not 0 <= index < len(self._grids[joint]):
-                continue
-            other = (*node[:joint], index, *node[joint + 1 :])
-            if self._edge_is_free(node, other):
-                yield other, travel_time(self.pose(node), self.pose(other), self.speeds)
-
-    def _edge_is_free(self, a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-        key = (min(a, b), max(a, b))
-        if key not in self._edges:
-            ends_free = self.is_free(a) and self.is_free(b)
-            self._edges[key] = ends_free and self.move_is_free(self.pose(a), self.pose(b), self._free)
-        return self._edges[key]
-
-    def path_to_nearest(self, start: tuple[int, ...], targets: set) -> list[tuple[int, ...]] | None:
-        """Return the quickest path (nodes, `start` first) to whichever target is nearest; None if none is reached."""
-        best = {start: 0.0}
-        came_from: dict = {start: None}
-        queue = [(0.0, start)]
-        while queue:
-            time, node = heapq.heappop(queue)
-            if time > best[node]:
-                continue
-            if node in targets:
-                path = [node]
-                while came_from[path[-1]] is not None:
-                    path.append(came_from[path[-1]])
-                return path[::-1]
-            for other, cost in self._neighbours(node):
-                if time + cost < best.get(other, math.inf):
-                    best[other] = time + cost
-                    came_from[other] = node
-                    heapq.heappush(queue, (time + cost, other))
-        return None
-
-
-def _entry(start: Pose, graph: _Graph, free: Free) -> tuple[tuple[Pose, ...], tuple[int, ...]] | None:
-    """Return a free way (poses, the start left out) from `start` to a free node of the grid, and that node."""
-    nodes = sorted(graph.nodes(), key=lambda node: travel_time(start, graph.pose(node), graph.speeds))
-    way_is_free = functools.cache(lambda a, b: graph.move_is_free(a, b, free))
-    for node in itertools.islice(filter(graph.is_free, nodes), ENTRIES):
-        target = graph.pose(node)
+def _entry(start: Pose, targets: Sequence[Pose], way_is_free: Callable[[Pose, Pose], bool]) -> tuple[Pose, ...] | None:
+    """Return a free way (poses, the start left out) from `start` to the first of the targets that one leads to."""
+    for target in targets:
         moving = [joint for joint in range(len(start)) if start[joint] != target[joint]]
         for order in itertools.permutations(moving):
-            way = _one_by_one(start, target, order)
-            if all(way_is_free(a, b) for a, b in itertools.pairwise([start, *way])):
-                return tuple(way), node
+            way = [start]
+            for joint in order:
+                way.append((*way[-1][:joint], target[joint], *way[-1][joint + 1 :]))
+            if all(way_is_free(a, b) for a, b in itertools.pairwise(way)):
+                return tuple(way[1:])
     return None
-
-
-def _one_by_one(start: Pose, target: Pose, order: Sequence[int]) -> list[Pose]:
-    poses, pose = [], list(start)
-    for joint in order:
-        pose[joint] = target[joint]
-        poses.append(tuple(pose))
-    return poses
 
 
 def _merged(poses: Sequence[Pose]) -> list[Pose]:
@@ -298,12 +242,9 @@ def _merged(poses: Sequence[Pose]) -> list[Pose]:
     for pose in poses:
         if result and pose == result[-1]:
             continue
-        if len(result) >= 2 and _same_direction(result[-2], result[-1], pose):
-            result.pop()
+        if len(result) >= 2:
+            first, second = np.sign(np.diff([*result[-2:], pose], axis=0))
+            if np.array_equal(first, second) and np.count_nonzero(first) == 1:
+                result.pop()
         result.append(pose)
     return result
-
-
-def _same_direction(a: Pose, b: Pose, c: Pose) -> bool:
-    first, second = np.sign(np.subtract(b, a)), np.sign(np.subtract(c, b))
-    return bool(np.array_equal(first, second) and np.count_nonzero(first) == 1)

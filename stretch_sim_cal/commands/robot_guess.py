@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body.outline import RobotOutline
 from stretch_sim_cal.conventions import kept
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
@@ -338,7 +338,7 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
         name for name, joint in model.joints.items() if joint.variables and joint.mimic is None and joint not in arm
     }
     collision = SelfCollision(model, MARGIN, float(link_transform(model, {}, footprint)[2, 3]), still=still)
-    outline = RobotOutline({link: LinkSurface.of(each.vertices, each.faces) for link, each in surfaces.items()})
+    outline = RobotOutline(surfaces)
     parts = {name: [joint for joint in arm if _named(joint, guess.data["joints"]) == name] for name in order}
     ranges = {name: _range(joints) for name, joints in parts.items()}
 

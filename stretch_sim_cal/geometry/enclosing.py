@@ -32,7 +32,6 @@ DECIMALS = 6  # of the numbers (m) of a minimum: what a solver leaves beyond dep
 SAME = 0.003  # m: capsules whose numbers differ by less are one minimum
 EVEN_NORMALS = 48  # evenly turned side directions that are tried besides those of the hull's own longest sides
 HULL_NORMALS = 64
-COMMON_NORMALS = 96
 
 
 def enclosing_circle(points: np.ndarray) -> Circle:
@@ -266,37 +265,26 @@ def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
 def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
     """Return the convex polygon of at most `sides` (3 or more) sides and least area around points (N, 2).
 
-    All its sides touch the hull. What one side adds to its successor's is independent of all others, so the best
-    cycle of `sides` out of a set of directions is found exactly, by dynamic programming; at the optimum all sides but
-    one lie on sides of the hull (DePano; Klee), which are among the directions, so the set costs little.
     Raises `InputError` if the points span no area.
     """
-    if sides < 3:
-        raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
     hull = spanning_hull(points)
-    if len(hull) <= sides:
-        return ConvexPolygon(hull).padded(sides)
-    normals = _candidate_normals(hull)
-    reach = hull @ normals.T
-    touching = reach.argmax(axis=0)
-    excess = _corner_areas(hull, normals, touching)
-    chosen = _cheapest_cycle(excess, sides)
-    polygon = ConvexPolygon(meeting_points(normals[chosen], reach.max(axis=0)[chosen])).padded(sides)
-    return polygon.grown_to_enclose(hull)
+    return polygon_with_normals(hull, common_normals([hull], sides))
 
 
 def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
-    """Return the outward normals (`sides`, 2) of the polygons with parallel sides that are around each of several hulls
-    (their corners (K, 2), counterclockwise) and have the least area together.
+    """Return the outward normals (`sides` or fewer, 2) of the polygons with parallel sides that are around each of
+    several hulls (their corners (K, 2), counterclockwise) and have the least area together.
 
-    Polygons with parallel sides can be interpolated: the vertices between are those of a polygon with these sides.
+    Polygons with parallel sides can be interpolated: the vertices between are those of a polygon with these sides. What
+    one side adds to its successor's is independent of all others, so the best cycle out of a set of directions is found
+    exactly, by dynamic programming. At the optimum for one hull all sides but one lie on sides of the hull (DePano;
+    Klee), which are among the directions, so the set costs little.
     """
     if sides < 3:
         raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
-    angles = np.arange(COMMON_NORMALS) * (2 * np.pi / COMMON_NORMALS)
-    normals = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    normals = _candidate_normals(hulls)
     excess = sum(_corner_areas(hull, normals, (hull @ normals.T).argmax(axis=0)) for hull in hulls)
-    return normals[_cheapest_cycle(excess, sides)]
+    return normals[_cheapest_cycle(excess, min(sides, len(normals)))]
 
 
 def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolygon:
@@ -305,14 +293,15 @@ def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolyg
     return ConvexPolygon(meeting_points(normals, (hull @ normals.T).max(axis=0)), normals)
 
 
-def _candidate_normals(hull: np.ndarray) -> np.ndarray:
-    """Return the outward normals (M, 2) that sides may have, by increasing angle, no two alike."""
-    edges = np.roll(hull, -1, axis=0) - hull
-    longest = edges[np.argsort(-np.linalg.norm(edges, axis=1))[:HULL_NORMALS]]
-    angles = np.arctan2(-longest[:, 0], longest[:, 1])
+def _candidate_normals(hulls: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the outward normals (M, 2) that sides may have, by increasing angle, no two alike: those of the hulls'
+    longest sides, and evenly turned ones."""
+    edges = np.concatenate([np.roll(hull, -1, axis=0) - hull for hull in hulls])
+    angles, same = np.unique(np.arctan2(-edges[:, 0], edges[:, 1]).round(6), return_inverse=True)
+    angles = angles[np.argsort(-np.bincount(same, np.linalg.norm(edges, axis=1)), kind="stable")[:HULL_NORMALS]]
     even = np.arange(EVEN_NORMALS) * (2 * np.pi / EVEN_NORMALS) - np.pi
     apart = np.abs(np.angle(np.exp(1j * (even[:, None] - angles)))).min(axis=1) > 1e-3
-    angles = np.unique(np.concatenate([angles, even[apart]]).round(9))
+    angles = np.sort(np.concatenate([angles, even[apart]]))
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 

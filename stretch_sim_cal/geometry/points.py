@@ -17,6 +17,11 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
 
 
+def thinned(points: np.ndarray, count: int) -> np.ndarray:
+    """Return at most `count` of the points (N, ...), evenly taken from their order."""
+    return points if len(points) <= count else points[np.linspace(0, len(points) - 1, count).astype(int)]
+
+
 def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
     """Return one int64 key (N,) per point (N, 3): equal for points in the same cube of edge `size`.
 

@@ -1,7 +1,7 @@
 """Convex shapes in the plane that stand for a robot's body: circle, ellipse, tapered capsule, convex polygon.
 
 Lengths in m, angles in rad except where a parameter's name or text says degrees. All are immutable and share
-`area`, `signed_distance`, `contains`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
+`area`, `signed_distance`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
 `from_vector` with the numbers of `parameters` in their order, which is what interpolation works on.
 """
 
@@ -70,10 +70,6 @@ class Shape(ABC):
         if not np.isfinite(vector).all():
             raise InputError(f"a {cls.__name__} needs finite numbers {', '.join(names)}")
         return cls.from_vector(vector)
-
-    def contains(self, points: np.ndarray, tolerance: float = 0.0) -> np.ndarray:
-        """Return which (N,) of points (N, 2) are inside, or outside by at most `tolerance`."""
-        return self.signed_distance(points) <= tolerance
 
     def protrusion(self, points: np.ndarray) -> float:
         """Return how far points (N, 2) reach outside at most; 0 if none does."""
@@ -319,19 +315,14 @@ class TaperedCapsule(Shape):
 
         Where it is a circle, the disc within may be any: it becomes what of `other`'s second one fits inside.
         """
-        if self.is_circle:
-            return self.with_disc_inside(other.x2, other.y2, other.r2)
-        unlike = np.linalg.norm(self.vector - other.vector)
-        return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
-
-    def with_disc_inside(self, x: float, y: float, radius: float) -> "TaperedCapsule":
-        """Return this circle (the larger disc of a capsule that is one) with a second disc in it, as near as fits to
-        one of a given centre and radius."""
-        x1, y1, r1 = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
-        radius = min(max(radius, 0.0), r1)
-        length = float(np.hypot(x - x1, y - y1))
-        share = 1.0 if length <= r1 - radius else (r1 - radius) / length * (1 - 1e-9)
-        return TaperedCapsule(x1, y1, r1, x1 + share * (x - x1), y1 + share * (y - y1), radius)
+        if not self.is_circle:
+            unlike = np.linalg.norm(self.vector - other.vector)
+            return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
+        x, y, larger = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
+        radius = min(max(other.r2, 0.0), larger)
+        length = float(np.hypot(other.x2 - x, other.y2 - y))
+        share = 1.0 if length <= larger - radius else (larger - radius) / length * (1 - 1e-9)
+        return TaperedCapsule(x, y, larger, x + share * (other.x2 - x), y + share * (other.y2 - y), radius)
 
     def canonical(self) -> "TaperedCapsule":
         """Return this same capsule with the end nearer to the origin first.
@@ -462,10 +453,7 @@ class ConvexPolygon(Shape):
 
     def inflated(self, margin):
         normals, offsets = self._sides()
-        moved = meeting_points(normals, offsets + margin)
-        if self.normals is not None:
-            return ConvexPolygon(moved, self.normals)
-        return ConvexPolygon(moved).padded(len(self.vertices)).like(self)
+        return ConvexPolygon(meeting_points(normals, offsets + margin), normals)
 
     def grown_to_enclose(self, points):
         normals, offsets = self._sides()
@@ -480,18 +468,6 @@ class ConvexPolygon(Shape):
         edges = np.roll(corners, -1, axis=0) - corners
         normals = np.stack([edges[:, 1], -edges[:, 0]], axis=1) / np.linalg.norm(edges, axis=1)[:, None]
         return normals, (normals * corners).sum(axis=1)
-
-    def padded(self, count: int) -> "ConvexPolygon":
-        """Return this same polygon with its last vertex repeated until there are `count`."""
-        missing = max(0, count - len(self.vertices))
-        return ConvexPolygon(np.vstack([self.vertices, np.repeat(self.vertices[-1:], missing, axis=0)]))
-
-    def like(self, other: "ConvexPolygon") -> "ConvexPolygon":
-        """Return this same polygon, its vertices counted from where they are nearest to `other`'s, one by one."""
-        if self.normals is not None or len(self.vertices) != len(other.vertices):
-            return self
-        shifts = [np.roll(self.vertices, shift, axis=0) for shift in range(len(self.vertices))]
-        return ConvexPolygon(min(shifts, key=lambda vertices: ((vertices - other.vertices) ** 2).sum()))
 
 
 def circumscribed_polygon(shape: Shape, count: int) -> ConvexPolygon:

@@ -32,17 +32,14 @@ def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
     roll, pitch, yaw = map(float, rpy)
     if not (roll or pitch or yaw):
         return from_rotation_translation(np.eye(3), xyz)
-    sr, cr, sp, cp, sy, cy = *_sin_cos(roll), *_sin_cos(pitch), *_sin_cos(yaw)
+    sr, sp, sy = map(math.sin, (roll, pitch, yaw))
+    cr, cp, cy = map(math.cos, (roll, pitch, yaw))
     rotation = (
         (cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
         (sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
         (0.0 - sp, cp * sr, cp * cr),
     )
     return from_rotation_translation(rotation, xyz)
-
-
-def _sin_cos(angle: float) -> tuple[float, float]:
-    return math.sin(angle), math.cos(angle)
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.grid import BodyJoints, OutlinesAt, PoseEvidence
+from stretch_sim_cal.calibration.body.grid import OutlinesAt, PoseEvidence
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, description_hash
-from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body.outline import RobotOutline
 from stretch_sim_cal.calibration.body.settings import FitSettings
 from stretch_sim_cal.calibration.body.shape import BodyShapeFit, fit_body_shape
 from stretch_sim_cal.errors import InputError, Refused
@@ -48,9 +48,7 @@ class RobotBody:
         self._base = profile.base_frame
         self.limits = {joint: limits[name] for joint, name in profile.commands.items()}
         self.outline = {
-            link: LinkSurface.of(surface.vertices, surface.faces)
-            for link, surface in outline_surfaces(model, profile).items()
-            if len(surface.faces)
+            link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)
         }
         """The surfaces of the body, by link."""
         unseen = {link for lidar in profile.every_lidar.values() for link in lidar.unseen}
@@ -150,20 +148,19 @@ def fit_evidence(
     With the evidence `lidar` these are the returns from the robot alone; otherwise the model's outline at the measured
     joint values, moved and with the payload as in `seen`, and the same at the commanded values and between them.
     """
-    joints = BodyJoints.of(body.profile)
     if settings.evidence == "lidar":
         evidence = [
             PoseEvidence(sample.name, sample.commanded, returns)
             for sample, returns in zip(dataset.samples, seen.returns, strict=True)
         ]
-        return evidence, fit_body_shape(evidence, settings.shape, joints=joints)
+        return evidence, fit_body_shape(evidence, settings.shape, profile=body.profile)
     robot = SeenRobot(body.outline, seen, settings.returns)
     evidence = [
         PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
         for sample in dataset.samples
     ]
     return evidence, fit_body_shape(
-        evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints), joints
+        evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints), body.profile
     )
 
 

@@ -8,10 +8,11 @@ when it is used.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
@@ -37,6 +38,15 @@ class Surface:
     def triangles(self) -> np.ndarray:
         """The corners (F, 3, 3) of every face."""
         return self.vertices[self.faces]
+
+    @cached_property
+    def corners(self) -> np.ndarray:
+        """The corners (K, 3) of the convex hull of all vertices that a face uses."""
+        used = self.vertices[np.unique(self.faces)]
+        try:
+            return used[ConvexHull(used).vertices] if len(used) > 3 else used
+        except QhullError:  # a flat part has no hull in space; all of its vertices do as well
+            return used
 
     def moved(self, target_from_source: np.ndarray) -> "Surface":
         """Return the same surface in the target frame of a 4x4 transform."""

@@ -27,7 +27,9 @@ def taken_for(
 ) -> tuple[Sensor | None, str]:  # fmt: skip
     """Return the sensor that a lidar is taken for, and a sentence about it: the expected one if its table fits, else
     the candidate that fits, else None for one of unknown make. Raises `InputError` if several fit."""
-    if expected is not None and seen.sensor is not None and _like(expected, seen.sensor):
+    table = seen.sensor
+    same = expected is not None and table is not None and expected.num_channels == table.num_channels
+    if same and _apart(expected, table) < LIKE_TABLE:
         return expected, f"taken for {expected.name}"
     fits = fitting(seen, candidates)
     if len(fits) > 1:
@@ -77,7 +79,3 @@ def sensor_of(clouds: Sequence[np.ndarray]) -> Sensor | None:
 def _apart(one: Sensor, other: Sensor) -> float:
     """Return the median difference of elevations (rad) of two sensors of as many channels."""
     return float(np.median(np.abs(one.elevations - other.elevations)))
-
-
-def _like(one: Sensor, other: Sensor) -> bool:
-    return one.num_channels == other.num_channels and _apart(one, other) < LIKE_TABLE

@@ -258,34 +258,25 @@ def load_sensor(name: str | Path) -> Sensor:
     """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file. Raises
     `InputError` naming file and key."""
     path = files.find_shared("config", name, ".yaml")
-    data = files.read_yaml(path)
-    unit_data: Mapping[str, Any] | None = None
-    kind = path
-    if "sensor" in data:
-        unit_data = data
-        kind, data = _kind(path, data)
-        data = data | {k: v for k, v in unit_data.items() if k not in (*UNIT_FILE_KEYS, "sensor")}
-        spread = {} if data.get("unit") in (None, IDEAL) else data["unit"]
-        near = spread.get("near_range") or {}
-        said = (unit_data.get("values") or {}).get("near_range") if isinstance(unit_data.get("values"), dict) else None
-        _, length = near_range(said, near.get("length", 1.0), f"{path}: values: near_range")
-        unsaid = data.get("unit") is None
-        data["unit"] = spread | {"near_range": near | {"length": length}}
-    sensor = _sensor(path, kind, data)
-    if unit_data is not None and unsaid:
+    own = files.read_yaml(path)
+    if "sensor" not in own:
+        return _sensor(path, path, own)
+    kind, data = _kind(path, own)
+    data |= {key: value for key, value in own.items() if key not in (*UNIT_FILE_KEYS, "sensor")}
+    said = own.get("values") if isinstance(own.get("values"), dict) else {}
+    unsaid = data.get("unit") is None
+    spread = {} if data.get("unit") in (None, IDEAL) else data["unit"]
+    near = spread.get("near_range") or {}
+    _, length = near_range(said.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
+    sensor = _sensor(path, kind, data | {"unit": spread | {"near_range": near | {"length": length}}})
+    if unsaid:
         sensor = replace(sensor, unsaid=replace(CLASS_SPREAD, near_length=length))
-    if unit_data is None:
-        return sensor
-    unit = unit_from_mapping(sensor.error_model(), unit_data, str(path))
-    said = unit_data.get("values") or {}
-    for key, index, share in zip(
-        ("optical_centre_share", "firing_time_share"),
-        (CENTRE_SHARE, FIRING_SHARE),
-        sensor.uncorrected_shares,
-        strict=False,
-    ):
-        if key not in said:
-            unit.values[index] = share
+    unit = unit_from_mapping(sensor.error_model(), own, str(path))
+    centre, firing = sensor.uncorrected_shares
+    if "optical_centre_share" not in said:
+        unit.values[CENTRE_SHARE] = centre
+    if "firing_time_share" not in said:
+        unit.values[FIRING_SHARE] = firing
     return replace(sensor, unit=unit)
 
 

@@ -18,6 +18,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.drop_outs import DropOuts, drop_outs
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
+from stretch_sim_cal.sensor.unit import turned
 
 # Scans of which all points are kept; of the others only when they begin and where the rotor is then.
 KEPT_SCANS = 10
@@ -113,18 +114,12 @@ class Signature:
             "distance_correction": self.distance_correction, "firing_time_correction": self.firing_time_correction,
         }  # fmt: skip
         keys["driver"] = {key: value for key, value in corrections.items() if value is not None}
-        if (
-            self.period is not None
-            and self.sensor is not None
-            and abs(self.period * self.sensor.rate - 1.0) > SAME_RATE
-        ):
-            keys["rate"] = round(1.0 / self.period, 4)
+        period, sensor = self.period, self.sensor
+        if period is not None and sensor is not None and abs(period * sensor.rate - 1.0) > SAME_RATE:
+            keys["rate"] = round(1.0 / period, 4)
         if self.spin is not None:
-            drift, jitter = self.spin
-            keys["spin_drift_deg_per_scan"], keys["spin_jitter_deg"] = (
-                abs(float(np.degrees(drift))),
-                float(np.degrees(jitter)),
-            )
+            drift, jitter = np.degrees(self.spin).tolist()
+            keys |= {"spin_drift_deg_per_scan": abs(drift), "spin_jitter_deg": jitter}
         if self.drop_outs is not None:
             keys["drop_out_rate"] = self.drop_outs.rate
             if self.drop_outs.echo:
@@ -224,10 +219,7 @@ def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor)
     centre, turned with the rotor."""
     rays = points
     for _ in range(6):
-        rotor = _rotors(rays, ring, sensor)
-        cosine, sine = np.cos(rotor), np.sin(rotor)
-        x, y, z = sensor.optical_centre
-        rays = points - np.column_stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)])
+        rays = points - turned(_rotors(rays, ring, sensor), sensor.optical_centre)
     return rays
 
 
@@ -252,13 +244,11 @@ def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
     num_channels = max(int(cloud.ring.max(initial=0)) for cloud in clouds) + 1
     ring = np.concatenate([cloud.ring for cloud in clouds])
     published, scatter = _elevations(np.concatenate([cloud.points for cloud in clouds]), ring, num_channels)
-    sensor, correction, rays = None, None, [cloud.points for cloud in clouds]
+    correction, rays, elevations = None, [cloud.points for cloud in clouds], published
+    sensor = _nearest(candidates, published)
     if scatter < ON_TABLE:
-        sensor = _nearest(candidates, published)
         correction = False if sensor is not None and np.any(sensor.optical_centre) else None
-        elevations = published
     else:
-        elevations = published
         for candidate in candidates:
             if candidate.num_channels < num_channels or not np.any(candidate.optical_centre):
                 continue
@@ -267,8 +257,6 @@ def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
             if left_over < ON_TABLE and _nearest([candidate], found) is not None:
                 sensor, correction, rays, elevations, scatter = candidate, True, undone, found, left_over
                 break
-        else:
-            sensor = _nearest(candidates, published)
     columns = None if sensor is None or scatter >= ON_TABLE else _columns(clouds, rays, sensor, num_channels)
     difference, own = (float("nan"),) * 2, sensor
     if sensor is not None:
@@ -284,7 +272,10 @@ def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
     if sensor is not None and heads.ring.max(initial=0) < num_channels:
         begins = without_optical_centre(heads.points, heads.ring, sensor) if correction else heads.points
         azimuths = _rotors(begins, heads.ring, sensor)
-    times = [cloud.num_times for cloud in clouds if cloud.num_times is not None]
+    times, packets = [cloud.num_times for cloud in clouds if cloud.num_times is not None], None
+    if times:  # how many packets of one time each a scan is divided into, 0 for a time of each column or point
+        number = int(np.median(times))
+        packets = number if columns is None or number <= columns.steps else 0
     signature = Signature(
         num_scans=observer.num_scans, num_channels=num_channels, sensor=own, elevation_scatter=float(scatter),
         table_difference=difference, distance_correction=correction,
@@ -293,7 +284,7 @@ def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
         clockwise=None if columns is None else columns.clockwise,
         dual_return=bool(np.mean([cloud.repeated for cloud in clouds]) > DUAL_SHARE),
         zero_misses=any(cloud.missing for cloud in clouds),
-        packets=None if not times else _packets(int(np.median(times)), columns),
+        packets=packets,
         firing_order=order[np.sort(first)], quantisation=_quantisation(rays),
         drop_outs=None if columns is None else _drop_outs(clouds, rays, columns),
         starts=starts, first_azimuths=azimuths,
@@ -315,14 +306,13 @@ def _elevations(points: np.ndarray, ring: np.ndarray, count: int) -> tuple[np.nd
 def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | None:
     """Return the sensor of as many channels whose elevations are nearest to those seen (C,), None if none is near."""
     seen = np.isfinite(elevations)
-    best = None
-    for sensor in candidates:
-        if len(elevations) > sensor.num_channels or len(elevations) < LEAST_SEEN * sensor.num_channels:
-            continue
-        apart = float(np.median(np.abs(sensor.elevations[: len(elevations)] - elevations)[seen]))
-        if apart < LIKE_TABLE and (best is None or apart < best[0]):
-            best = apart, sensor
-    return None if best is None else best[1]
+    apart = {
+        index: float(np.median(np.abs(sensor.elevations[: len(elevations)] - elevations)[seen]))
+        for index, sensor in enumerate(candidates)
+        if LEAST_SEEN * sensor.num_channels <= len(elevations) <= sensor.num_channels
+    }
+    nearest = min(apart, key=apart.__getitem__, default=None)
+    return None if nearest is None or apart[nearest] >= LIKE_TABLE else candidates[nearest]
 
 
 @dataclass(frozen=True)
@@ -352,8 +342,7 @@ def _columns(clouds, rays, sensor: Sensor, count: int) -> _Columns | None:
         return None
     phases = np.full((len(clouds), count), np.nan, dtype=complex)
     for row, (cloud, rotor) in enumerate(zip(clouds, rotors, strict=True)):
-        turns = np.exp(1j * number * rotor)
-        sums = np.bincount(cloud.ring, turns.real, count) + 1j * np.bincount(cloud.ring, turns.imag, count)
+        sums = _phase_sums(cloud.ring, number * rotor, count)
         returns = np.bincount(cloud.ring, minlength=count)
         seen = returns > 0
         phases[row, seen] = sums[seen] / returns[seen]
@@ -363,18 +352,20 @@ def _columns(clouds, rays, sensor: Sensor, count: int) -> _Columns | None:
     common = np.array([_mode_phase(np.angle(row[np.isfinite(row)])) for row in phases])
     beside = np.angle(np.nansum(phases * np.exp(-1j * common)[:, None], axis=0)) / number
     beside[~np.isfinite(phases).any(axis=0)] = np.nan
-    correction = None
+    correction, without = None, _about_zero(beside, number)
     if np.any(sensor.firing_times):
-        fired = sensor.firing_azimuths[:count]
-        with_times = _about_zero(beside - fired, number)
-        without = _about_zero(beside, number)
+        with_times = _about_zero(beside - sensor.firing_azimuths[:count], number)
         sizes = [float(np.nanmedian(np.abs(apart))) for apart in (without, with_times)]
         correction = bool(sizes[1] < sizes[0])
-        beside = with_times if correction else without
-    else:
-        beside = _about_zero(beside, number)
+    beside = with_times if correction else without
     sense = float(np.median(senses))
     return _Columns(number, None if 0.1 < sense < 0.9 else sense > 0.5, beside, correction, rotors)
+
+
+def _phase_sums(ring: np.ndarray, angles: np.ndarray, count: int) -> np.ndarray:
+    """Return the sums (C,) of exp(i angle) over each ring's angles (N,)."""
+    turns = np.exp(1j * angles)
+    return np.bincount(ring, turns.real, count) + 1j * np.bincount(ring, turns.imag, count)
 
 
 def _mode_phase(angles: np.ndarray) -> float:
@@ -406,11 +397,6 @@ def _with_table(sensor: Sensor, elevations: np.ndarray, columns: _Columns | None
         known[:count][seen] += columns.beside[seen]
         sensor = replace(sensor, azimuth_offsets=known)
     return sensor
-
-
-def _packets(times: int, columns: _Columns | None) -> int:
-    """Return into how many packets of one time each a scan is divided, 0 for a time of each column or point."""
-    return times if columns is None or times <= columns.steps else 0
 
 
 def _quantisation(rays: Sequence[np.ndarray]) -> float:
@@ -449,9 +435,8 @@ def _drop_outs(clouds, rays, columns: _Columns) -> DropOuts | None:
     count = max(int(cloud.ring.max()) for cloud in clouds) + 1
     images = []
     for cloud, points, rotor in zip(clouds, rays, columns.rotors, strict=True):
-        turns = np.exp(1j * columns.steps * rotor)
-        sums = np.bincount(cloud.ring, turns.real, count) + 1j * np.bincount(cloud.ring, turns.imag, count)
-        column = np.round((columns.steps * rotor - np.angle(sums)[cloud.ring]) / (2.0 * np.pi)).astype(int)
+        phases = np.angle(_phase_sums(cloud.ring, columns.steps * rotor, count))
+        column = np.round((columns.steps * rotor - phases[cloud.ring]) / (2.0 * np.pi)).astype(int)
         image = np.full((2, count, columns.steps), np.nan)
         image[0, cloud.ring, column % columns.steps] = np.linalg.norm(points, axis=1)
         image[1, cloud.ring, column % columns.steps] = cloud.intensity

@@ -53,7 +53,7 @@ def test_the_robots_own_returns_are_found_and_freed_of_their_noise():
     found = gather_evidence(noisy, ROBOT, LIDARS).returns
     for pose, returns, there in zip(POSES, found, exact, strict=True):
         outline = ConvexPolygon(RobotOutline(ROBOT).hull(frames(*pose)))
-        of_robot = np.isfinite(index.closest(there.points, frames(*pose), 1e-3).distances)
+        of_robot = np.isfinite(index.closest(there.points, frames(*pose), 1e-3)[0])
         visible = ConvexPolygon(convex_hull(there.points[of_robot & (there.points[:, 2] > LOWEST), :2]))
         assert outline.protrusion(returns) < 0.01
         assert (

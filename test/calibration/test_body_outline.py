@@ -3,13 +3,14 @@
 import numpy as np
 import trimesh
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline, between_heights
+from stretch_sim_cal.calibration.body.outline import RobotOutline, between_heights
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.robot.surfaces import Surface
 
 
 def surface(mesh):
-    return LinkSurface.of(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+    return Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces))
 
 
 CONE = surface(trimesh.creation.cone(radius=0.3, height=0.5, sections=48))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
-from stretch_sim_cal.calibration.mounts.poses import pose_information, prior_information
+from stretch_sim_cal.calibration.mounts.poses import pose_information
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
@@ -30,11 +30,9 @@ class Observed:
         samples = [dict(zip(joints, values, strict=True)) for values in POSES]
         poses = [robot.sample("pose", values, {}, joints) for values in samples]
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
-        self.before = prior_information(robot.surfaces, robot.nominal, SETTINGS)
-        variances = model_variances(self.unknowns, SETTINGS)
         first = self.unknowns.first_link
-        self.before[:first, :first] = np.eye(first) * 1e-3
-        assert np.allclose(np.diag(self.before)[first:], 1.0 / variances[first:])
+        priors = 1.0 / model_variances(self.unknowns, SETTINGS)[first:]
+        self.before = np.diag(np.concatenate([np.full(first, 1e-3), priors]))
 
     def solved(self, random, origins, meshes, out=None, most_released=0):
         """Return the error (12,) of the extrinsics and the solution for a robot whose links

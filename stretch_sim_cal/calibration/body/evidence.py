@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface, RobotOutline
+from stretch_sim_cal.calibration.body.outline import RobotOutline
 from stretch_sim_cal.calibration.body.payload import UnmodelledObject, payload_surface, smoothed, unmodelled_objects
 from stretch_sim_cal.calibration.body.returns import (
     OWN_HEAD,
@@ -28,7 +28,8 @@ from stretch_sim_cal.calibration.body.returns import (
     robot_views,
 )
 from stretch_sim_cal.geometry.points import convex_hull
-from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.geometry.transforms import apply, inverse, rotation_angle
+from stretch_sim_cal.robot.surfaces import Surface
 
 SMALLEST_MOTION = 0.001  # m: a smaller motion of the model is not applied
 MIN_RETURNS = 100  # from the robot in a pose, below which a warning is given
@@ -52,15 +53,14 @@ class PoseReturns:
 class BodyEvidence:
     """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
 
-    `payloads` maps names to the link that carries them and their surface in its frame; `objects` are all that
-    the returns show beyond the model. Per pose: `returns` (K, 2) from the robot, noise taken out, `outliers` (K, 2)
-    that are not of the robot, and `misplaced`, the links whose pose is not the model's.
+    `payloads` maps names to the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
+    the robot, noise taken out, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is
+    not the model's.
     """
 
     seen_from_model: np.ndarray
     registration: BodyRegistration | None
-    payloads: dict[str, tuple[str, LinkSurface]]
-    objects: list[UnmodelledObject]
+    payloads: dict[str, tuple[str, Surface]]
     returns: list[np.ndarray]
     outliers: list[np.ndarray]
     misplaced: list[list[str]]
@@ -70,7 +70,7 @@ class BodyEvidence:
 class SeenRobot:
     """The robot as it is seen: the model's surfaces, moved to the pose in which the lidars see them, and payloads."""
 
-    def __init__(self, surfaces: Mapping[str, LinkSurface], evidence: BodyEvidence | None, settings: EvidenceSettings):
+    def __init__(self, surfaces: Mapping[str, Surface], evidence: BodyEvidence | None, settings: EvidenceSettings):
         self._moved = np.eye(4) if evidence is None else evidence.seen_from_model
         self._carried = {} if evidence is None else evidence.payloads
         everything = dict(surfaces) | {name: surface for name, (_, surface) in self._carried.items()}
@@ -87,7 +87,7 @@ class SeenRobot:
 
 def gather_evidence(
     poses: Sequence[PoseReturns],
-    surfaces: Mapping[str, LinkSurface],
+    surfaces: Mapping[str, Surface],
     lidars: np.ndarray,
     settings: EvidenceSettings | None = None,
     smoothed_returns: int = 1500,
@@ -98,46 +98,58 @@ def gather_evidence(
     `PoseReturns.lidars`. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
     """
     settings = settings or EvidenceSettings()
-    index = SurfaceIndex(surfaces)
-    bodies = [_looked_at(pose, lidars, settings) for pose in poses]
+    noise = settings.range_noise
+    clouds, seen_by, stand_for = zip(*(_looked_at(pose, lidars, settings) for pose in poses), strict=True)
     frames = [pose.footprint_from_link for pose in poses]
-    views = robot_views(surfaces, frames, lidars)
-    registration = register_returns([b[0] for b in bodies], [b[1] for b in bodies], views, settings.range_noise)
+    views = robot_views(surfaces, frames)
+    registration = register_returns(clouds, seen_by, views, lidars, noise)
     seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
-    origins = apply(model_from_seen, lidars)
-    views = [view.seen_from(origins) for view in views]
+    origins, index = apply(model_from_seen, lidars), SurfaceIndex(surfaces)
     sightings = [
-        compare(apply(model_from_seen, points), seen_by, points[:, 2] > settings.lowest, view, index, frame, settings)
-        for (points, seen_by, _), view, frame in zip(bodies, views, frames, strict=True)
+        compare(apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, index, frame, noise)
+        for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True)
     ]
 
     def images() -> list[list[RangeImage]]:
-        clouds = (apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float)) for pose in poses)
-        return [_range_images(cloud, pose.lidars, origins) for cloud, pose in zip(clouds, poses, strict=True)]
+        found = []
+        for pose in poses:
+            cloud = apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float))
+            own = [pose.lidars == lidar if pose.lidars is not None else [] for lidar in range(len(origins))]
+            found.append([RangeImage(cloud[chosen], at) for chosen, at in zip(own, origins, strict=True)])
+        return found
 
     objects = unmodelled_objects(sightings, frames, surfaces, images)
-    payloads = {}
-    for item in objects:
-        if item.kind == "payload":
-            name = f"payload {len(payloads) + 1}"
-            payloads[name] = (item.link, payload_surface(item, sightings, frames, settings.range_noise))
-    misplaced = _misplaced(sightings, [b[2] for b in bodies], index.links)
+    held = [item for item in objects if item.kind == "payload"]
+    payloads = {
+        f"payload {number}": (item.link, payload_surface(item, sightings, frames, noise))
+        for number, item in enumerate(held, start=1)
+    }
+    misplaced = _misplaced(sightings, stand_for, list(surfaces))
     names = [pose.name for pose in poses]
-    warnings += _few_returns(names, sightings) + _disagreements(names, objects, misplaced)
-    back = [
-        _seen(s, objects, f, seen_from_model, settings, smoothed_returns)
-        for s, f in zip(sightings, frames, strict=True)
-    ]
-    returns, outliers = ([pair[i] for pair in back] for i in (0, 1))
-    return BodyEvidence(seen_from_model, registration, payloads, objects, returns, outliers, misplaced, warnings)
+    counts = [np.count_nonzero(sighting.on_model) for sighting in sightings]
+    warnings += [
+        f"{name}: only {count} returns from the robot"
+        for name, count in zip(names, counts, strict=True) if count < MIN_RETURNS
+    ]  # fmt: skip
+    warnings += _disagreements(names, objects, misplaced)
+    returns, outliers = [], []
+    for sighting, frame in zip(sightings, frames, strict=True):
+        of_payload = np.zeros(len(sighting.points), dtype=bool)
+        for item in held:
+            of_payload |= sighting.extra & item.holds(sighting.points, frame[item.link])
+        own, outlying = sighting.on_model | of_payload, sighting.extra & ~of_payload
+        points = smoothed(sighting.points[own], sighting.directions[own], noise, smoothed_returns)
+        returns.append(convex_hull(apply(seen_from_model, points)[:, :2]))
+        outliers.append(apply(seen_from_model, sighting.points[outlying])[:, :2])
+    return BodyEvidence(seen_from_model, registration, payloads, returns, outliers, misplaced, warnings)
 
 
 def _looked_at(
     pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Return the points that are compared with the model, in double precision, the lidar of each, and the number of
-    returns that each represents.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the points that are compared with the model, in double precision, the lidar of each, -1 if it is not
+    known, and the number of returns that each represents.
 
     Those between the heights that count, and some of the floor's, which show through which links the lidars see. Points
     close to a lidar are of its own housing and head.
@@ -150,13 +162,7 @@ def _looked_at(
     body = np.flatnonzero(apart & counts)
     chosen = np.concatenate([body, floor[::every]])
     stands_for = np.where(np.arange(len(chosen)) < len(body), 1, every)
-    return points[chosen], None if pose.lidars is None else pose.lidars[chosen], stands_for
-
-
-def _range_images(points: np.ndarray, seen_by: np.ndarray | None, origins: np.ndarray) -> list[RangeImage]:
-    return [
-        RangeImage(points[:0] if seen_by is None else points[seen_by == i], origin) for i, origin in enumerate(origins)
-    ]
+    return points[chosen], np.full(len(chosen), -1) if pose.lidars is None else pose.lidars[chosen], stands_for
 
 
 def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
@@ -165,10 +171,11 @@ def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str
         return np.eye(4), ["too few returns are near the model to tell where the lidars see the robot"]
     if registration.reach <= max(SMALLEST_MOTION, 3 * registration.standard_error):
         return np.eye(4), []
+    angle = np.degrees(rotation_angle(registration.seen_from_model))
     message = (
-        f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and "
-        f"{np.degrees(registration.angle):.2f} deg from where its description has it: the left lidar's mount is off, "
-        "or the floor calibration; the shape is fitted where the robot is seen"
+        f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and {angle:.2f} deg from where its "
+        "description has it: the left lidar's mount is off, or the floor calibration; the shape is fitted where the "
+        "robot is seen"
     )
     return registration.seen_from_model, [message]
 
@@ -183,14 +190,6 @@ def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], l
         wrong = (through >= SEEN_RETURNS) & (through > SEEN_THROUGH * (through + on))
         found.append([links[i] for i in np.flatnonzero(wrong)])
     return found
-
-
-def _few_returns(names: Sequence[str], sightings: Sequence[Sighting]) -> list[str]:
-    return [
-        f"{name}: only {np.count_nonzero(sighting.on_model)} returns from the robot"
-        for name, sighting in zip(names, sightings, strict=True)
-        if np.count_nonzero(sighting.on_model) < MIN_RETURNS
-    ]
 
 
 def _disagreements(
@@ -235,16 +234,3 @@ def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
     if len(chosen) == len(names) > 1:
         return "all samples"
     return ", ".join(names[i] for i in chosen)
-
-
-def _seen(sighting, objects, frame, seen_from_model, settings, most) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners (K, 2) around the returns from the robot, payload included, noise taken out, and the
-    returns (K, 2) that are not of it, if they are seen."""
-    of_payload = np.zeros(len(sighting.points), dtype=bool)
-    for item in objects:
-        if item.kind == "payload":
-            of_payload |= sighting.extra & item.holds(sighting.points, frame[item.link])
-    own = sighting.on_model | of_payload
-    points = smoothed(sighting.points[own], sighting.directions[own], settings.range_noise, most)
-    outlying = sighting.points[sighting.extra & ~of_payload]
-    return convex_hull(apply(seen_from_model, points)[:, :2]), apply(seen_from_model, outlying)[:, :2]

@@ -1,5 +1,5 @@
-"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between
-and clamped outside; its file.
+"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between and clamped outside; its
+file.
 
 The file has the published keys, so that published readers read it, and names the robot that it belongs to: its tool,
 and a hash of its description. `convex_polygon` models are under a top-level key of their own, because published readers
@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import default_robot_id
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
@@ -188,19 +187,25 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
         grid = params["grid"]
         if not isinstance(grid, dict) or len(grid) > 2:
             raise InputError(f"{path}: grid is not a mapping of up to two joints to their values")
-        axes = tuple(map(str, grid))
+        axes = list(map(str, grid))
         extensions, yaws = ([*(_values(path, name, values) for name, values in grid.items()), (0.0,), (0.0,)])[:2]
     else:
-        axes = _axes(path, params.get("axes", list(PUBLISHED_AXES)))
+        axes = params.get("axes", list(PUBLISHED_AXES))
+        if not isinstance(axes, list) or len(axes) > 2 or not all(isinstance(joint, str) for joint in axes):
+            raise InputError(f"{path}: axes is not a list of up to two joints")
         extensions = _axis(path, params, "arm_dependent", "arm_extensions")
         yaws = _axis(path, params, "yaw_dependent", "wrist_yaws")
     shapes = _shapes(path, params.get("parameters"), KINDS[method], len(extensions) * len(yaws))
     rows = [shapes[i : i + len(yaws)] for i in range(0, len(shapes), len(yaws))]
     about = {name: value for name, value in params.items() if name not in GRID_KEYS and name not in NOTES}
-    return BodyShapeModel(
-        method, extensions, yaws, rows, _covers(path, params.get("covers")), about, _warnings(path, params),
-        axes,
-    )  # fmt: skip
+    try:
+        covers = {str(joint): (float(low), float(high)) for joint, (low, high) in (params.get("covers") or {}).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: covers is not a mapping of joints to [lowest, highest]") from error
+    said, warnings = params.get("interpolation_method", "linear"), ()
+    if said != "linear":
+        warnings = (f"{path}: says '{said}' interpolation, which can undershoot; linear is used",)
+    return BodyShapeModel(method, extensions, yaws, rows, covers, about, warnings, tuple(axes))
 
 
 def _axis(path: str | Path, params: dict, switch: str, name: str) -> tuple[float, ...]:
@@ -238,25 +243,6 @@ def _shapes(path: str | Path, parameters, kind: type[Shape], count: int) -> list
     return shapes
 
 
-def _axes(path: str | Path, axes) -> tuple[str, ...]:
-    if not isinstance(axes, list) or len(axes) > 2 or not all(isinstance(joint, str) for joint in axes):
-        raise InputError(f"{path}: axes is not a list of up to two joints")
-    return tuple(axes)
-
-
-def _covers(path: str | Path, covers) -> dict[str, tuple[float, float]]:
-    try:
-        return {str(joint): (float(low), float(high)) for joint, (low, high) in (covers or {}).items()}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: covers is not a mapping of joints to [lowest, highest]") from error
-
-
-def _warnings(path: str | Path, params: dict) -> tuple[str, ...]:
-    if params.get("interpolation_method", "linear") != "linear":
-        return (f"{path}: says '{params['interpolation_method']}' interpolation, which can undershoot; linear is used",)
-    return ()
-
-
 CONFIGURATIONS = ("stretch_user_params.yaml", "stretch_configuration_params.yaml")
 """Files of the robot's fleet folder that name its tool, the user's own before the factory's."""
 
@@ -264,24 +250,19 @@ CONFIGURATIONS = ("stretch_user_params.yaml", "stretch_configuration_params.yaml
 def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return `robot_id` and `tool_id` as a dataset keeps them, each "unknown" if nothing names it."""
     environment = os.environ if environment is None else environment
-    return {"robot_id": default_robot_id(environment), "tool_id": _tool(environment)}
-
-
-def _tool(environment: Mapping[str, str]) -> str:
     fleet_path, fleet_id = environment.get("HELLO_FLEET_PATH"), environment.get("HELLO_FLEET_ID")
+    tools = []
     for name in CONFIGURATIONS if fleet_path and fleet_id else ():
-        path = Path(fleet_path).expanduser() / fleet_id / name
         try:
-            tool = (read_yaml(path).get("robot") or {}).get("tool")
+            tools.append((read_yaml(Path(fleet_path).expanduser() / fleet_id / name).get("robot") or {}).get("tool"))
         except (InputError, OSError, AttributeError):  # absent, or another file
             continue
-        if isinstance(tool, str) and tool:
-            return tool
-    return "unknown"
+    named = next((tool for tool in tools if isinstance(tool, str) and tool), "unknown")
+    return {"robot_id": default_robot_id(environment), "tool_id": named}
 
 
 def description_hash(
-    model: RobotModel, surfaces: Mapping[str, LinkSurface | Surface] | None = None, profile: RobotProfile | None = None
+    model: RobotModel, surfaces: Mapping[str, Surface] | None = None, profile: RobotProfile | None = None
 ) -> str:
     """Return the hash by which a body-shape model file knows this description.
 

@@ -1,44 +1,24 @@
 """The robot's own surfaces between two heights above the floor, projected onto it: exact corners, not samples.
 
-Arrays only: a surface is `vertices` (V, 3) and `faces` (F, 3) in its link's frame, and `footprint_from_link` (N, 4, 4)
-puts it into base_footprint (z up, floor at 0) for N poses. Lengths in m.
+Surfaces are in their link's frame, and `footprint_from_link` (N, 4, 4) puts them into base_footprint (z up, floor at 0)
+for N poses. Lengths in m.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.geometry.points import convex_hull
+from stretch_sim_cal.robot.surfaces import Surface
 
 LOWEST, HIGHEST = 0.06, 1.6
 """The heights between which the body counts: below, floor and wheels; above, nothing is met."""
 
 
-@dataclass(frozen=True)
-class LinkSurface:
-    """One link's triangles `vertices[faces]` (F, 3, 3), and the corners (K, 3) of their convex hull."""
-
-    vertices: np.ndarray
-    faces: np.ndarray
-    corners: np.ndarray
-
-    @classmethod
-    def of(cls, vertices: np.ndarray, faces: np.ndarray) -> "LinkSurface":
-        """Return the surface of triangles. Vertices that no face uses are left out of the hull."""
-        used = vertices[np.unique(faces)] if len(faces) else vertices[:0]
-        try:
-            corners = used[ConvexHull(used).vertices] if len(used) > 3 else used
-        except QhullError:  # a flat part has no hull in space; all of its vertices do as well
-            corners = used
-        return cls(np.asarray(vertices, dtype=float), np.asarray(faces, dtype=np.int64), corners)
-
-
 class RobotOutline:
     """Projects the links' surfaces; `lowest` and `highest` are the heights that count as body."""
 
-    def __init__(self, surfaces: Mapping[str, LinkSurface], lowest: float = LOWEST, highest: float = HIGHEST):
+    def __init__(self, surfaces: Mapping[str, Surface], lowest: float = LOWEST, highest: float = HIGHEST):
         self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
         self.lowest, self.highest = lowest, highest
 
@@ -66,14 +46,15 @@ class RobotOutline:
             if len(poses) == 1 or np.ptp(poses, axis=0).max() == 0.0:
                 still += self._link_corners(self.surfaces[link], poses[:1])
             else:
-                new = _elsewhere_than_before(poses, starts)
+                # In a pose like the one before, of the same set, the link adds nothing.
+                new = np.union1d(starts, 1 + np.flatnonzero((poses[1:] != poses[:-1]).any(axis=(1, 2))))
                 for index, corners in zip(new, self._link_corners(self.surfaces[link], poses[new]), strict=True):
                     moving[index].append(corners)
         base = convex_hull(np.concatenate(still))
         sets = [moving[start:end] for start, end in zip(starts, ends, strict=True)]
         return [convex_hull(np.concatenate([base, *(part for pose in poses for part in pose)])) for poses in sets]
 
-    def _link_corners(self, surface: LinkSurface, transforms: np.ndarray) -> list[np.ndarray]:
+    def _link_corners(self, surface: Surface, transforms: np.ndarray) -> list[np.ndarray]:
         """Return for each pose points (M, 2) whose hull is that of the link's projection."""
         posed = transforms[:, :3, :3] @ surface.corners.T + transforms[:, :3, 3:]  # (N, 3, M)
         low, high = posed[:, 2].min(axis=1), posed[:, 2].max(axis=1)
@@ -84,15 +65,6 @@ class RobotOutline:
             moved = surface.vertices @ transforms[index, :3, :3].T + transforms[index, :3, 3]
             parts[index] = convex_hull(between_heights(moved[surface.faces], self.lowest, self.highest))
         return parts
-
-
-def _elsewhere_than_before(poses: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Return the indices of poses (N, 4, 4) unlike the one before, and of those that a set starts with: in the others
-    the link adds nothing."""
-    new = np.ones(len(poses), dtype=bool)
-    new[1:] = (poses[1:] != poses[:-1]).any(axis=(1, 2))
-    new[starts] = True
-    return np.flatnonzero(new)
 
 
 def between_heights(triangles: np.ndarray, lowest: float, highest: float) -> np.ndarray:

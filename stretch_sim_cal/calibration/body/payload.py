@@ -14,11 +14,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import ConvexHull, cKDTree
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.body.returns import RangeImage, Sighting
-from stretch_sim_cal.geometry.points import convex_hull, group_means, rank_in_cell, voxel_keys
+from stretch_sim_cal.geometry.points import convex_hull, group_means, rank_in_cell, thinned, voxel_keys
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.robot.surfaces import Surface
 
 CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
 SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
@@ -52,10 +52,6 @@ class UnmodelledObject:
     def size(self) -> np.ndarray:
         return np.ptp(self.points, axis=0)
 
-    def placed(self, pose: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return its points (N, 3) in base_footprint in a pose (footprint_from_link by link)."""
-        return apply(pose[self.link], self.points)
-
     def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
         """Return which of points (N, 3) are its own if its link is at `frame` (4, 4) in the points' frame."""
         return _near(apply(inverse(frame), points), self.points)
@@ -86,7 +82,7 @@ def rigid_groups(
 def unmodelled_objects(
     sightings: Sequence[Sighting],
     poses: Sequence[Mapping[str, np.ndarray]],
-    surfaces: Mapping[str, LinkSurface],
+    surfaces: Mapping[str, Surface],
     images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:
     """Return the objects that the returns of all poses show beyond the model.
@@ -97,7 +93,7 @@ def unmodelled_objects(
     links = list(surfaces)
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}
-    extra = _Extra.of_all(sightings, groups)
+    extra = _Extra.of(sightings, groups)
     if len(extra.points) < MIN_POINTS:
         return []
     order, seen = sorted(names), images()
@@ -114,7 +110,7 @@ def unmodelled_objects(
             body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
             # An object seen in only half of the poses may be passing, even if its place is hidden in the others.
             often = len(item.samples) > len(poses) / 2 or len(poses) < 3
-            held = often and (item.gap <= TOUCHING or _adjoins(item.placed(poses[0]), body, poses[0]))
+            held = often and (item.gap <= TOUCHING or _adjoins(apply(poses[0][item.link], item.points), body, poses[0]))
             objects.append(replace(item, kind="payload") if held else item)
     objects = _with_near_parts(objects)
     # Returns that are steady in no frame are passing, and reported in the frame of the first link, the base.
@@ -130,14 +126,10 @@ def unmodelled_objects(
 def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
     """Return the objects; those close to a payload of the same link have become payload, too."""
     for _ in objects:
-        held = [cKDTree(item.points) for item in objects if item.kind == "payload"]
-        links = [item.link for item in objects if item.kind == "payload"]
+        held = [(item.link, cKDTree(item.points)) for item in objects if item.kind == "payload"]
         near = [
             item.kind == "room"
-            and any(
-                link == item.link and tree.query(item.points)[0].min() <= PART
-                for tree, link in zip(held, links, strict=True)
-            )
+            and any(link == item.link and tree.query(item.points)[0].min() <= PART for link, tree in held)
             for item in objects
         ]
         if not any(near):
@@ -146,7 +138,7 @@ def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
     return objects
 
 
-def _adjoins(points: np.ndarray, body: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> bool:
+def _adjoins(points: np.ndarray, body: Mapping[str, Surface], pose: Mapping[str, np.ndarray]) -> bool:
     """Return whether points (N, 3), of something above or beside links, come as near as touching to them in plan.
 
     The support of an object is often hidden under it: its visible parts may all be far from the links. Links that end
@@ -172,19 +164,17 @@ class _Extra:
     groups: np.ndarray
 
     @classmethod
-    def of_all(cls, sightings: Sequence[Sighting], groups: np.ndarray) -> "_Extra":
-        parts = [cls._of(sighting, number, groups) for number, sighting in enumerate(sightings)]
+    def of(cls, sightings: Sequence[Sighting], groups: np.ndarray) -> "_Extra":
+        parts = []
+        for number, sighting in enumerate(sightings):
+            extra = np.flatnonzero(sighting.extra)
+            keys = voxel_keys(sighting.points[extra], CELL)
+            _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+            extra = extra[first[counts > 1]]
+            near = np.append(groups, -1)[sighting.links[extra]]
+            samples = np.full(len(extra), number)
+            parts.append((sighting.points[extra], samples, sighting.lidars[extra], sighting.gaps[extra], near))
         return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-    @staticmethod
-    def _of(sighting: Sighting, number: int, groups: np.ndarray) -> tuple[np.ndarray, ...]:
-        extra = np.flatnonzero(sighting.extra)
-        _, first, counts = np.unique(voxel_keys(sighting.points[extra], CELL), return_index=True, return_counts=True)
-        extra = extra[first[counts > 1]]
-        near = sighting.links[extra]
-        lidars = np.full(len(extra), -1) if sighting.lidars is None else sighting.lidars[extra]
-        near = np.where(near >= 0, groups[near], -1)
-        return sighting.points[extra], np.full(len(extra), number), lidars, sighting.gaps[extra], near
 
     def in_frame(self, frames: Sequence[np.ndarray]) -> np.ndarray:
         """Return the points in the frame that is at footprint_from_frame (4, 4) in each pose."""
@@ -242,7 +232,7 @@ MARGIN = 0.8  # of the range noise, by which an object's hull is grown: returns 
 
 def payload_surface(
     item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
-) -> LinkSurface:
+) -> Surface:
     """Return the convex hull, in its link's frame, around an object's returns of all poses
     with their noise taken out."""
     clouds, rays = [], []
@@ -254,8 +244,9 @@ def payload_surface(
     cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise, MOST_SMOOTHED)
     if len(cloud) < MIN_POINTS:
         cloud = item.points
-    cloud = _grown(cloud, MARGIN * range_noise)
-    return LinkSurface.of(cloud, ConvexHull(cloud).simplices)
+    steps = MARGIN * range_noise * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
+    cloud = (cloud + steps[:, None]).reshape(-1, 3)
+    return Surface(cloud, ConvexHull(cloud).simplices)
 
 
 def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, most: int) -> np.ndarray:
@@ -266,7 +257,11 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     """
     if not len(points):
         return points
-    cell, counts = _cells(points, directions)
+    # Cells are `EVEN` wide across the rays and `DEEP` along them: thinned as widely along the rays as across, dense
+    # returns would fill the whole of their noise evenly, and its middle would be lost.
+    along = (points * directions).sum(axis=1)
+    in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
+    _, cell, counts = np.unique(voxel_keys(in_layer, EVEN), return_inverse=True, return_counts=True)
     means = group_means(cell, len(counts), points)
     some = _spread(cell, counts, most)
     points, directions = points[some], directions[some]
@@ -278,23 +273,10 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     return (points + shift)[(count >= NEIGHBOURS) & (np.linalg.norm(shift, axis=1) < 4 * range_noise)]
 
 
-def _cells(points: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each of points (N, 3), which rays (N, 3) have seen, the number (N,) of the cell that its ray meets,
-    and how many returns each cell has.
-
-    Cells are `EVEN` wide across the rays and `DEEP` along them: thinned as widely along the rays as across, dense
-    returns would fill the whole of their noise evenly, and its middle would be lost.
-    """
-    along = (points * directions).sum(axis=1)
-    in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
-    _, cell, counts = np.unique(voxel_keys(in_layer, EVEN), return_inverse=True, return_counts=True)
-    return cell, counts
-
-
 def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
     """Return up to `most` indices of returns by the cells (N,) they are in: one of every cell, then more of each."""
     order = np.lexsort((cell, rank_in_cell(cell, counts)))
-    return order[np.linspace(0, len(counts) - 1, most).astype(int)] if len(counts) > most else order[:most]
+    return thinned(order[: len(counts)], most) if len(counts) > most else order[:most]
 
 
 def _neighbour_planes(
@@ -311,8 +293,3 @@ def _neighbour_planes(
     centred = neighbours - mean[:, None]
     spread = (centred * there[:, :, None]).transpose(0, 2, 1) @ centred
     return returns, mean, np.linalg.eigh(spread)[1][:, :, 0]
-
-
-def _grown(points: np.ndarray, margin: float) -> np.ndarray:
-    """Return points (7 N, 3) whose hull is larger than that of points (N, 3) by a margin along each axis."""
-    return np.concatenate([points, *(points + sign * margin * axis for axis in np.eye(3) for sign in (-1, 1))])

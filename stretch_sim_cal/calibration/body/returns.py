@@ -10,108 +10,75 @@ returns near the model come from it, and joint values that are right.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, LinkSurface
-from stretch_sim_cal.geometry.points import group_medians, voxel_keys
+from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST
+from stretch_sim_cal.calibration.robust import robust_deviation, tukey_weights
+from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
-from stretch_sim_cal.geometry.transforms import apply, exp, inverse, rotation_angle
+from stretch_sim_cal.geometry.transforms import apply, exp, from_rotation_translation, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 
 # m, between the points that represent a surface in the search; distances are to the triangles themselves.
 SPACING = 0.012
 
 
-@dataclass(frozen=True)
-class Closest:
-    """For each of N points the nearest of the robot's surfaces: `distances` (N,) in m, inf beyond the limit;
-    `links` (N,) indices into the index's `links`, -1 beyond the limit; `points` and outward unit `normals` (N, 3)."""
-
-    distances: np.ndarray
-    links: np.ndarray
-    points: np.ndarray
-    normals: np.ndarray
-
-
 class SurfaceIndex:
-    """Surfaces by link (vertices and faces in link frames), ready for nearest-point queries in any pose."""
+    """Surfaces by link, in link frames, ready for nearest-point queries in any pose."""
 
-    def __init__(self, surfaces: Mapping[str, LinkSurface]):
-        self.links = list(surfaces)
-        self._parts = [_Part(surface) for surface in surfaces.values()]
+    def __init__(self, surfaces: Mapping[str, Surface]):
+        self._parts = {link: _Part(surface.triangles) for link, surface in surfaces.items()}
 
     def bounds(self, frame_from_link: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return the lowest and highest corner (3,) of a box around all surfaces."""
         corners = []
-        for link, part in zip(self.links, self._parts, strict=True):
-            rotation, translation = frame_from_link[link][:3, :3], frame_from_link[link][:3, 3]
-            centre, half = rotation @ part.centre + translation, np.abs(rotation) @ part.half
-            corners += [centre - half, centre + half]
+        for link, part in self._parts.items():
+            pose = frame_from_link[link]
+            centre, reach = apply(pose, (part.low + part.high) / 2), np.abs(pose[:3, :3]) @ (part.high - part.low) / 2
+            corners += [centre - reach, centre + reach]
         return np.min(corners, axis=0), np.max(corners, axis=0)
 
-    def closest(self, points: np.ndarray, frame_from_link: Mapping[str, np.ndarray], limit: float) -> Closest:
-        """Return the nearest surface within `limit` (m) of points (N, 3), links being at `frame_from_link` (4, 4)."""
-        distances = np.full(len(points), np.inf)
-        links = np.full(len(points), -1)
-        nearest, normals = np.zeros((len(points), 3)), np.zeros((len(points), 3))
-        for index, (link, part) in enumerate(zip(self.links, self._parts, strict=True)):
-            transform = frame_from_link[link]
-            rotation, translation = transform[:3, :3], transform[:3, 3]
-            reach = np.abs(rotation) @ part.half + limit
-            around = np.flatnonzero((np.abs(points - (rotation @ part.centre + translation)) < reach).all(axis=1))
-            local = (points[around] - translation) @ rotation
-            near = part.in_box(local, limit)
-            around, local = around[near], local[near]
-            if not len(around):
-                continue
-            found, triangles, feet = part.closest(local, limit)
-            better = found < distances[around]
-            chosen = around[better]
-            distances[chosen], links[chosen] = found[better], index
-            nearest[chosen] = feet[better] @ rotation.T + translation
-            normals[chosen] = part.normals[triangles[better]] @ rotation.T
-        return Closest(distances, links, nearest, normals)
+    def closest(
+        self, points: np.ndarray, frame_from_link: Mapping[str, np.ndarray], limit: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distances (N,) of points (N, 3) from the nearest surface, inf beyond `limit` (m), and the number
+        of its link (N,), -1 beyond the limit, links being at `frame_from_link` (4, 4)."""
+        distances, links = np.full(len(points), np.inf), np.full(len(points), -1)
+        for number, (link, part) in enumerate(self._parts.items()):
+            pose = frame_from_link[link]
+            local = (points - pose[:3, 3]) @ pose[:3, :3]
+            near = np.flatnonzero(((local > part.low - limit) & (local < part.high + limit)).all(axis=1))
+            found = part.distances(local[near], limit)
+            better = found < distances[near]
+            distances[near[better]], links[near[better]] = found[better], number
+        return distances, links
 
 
 class _Part:
-    """One link's triangles and the tree over points that are spread over them."""
+    """One link's triangles (F, 3, 3) and the tree over points that are spread over them."""
 
-    def __init__(self, surface: LinkSurface):
-        self.triangles = surface.vertices[surface.faces]
-        cross = np.cross(self.triangles[:, 1] - self.triangles[:, 0], self.triangles[:, 2] - self.triangles[:, 0])
-        lengths = np.linalg.norm(cross, axis=1)
-        self.triangles = self.triangles[lengths > 1e-12]  # slivers without an area have no normal and cover nothing
-        self.normals = cross[lengths > 1e-12] / lengths[lengths > 1e-12, None]
-        self.low, self.high = self.triangles.min(axis=(0, 1)), self.triangles.max(axis=(0, 1))
-        self.centre = (self.low + self.high) / 2
-        self.half = (self.high - self.low) / 2
-        spread, self._triangle_of = spread_points(self.triangles, SPACING)
+    def __init__(self, triangles: np.ndarray):
+        cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+        self._triangles = triangles[np.linalg.norm(cross, axis=1) > 1e-12]  # slivers without an area cover nothing
+        self.low, self.high = self._triangles.min(axis=(0, 1)), self._triangles.max(axis=(0, 1))
+        spread, self._triangle_of = spread_points(self._triangles, SPACING)
         self._tree = cKDTree(spread)
 
-    def in_box(self, points: np.ndarray, margin: float) -> np.ndarray:
-        return ((points > self.low - margin) & (points < self.high + margin)).all(axis=1)
-
-    def closest(self, points: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return distance (N,), triangle (N,) and nearest point on it (N, 3); distance inf beyond the limit."""
+    def distances(self, points: np.ndarray, limit: float) -> np.ndarray:
+        """Return the distances (N,) of points (N, 3) from the nearest triangle, inf beyond the limit."""
         from trimesh.triangles import closest_point  # takes a quarter of a second to import
 
         found, index = self._tree.query(points, k=2, distance_upper_bound=limit + SPACING)
         best = np.full(len(points), np.inf)
-        triangles, feet = np.zeros(len(points), dtype=int), np.zeros((len(points), 3))
-        for column in (0, 1):
-            hit = np.flatnonzero(np.isfinite(found[:, column]))
-            candidates = self._triangle_of[index[hit, column]]
-            foot = closest_point(self.triangles[candidates], points[hit])
-            distance = np.linalg.norm(points[hit] - foot, axis=1)
-            better = distance < best[hit]
-            best[hit[better]] = distance[better]
-            triangles[hit[better]], feet[hit[better]] = candidates[better], foot[better]
+        for apart, spread in zip(found.T, index.T, strict=True):
+            hit = np.flatnonzero(np.isfinite(apart))
+            feet = closest_point(self._triangles[self._triangle_of[spread[hit]]], points[hit])
+            best[hit] = np.minimum(best[hit], np.linalg.norm(points[hit] - feet, axis=1))
         best[best > limit] = np.inf
-        return best, triangles, feet
+        return best
 
 
 def spread_points(triangles: np.ndarray, spacing: float) -> tuple[np.ndarray, np.ndarray]:
@@ -156,89 +123,69 @@ def nearest_range(points: np.ndarray, origins: np.ndarray) -> np.ndarray:
     return np.sqrt(squared)
 
 
-def robot_views(
-    surfaces: Mapping[str, LinkSurface], poses: Sequence[Mapping[str, np.ndarray]], origins: np.ndarray
-) -> "list[RobotView]":
-    """Return the model's views in several poses (links at `poses[i][link]`, 4x4) from lidars at `origins` (L, 3).
+class RobotView:
+    """The model's surfaces in one pose, ready for rays."""
+
+    def __init__(self, parts: "Sequence[PosedTriangles]"):
+        self._parts = parts
+
+    def ahead(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return how far beyond points (N, 3) the model is along the rays from `origins` (N, 3) or (3,) that saw them,
+        and its surface there.
+
+        Returns distances (N,), negative if the model is in front of the point and inf if the ray misses it, unit
+        normals (N, 3) against the ray, the links' numbers (N,), -1 for none, and the rays' directions (N, 3).
+        """
+        rays = points - origins
+        ranges = np.linalg.norm(rays, axis=1)
+        directions = rays / np.maximum(ranges, 1e-9)[:, None]
+        hits, normals, links = np.full(len(points), np.inf), np.zeros((len(points), 3)), np.full(len(points), -1)
+        for part in self._parts:
+            found, index = part.target.cast(origins, directions)
+            nearer = found < hits
+            hits[nearer], index = found[nearer], index[nearer]
+            normals[nearer], links[nearer] = part.normals[index], part.link_of[index]
+        normals = np.where((normals * directions).sum(axis=1)[:, None] > 0, -normals, normals)
+        return hits - ranges, normals, links, directions
+
+
+class PosedTriangles:
+    """The triangles of `links` in one pose, ready for rays: their unit normals, and the numbers of their links among
+    all that have `surfaces`."""
+
+    def __init__(self, surfaces: Mapping[str, Surface], pose: Mapping[str, np.ndarray], links: Sequence[str]):
+        posed = [apply(pose[link], surfaces[link].vertices)[surfaces[link].faces] for link in links]
+        triangles = np.concatenate([np.empty((0, 3, 3)), *posed])
+        normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+        self.normals = normals / np.maximum(np.linalg.norm(normals, axis=1), 1e-30)[:, None]
+        numbers = np.array([list(surfaces).index(link) for link in links], dtype=np.int64)
+        self.link_of = np.repeat(numbers, [len(each) for each in posed])
+        self.target = RayTarget(triangles)
+
+
+def robot_views(surfaces: Mapping[str, Surface], poses: Sequence[Mapping[str, np.ndarray]]) -> list[RobotView]:
+    """Return the model's views in several poses (links at `poses[i][link]`, 4x4).
 
     Links that are at the same place in all poses, most triangles of a robot, are prepared once.
     """
     still = [link for link in surfaces if all(np.array_equal(pose[link], poses[0][link]) for pose in poses)]
-    base = Triangles.of({link: surfaces[link] for link in still}, poses[0])
-    moving = {link: surface for link, surface in surfaces.items() if link not in still}
-    return [RobotView([*still, *moving], [base, Triangles.of(moving, pose)], origins) for pose in poses]
+    base, moving = PosedTriangles(surfaces, poses[0], still), [link for link in surfaces if link not in still]
+    return [RobotView([base, PosedTriangles(surfaces, pose, moving)]) for pose in poses]
 
 
-class Triangles:
-    """Links' triangles in one pose, ready for rays: their unit normals, and which link (by number) each is of."""
-
-    def __init__(self, triangles: np.ndarray, link_of: np.ndarray):
-        normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
-        self.normals = normals / np.maximum(np.linalg.norm(normals, axis=1), 1e-30)[:, None]
-        self.link_of = link_of
-        self.target = RayTarget(triangles)
-
-    @classmethod
-    def of(cls, surfaces: Mapping[str, LinkSurface], pose: Mapping[str, np.ndarray]) -> "Triangles":
-        posed = [apply(pose[link], surface.vertices)[surface.faces] for link, surface in surfaces.items()]
-        counts = [len(triangles) for triangles in posed]
-        return cls(np.concatenate([np.empty((0, 3, 3)), *posed]), np.repeat(np.arange(len(posed)), counts))
-
-
-class RobotView:
-    """The model's surfaces in one pose, lidars at `origins` (L, 3); `links` are the names by link number."""
-
-    def __init__(self, links: Sequence[str], parts: Sequence[Triangles], origins: np.ndarray):
-        self.links = list(links)
-        self._targets = [part.target for part in parts]
-        self._normals = np.concatenate([part.normals for part in parts] + [np.zeros((1, 3))])
-        offsets = np.cumsum([0] + [1 + part.link_of.max(initial=-1) for part in parts[:-1]])
-        self._link_of = np.concatenate(
-            [part.link_of + offset for part, offset in zip(parts, offsets, strict=True)] + [[-1]]
-        )
-        self._starts = np.cumsum([0] + [len(part.normals) for part in parts[:-1]])
-        self.origins = np.asarray(origins, dtype=float)
-
-    def seen_from(self, origins: np.ndarray) -> "RobotView":
-        """Return the same surfaces seen from lidars at other places (L, 3)."""
-        other = copy(self)
-        other.origins = np.asarray(origins, dtype=float)
-        return other
-
-    def ahead(
-        self, points: np.ndarray, lidars: np.ndarray | None, model_from_seen: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return how far beyond points (N, 3) the model is along the ray that saw each, and its surface there.
-
-        `lidars` (N,) is the lidar that saw each point; if it is None, the one whose ray meets the model nearest to the
-        point, preferably behind it. `model_from_seen` (4, 4) moves points and lidars before.
-        Returns distances (N,), negative if the model is in front of the point and inf if the ray misses it, unit
-        normals (N, 3) against the ray, links (N,) as indices into `links`, and the rays' directions (N, 3).
-        """
-        origins = self.origins
-        if model_from_seen is not None:
-            points, origins = apply(model_from_seen, points), apply(model_from_seen, origins)
-        distances, triangles, directions = self._from(points, origins[0 if lidars is None else lidars])
-        if lidars is None:
-            for origin in origins[1:]:
-                other = self._from(points, origin)
-                better = _strangeness(other[0]) < _strangeness(distances)
-                for mine, theirs in zip((distances, triangles, directions), other, strict=True):
-                    mine[better] = theirs[better]
-        normals = self._normals[triangles]
-        normals = np.where((normals * directions).sum(axis=1)[:, None] > 0, -normals, normals)
-        return distances, normals, self._link_of[triangles], directions
-
-    def _from(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        rays = points - origins
-        ranges = np.linalg.norm(rays, axis=1)
-        directions = rays / np.maximum(ranges, 1e-9)[:, None]
-        hits, triangles = np.full(len(points), np.inf), np.full(len(points), -1)  # the last normal and link: none
-        for target, start in zip(self._targets, self._starts, strict=True):
-            found, index = target.cast(origins, directions)
-            nearer = found < hits
-            hits[nearer], triangles[nearer] = found[nearer], index[nearer] + start
-        return hits - ranges, triangles, directions
+def seen_ahead(
+    view: RobotView, points: np.ndarray, lidars: np.ndarray, origins: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return what `RobotView.ahead` does for points (N, 3) that `lidars` (N,) at `origins` (L, 3) saw; if these are -1,
+    not known, by the one whose ray meets the model nearest to the point, preferably behind it."""
+    if lidars.min(initial=0) >= 0:
+        return view.ahead(points, origins[lidars])
+    best, *others = (view.ahead(points, origin) for origin in origins)
+    for other in others:
+        better = _strangeness(other[0]) < _strangeness(best[0])
+        for mine, theirs in zip(best, other, strict=True):
+            mine[better] = theirs[better]
+    return best
 
 
 def _strangeness(ahead: np.ndarray) -> np.ndarray:
@@ -304,29 +251,24 @@ class BodyRegistration:
     seen_from_model: np.ndarray
     reach: float
     standard_error: float
-    num_points: int
-
-    @property
-    def angle(self) -> float:
-        """How far it turns, in rad."""
-        return rotation_angle(self.seen_from_model)
 
 
 def register_returns(
-    clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray | None], views: Sequence[RobotView], range_noise: float
-) -> BodyRegistration | None:
+    clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray], views: Sequence[RobotView], origins: np.ndarray,
+    range_noise: float,
+) -> BodyRegistration | None:  # fmt: skip
     """Return the motion between model and returns, or None if too few returns are near the model.
 
-    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) are the lidars that saw the points, or None;
-    `views` are the model in these poses.
+    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) are those at `origins` (L, 3) that saw the
+    points, -1 if it is not known; `views` are the model in these poses.
     """
-    thinned = []
+    near = []
     for cloud, seen_by, view in zip(clouds, lidars, views, strict=True):
-        some = _thinned(np.flatnonzero(nearest_range(cloud, view.origins) > OWN_HEAD), LOOKED_AT)
-        cloud, seen_by = cloud[some], None if seen_by is None else seen_by[some]
-        chosen = _thinned(np.flatnonzero(np.abs(view.ahead(cloud, seen_by)[0]) < GATES[0]), FINE)
-        thinned.append((cloud[chosen], None if seen_by is None else seen_by[chosen], view))
-    points = np.concatenate([cloud for cloud, _, _ in thinned])
+        some = thinned(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), LOOKED_AT)
+        ahead = seen_ahead(view, cloud[some], seen_by[some], origins)[0]
+        chosen = some[thinned(np.flatnonzero(np.abs(ahead) < GATES[0]), FINE)]
+        near.append((cloud[chosen], seen_by[chosen], view))
+    points = np.concatenate([cloud for cloud, _, _ in near])
     if len(points) < MIN_POINTS:
         return None
     centre = points.mean(axis=0)
@@ -336,31 +278,34 @@ def register_returns(
     for gate, count in steps:
         if resting and count == COARSE:
             continue
-        parts = [_residuals(*_subset(part, count), motion, gate, centre, range_noise) for part in thinned]
+        parts = [
+            _residuals(thinned(cloud, count), thinned(seen_by, count), view, origins, motion, gate, centre, range_noise)
+            for cloud, seen_by, view in near
+        ]
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None
-        scale = max(0.5, 1.4826 * float(np.median(np.abs(residuals))))
-        weights = np.maximum(0.0, 1 - (residuals / (TUKEY * scale)) ** 2) ** 2
+        scale = max(0.5, robust_deviation(residuals))
+        weights = tukey_weights(residuals / (TUKEY * scale))
         information = jacobian.T @ (weights[:, None] * jacobian)
         step = _solve(information, jacobian.T @ (weights * residuals))
-        motion = _about(centre, exp(step)) @ motion
+        about = from_rotation_translation(np.eye(3), centre)
+        motion = about @ exp(step) @ inverse(about) @ motion
         resting = gate == GATES[-1] and np.abs(step).max() < RESTING
-    used = weights > 0
-    moved = points @ (motion[:3, :3] - np.eye(3)).T + motion[:3, 3]
     spread = np.sqrt(np.diag(np.linalg.pinv(information))) * scale
     radius = np.linalg.norm(points - centre, axis=1).max()
     error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * radius))
-    return BodyRegistration(motion, float(np.linalg.norm(moved, axis=1).max()), error, int(used.sum()))
+    return BodyRegistration(motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error)
 
 
-def _residuals(cloud, seen_by, view, motion, gate, centre, range_noise) -> tuple[np.ndarray, np.ndarray]:
+def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances (M,) of returns from the planes that their rays meet on the moved model, in units of their
     standard deviations, and their derivatives (M, 6) by a twist of the model about `centre`.
 
     The surface of a return is the one on its ray, not the nearest one: noise then moves none to another face.
     """
-    ahead, normals, _, directions = view.ahead(cloud, seen_by, inverse(motion))
+    back = inverse(motion)
+    ahead, normals, _, directions = seen_ahead(view, apply(back, cloud), seen_by, apply(back, origins))
     incidence = -(normals * directions).sum(axis=1)
     used = (np.abs(ahead) < gate) & (incidence > GRAZING)
     normals, rays = normals[used] @ motion[:3, :3].T, directions[used] @ motion[:3, :3].T
@@ -379,38 +324,21 @@ def _solve(information: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return directions @ (inverse * (directions.T @ gradient))
 
 
-def _about(centre: np.ndarray, motion: np.ndarray) -> np.ndarray:
-    """Return the motion done about a centre instead of the origin."""
-    result = motion.copy()
-    result[:3, 3] += centre - motion[:3, :3] @ centre
-    return result
-
-
-def _subset(part: tuple, count: int) -> tuple:
-    cloud, seen_by, view = part
-    chosen = _thinned(np.arange(len(cloud)), count)
-    return cloud[chosen], None if seen_by is None else seen_by[chosen], view
-
-
-def _thinned(points: np.ndarray, count: int) -> np.ndarray:
-    """Return at most `count` of the points, evenly taken from their order."""
-    return points if len(points) <= count else points[np.linspace(0, len(points) - 1, count).astype(int)]
-
-
 PATCH = 0.03  # m, edge of the cells in which returns on the model are compared with it together
 PATCH_RETURNS = 5
 NEAR_RAY = 0.10  # m: within this of the model along the ray a return is compared by patches
 FAR_SIGMAS = 3.5
 
 
+DISAGREEMENT = 0.02  # m, from which returns and model differ
+AROUND = 0.5  # m around the model within which returns are looked at
+
+
 @dataclass(frozen=True)
 class EvidenceSettings:
-    """`range_noise` (m, 1 sigma) of the lidars; `disagreement` (m) from which returns and model differ; `reach` (m)
-    around the model within which returns are looked at; heights (m) between which the body counts."""
+    """`range_noise` (m, 1 sigma) of the lidars; heights (m) between which the body counts."""
 
     range_noise: float = 0.01
-    disagreement: float = 0.02
-    reach: float = 0.5
     lowest: float = LOWEST
     highest: float = HIGHEST
 
@@ -419,11 +347,11 @@ class EvidenceSettings:
 class Sighting:
     """The returns of one pose, compared with the model. All arrays are over its N points.
 
-    `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than the
-    disagreement asked for; `through`: returns from behind the model's surface. The rest is room. `links` are indices
-    (into the index's) of the link on the ray (or, for `extra` ones that miss the model, the nearest), -1 for none;
-    `gaps` the distance (m) from the model along the ray or, where the ray misses it, in space; inf where it is far.
-    `directions` (N, 3) are those of the rays, `lidars` (N,) which lidar saw them, if that is known.
+    `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than
+    `DISAGREEMENT`; `through`: returns from behind the model's surface. The rest is room. `links` are the numbers of the
+    link on the ray (or, for `extra` ones that miss the model, the nearest), -1 for none; `gaps` the distance (m) from
+    the model along the ray or, where the ray misses it, in space; inf where it is far. `directions` (N, 3) are those of
+    the rays, `lidars` (N,) which lidar saw them, -1 if it is not known.
     """
 
     points: np.ndarray
@@ -433,52 +361,43 @@ class Sighting:
     links: np.ndarray
     gaps: np.ndarray
     directions: np.ndarray
-    lidars: np.ndarray | None
+    lidars: np.ndarray
 
 
 def compare(
-    points: np.ndarray,
-    lidars: np.ndarray | None,
-    above_floor: np.ndarray,
-    view: RobotView,
-    index: SurfaceIndex,
-    footprint_from_link: Mapping[str, np.ndarray],
-    settings: EvidenceSettings,
-) -> Sighting:
+    points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
+    index: SurfaceIndex, footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
+) -> Sighting:  # fmt: skip
     """Return the comparison of the returns (N, 3) of one pose, in the model's base_footprint, with the model.
 
-    `lidars` (N,) is the lidar that saw each (or None), `above_floor` (N,) which may be extra; the others, the floor's,
-    only show which links are seen through.
+    `lidars` (N,) is the one at `origins` (L, 3) that saw each, -1 if it is not known; `above_floor` (N,) says which may
+    be extra: the others, the floor's, only show which links are seen through.
     """
-    range_noise, disagreement, reach = settings.range_noise, settings.disagreement, settings.reach
-    ahead, normals, links, directions = view.ahead(points, lidars)
-    number = {link: i for i, link in enumerate(index.links)}
-    links = np.array([number[link] for link in view.links] + [-1])[links]
+    ahead, normals, links, directions = seen_ahead(view, points, lidars, origins)
     across = np.where(np.isfinite(ahead), ahead, 0.0) * np.abs((normals * directions).sum(axis=1))
     close = np.abs(ahead) < NEAR_RAY
     patch_medians = _patch_medians(points + np.where(close, ahead, 0.0)[:, None] * directions, across, links, close)
-    far = np.maximum(disagreement, FAR_SIGMAS * range_noise)
-    in_front = close & ((patch_medians > disagreement) | ((across > far) & (ahead > far)))
-    behind = (ahead < -far) | (close & (patch_medians < -disagreement))
+    far = np.maximum(DISAGREEMENT, FAR_SIGMAS * range_noise)
+    in_front = close & ((patch_medians > DISAGREEMENT) | ((across > far) & (ahead > far)))
+    behind = (ahead < -far) | (close & (patch_medians < -DISAGREEMENT))
     # The ray of a lidar with an extrinsics error may start on the wrong side of its own collar.
-    behind &= nearest_range(points, view.origins) + ahead > OWN_HEAD
+    behind &= nearest_range(points, origins) + ahead > OWN_HEAD
 
     # Rays that miss the model, or pass well in front of it: how near are they in space?
     low, high = index.bounds(footprint_from_link)
-    around = ((points > low - reach) & (points < high + reach)).all(axis=1)
-    beside = above_floor & (ahead >= NEAR_RAY) & around
-    candidates = np.flatnonzero(beside | in_front)
+    around = ((points > low - AROUND) & (points < high + AROUND)).all(axis=1)
+    candidates = np.flatnonzero((above_floor & (ahead >= NEAR_RAY) & around) | in_front)
     # Beyond this distance a return is just apart: distances in space are measured exactly up to it.
-    found = index.closest(points[candidates], footprint_from_link, 2 * disagreement + FAR_SIGMAS * range_noise)
+    limit = 2 * DISAGREEMENT + FAR_SIGMAS * range_noise
+    distances, touched = index.closest(points[candidates], footprint_from_link, limit)
     gaps, nearest = np.full(len(points), np.inf), links.copy()
-    gaps[candidates] = found.distances
-    touching = found.links >= 0
-    nearest[candidates[touching]] = found.links[touching]
+    gaps[candidates] = distances
+    nearest[candidates[touched >= 0]] = touched[touched >= 0]
     extra = np.zeros(len(points), dtype=bool)
-    extra[candidates] = found.distances > disagreement
-    extra |= in_front & (patch_medians > disagreement)
+    extra[candidates] = distances > DISAGREEMENT
+    extra |= in_front & (patch_medians > DISAGREEMENT)
     extra &= above_floor
-    on_model = (close & ~extra & ~behind) | ((gaps <= disagreement) & ~extra)
+    on_model = ~extra & ((close & ~behind) | (gaps <= DISAGREEMENT))
     gaps[on_model] = np.abs(across[on_model])
     return Sighting(points, on_model, extra, behind & ~on_model, nearest, gaps, directions, lidars)
 

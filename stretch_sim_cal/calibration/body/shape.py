@@ -15,7 +15,6 @@ from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.grid import (
     SHORTEST,
     SPACING,
-    BodyJoints,
     EvidenceGrid,
     OutlinesAt,
     PoseEvidence,
@@ -39,6 +38,7 @@ from stretch_sim_cal.geometry.enclosing import (
 )
 from stretch_sim_cal.geometry.points import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape
+from stretch_sim_cal.robot.profile import RobotProfile
 
 ENCLOSING = {
     "tapered_capsule": enclosing_capsule,
@@ -103,21 +103,19 @@ def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon
 
 def fit_body_shape(
     samples: Sequence[PoseEvidence], settings: BodyShapeSettings | None = None, outlines_at: OutlinesAt | None = None,
-    joints: BodyJoints | None = None,
+    profile: RobotProfile | None = None,
 ) -> BodyShapeFit:  # fmt: skip
     """Return the body shape that encloses the evidence of all samples.
 
     Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are
-    covered by the union over the samples, and with `outlines_at` over the values between them, too. `joints`
-    are those of the poses, by default the Stretch's. Raises `InputError` naming a grid point that has no
-    evidence, or too little for a shape.
+    covered by the union over the samples, and with `outlines_at` over the values between them, too. `profile`
+    is the robot's, by default the Stretch's. Raises `InputError` naming a grid point that has no evidence, or too
+    little for a shape.
     """
     settings = settings or BodyShapeSettings()
     if not samples:
         raise InputError("no samples: a body shape needs one or more")
-    grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at, joints)
-    joints = grid.joints
-
+    grid = EvidenceGrid(samples, settings.arm_dependent, settings.yaw_dependent, outlines_at, profile)
     asked_for = grid_points(grid.axes)
     normals = None
     if settings.method == "convex_polygon":
@@ -132,18 +130,18 @@ def fit_body_shape(
                 return capsule_minima(hull, neighbours, *few)
             return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
-            raise InputError(f"{joints.described(place)}: {error}") from error
+            raise InputError(f"{grid.described(place)}: {error}") from error
 
-    between = None
+    axes, between = grid.axes, None
     if outlines_at is None:
-        axes, shapes = with_shapes(grid.axes, fit, grid.hulls)
+        shapes = with_shapes(axes, fit, grid.hulls, {})
     else:
-        shortest = joints.per_axis(SHORTEST)
-        axes, shapes = refined(grid.axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points, shortest)
-        shapes, *between = covering(axes, shapes, grid.hulls, grid.axes, joints.per_axis(SPACING))
+        shortest, spacing = grid.per_axis(SHORTEST), grid.per_axis(SPACING)
+        axes, shapes = refined(axes, fit, grid.hulls, settings.refine_above, settings.max_grid_points, shortest)
+        shapes, *between = covering(axes, shapes, grid.hulls, grid.axes, spacing)
     rows = [shapes[i : i + len(axes[1])] for i in range(0, len(shapes), len(axes[1]))]
     model = BodyShapeModel(
-        settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges(), axes=joints.axes
+        settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges(), axes=grid.followed
     )
     at_samples = [model.shape_for(sample.commanded) for sample in samples]
     return BodyShapeFit(

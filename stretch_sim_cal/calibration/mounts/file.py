@@ -1,16 +1,13 @@
-"""The lidars' mounts in a calibration file: an entry of their own, which readers that do not know it leave alone.
+"""The lidars' mounts in a calibration file, an entry that readers that do not know it leave alone, and its floor, given
+in the base_link in which the mounts have the lidars.
 
-The floor of a calibration file, given in the base_link in which its mounts have the lidars.
-
-Clouds tell where the floor is from the left lidar. In base_link it is as right as the pose that the lidar is taken to
-have there: the description's at first, the calibrated one as soon as there is one. The
-floor's entries say which it was.
+Clouds say where the floor is from the left lidar. In base_link it is as right as the left lidar's pose there: the
+description's at first, the calibrated one as soon as there is one. The floor's entries say which it was.
 """
 
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -37,6 +34,7 @@ from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremen
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, error, exp, inverse, log
 
 ENTRIES = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
+UP = np.array([0.0, 0.0, 1.0])
 
 
 def seen_from(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
@@ -52,8 +50,8 @@ def seen_from(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
 
 
 def floor_with_left_at(file: CalibrationFile, base_from_left: np.ndarray, described_left: np.ndarray) -> Plane:
-    """Return the file's floor in the base_link in which the left lidar is at `base_from_left` (4, 4)."""
-    return file.floor_plane.moved(base_from_left @ inverse(seen_from(file, described_left)))
+    """Return the file's floor, its normal up, in the base_link in which the left lidar is at `base_from_left`."""
+    return file.floor_plane.moved(base_from_left @ inverse(seen_from(file, described_left))).facing(UP)
 
 
 def with_units(
@@ -66,17 +64,10 @@ def with_units(
         return file
     count = len(by_units.scalars)
     change, covariance = by_units.gain @ (scalars_of(units)[:count] - by_units.scalars), covariance[:count, :count]
-    plane = file.floor_plane.facing(np.array([0.0, 0.0, 1.0]))
     total = by_units.conditional + by_units.gain @ covariance @ by_units.gain.T
-    return _with_plane(file, incremented(plane, change), {"covariance": total.tolist(), SEEN_COVARIANCE: None})
-
-
-def with_left_at(file: CalibrationFile, base_from_left: np.ndarray, described_left: np.ndarray) -> CalibrationFile:
-    """Return the file with the same floor, given in the base_link in which the left lidar is at `base_from_left`."""
-    if file.floor_plane is None:
-        return file
-    plane = floor_with_left_at(file, base_from_left, described_left).facing(np.array([0.0, 0.0, 1.0]))
-    return _with_plane(file, plane, {LEFT_POSE: base_from_left.tolist()})
+    return _with_plane(
+        file, incremented(file.floor_plane.facing(UP), change), {"covariance": total.tolist(), SEEN_COVARIANCE: None}
+    )
 
 
 def _with_plane(file: CalibrationFile, plane: Plane, said: dict) -> CalibrationFile:
@@ -95,27 +86,20 @@ def with_uncertain_left(file: CalibrationFile, covariance: np.ndarray) -> Calibr
 
     `covariance` (6, 6) is that of the pose, over twists in base_link. What the clouds alone leave open is kept beside.
     """
-    entries = {}
+    if file.floor_plane is None:
+        return file
+    # A twist (v, w) moves the floor that the lidar sees: its normal n to n + w x n, its offset by -n . v.
+    change, entries = np.zeros((3, 6)), {}
+    change[0, :3] = -file.floor_plane.facing(UP).normal
+    change[1, 3] = change[2, 4] = 1.0
     for key in ENTRIES:
         known = file.entries.get(key)
         if known is None or known.covariance is None:
             continue
         seen = np.array(file.data[key].get(SEEN_COVARIANCE, known.covariance), dtype=float)
-        change = _floor_by_pose(file.floor_plane)
         total = seen + change @ covariance @ change.T
         entries[key] = {"covariance": total.tolist(), SEEN_COVARIANCE: seen.tolist()}
     return file.updated(entries)
-
-
-def _floor_by_pose(plane: Plane) -> np.ndarray:
-    """Return how (height at base_link's origin, tilt about x, tilt about y) change (3, 6) with the lidar's twist.
-
-    A twist (v, w) moves the floor that the lidar sees: its normal n to n + w x n, its offset by -n . v.
-    """
-    change = np.zeros((3, 6))
-    change[0, :3] = -plane.facing(np.array([0.0, 0.0, 1.0])).normal
-    change[1, 3] = change[2, 4] = 1.0
-    return change
 
 
 MOUNTS = "lidar_mounts"
@@ -155,13 +139,13 @@ def with_mounts(
     if not result.accepted:
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
     entry = {
-        "data": {name: _rows(pose) for name, pose in result.base_from_lidar.items()},
+        "data": {name: pose.tolist() for name, pose in result.base_from_lidar.items()},
         "robot_id": str(robot_id),
         "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
-        "fit_method": result.method,
+        "fit_method": "robot_returns",
         "rmse": float(result.rmse),
-        "num_frames": int(result.num_frames),
-        "covariance": _rows(result.covariance),
+        "num_frames": int(result.num_samples),
+        "covariance": result.covariance.tolist(),
         "joint_offsets": {
             offset.joint: {
                 "value": offset.value,
@@ -175,8 +159,11 @@ def with_mounts(
     }
     if observations is not None and observations.floor is not None and result.units is not None:
         file = with_units(file, observations.floor, result.units, result.scalar_covariance)
-    held = with_left_at(file, result.base_from_lidar["left"], described_left).updated({MOUNTS: entry})
-    return with_uncertain_left(held, result.covariance_of("left"))
+    if file.floor_plane is not None:
+        left = result.base_from_lidar["left"]
+        floor = floor_with_left_at(file, left, described_left)
+        file = _with_plane(file, floor, {LEFT_POSE: left.tolist()})
+    return with_uncertain_left(file.updated({MOUNTS: entry}), result.covariance_of("left"))
 
 
 def with_floor(
@@ -271,9 +258,8 @@ def each_mount(
     `every_mount`; none without `mounts`."""
     if mounts is None:
         return {}
-    poses, covariance = every_mount(file, mounts)
-    blocks = {name: slice(6 * number, 6 * number + 6) for number, name in enumerate(poses)}
-    return {name: (poses[name], covariance[own, own]) for name, own in blocks.items()}
+    stored = StoredMounts(*every_mount(file, mounts))
+    return {name: (pose, stored.covariance_of(name)) for name, pose in stored.base_from_lidar.items()}
 
 
 def mounted_joints(
@@ -298,7 +284,3 @@ def mounted_joints(
         floor = floor_with_left_at(file, left, base_from_parent @ described["left"].parent_from_child)
         joints.append(JointOrigin(BASE_JOINT, base.parent, base.child, footprint_from_base(floor)))
     return joints
-
-
-def _rows(matrix: np.ndarray) -> list[list[Any]]:
-    return [[float(x) for x in row] for row in matrix]

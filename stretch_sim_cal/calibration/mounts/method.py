@@ -11,15 +11,15 @@ the errors of the links. It assumes a robot that stood still in every sample, an
 from it. Poses are base_link_from_lidar.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
-from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed, thinned
+from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.result import (
     JointOffset,
     LinkResidual,
@@ -40,7 +40,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     remainders,
     without_readings,
 )
-from stretch_sim_cal.calibration.observability import Direction, directions
+from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import (
     NormalEquations,
@@ -52,8 +52,9 @@ from stretch_sim_cal.calibration.problem import (
 )
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.points import group_medians, voxel_keys
-from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
+from stretch_sim_cal.geometry.transforms import adjoint, apply, from_rotation_translation, inverse
+from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
@@ -103,16 +104,11 @@ def search(
 ) -> Found:  # fmt: skip
     """Return the best of the minima from all starts; the errors of the lidars with parameters
     `units` (n,) are taken out."""
-    clouds = {
-        name: [
-            readers[name].rays(
-                readers[name].returns(thinned(sample.around(name, nominal[name]), SEARCH_POINTS // len(samples))),
-                values,
-            )
-            for sample in samples
-        ]
-        for name, values in zip(nominal, units, strict=True)
-    }
+    clouds: dict[str, list[LidarRays]] = {name: [] for name in nominal}
+    for (name, pose), values in zip(nominal.items(), units, strict=True):
+        for sample in samples:
+            near = thinned(sample.around(name, pose), SEARCH_POINTS // len(samples))
+            clouds[name].append(readers[name].rays(readers[name].returns(near), values))
     ends = [_descend(samples, clouds, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(samples, clouds, end, settings) for end in ends]
     best = int(np.argmin(costs))
@@ -127,20 +123,16 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
         to_first = (np.eye(4), *alignment.poses)
         firsts = [pose @ inverse(own) for pose, own in zip(nominal.values(), to_first, strict=True)]
         bodies = [{name: first @ own for name, own in zip(nominal, to_first, strict=True)} for first in firsts]
-    starts = list(bodies)
-    for axis in range(3):
-        for sign in (-1.0, 1.0):
-            turn = np.zeros(6)
-            turn[3 + axis] = sign * START_ANGLE
-            about = {
-                name: adjoint(from_rotation_translation(np.eye(3), pose[:3, 3])) @ turn
-                for name, pose in bodies[0].items()
-            }
-            # Aligned lidars turn as one body, about the first one.
-            first = next(iter(nominal))
-            starts.append({
-                name: moved(pose, about[name if alignment is None else first]) for name, pose in bodies[0].items()
-            })  # fmt: skip
+    starts, first = list(bodies), next(iter(nominal))
+    for axis, sign in itertools.product(range(3), (-1.0, 1.0)):
+        turn = np.zeros(6)
+        turn[3 + axis] = sign * START_ANGLE
+        # Aligned lidars turn as one body, about the first one.
+        about = {name: bodies[0][name if alignment is None else first] for name in nominal}
+        starts.append({
+            name: moved(pose, adjoint(from_rotation_translation(np.eye(3), about[name][:3, 3])) @ turn)
+            for name, pose in bodies[0].items()
+        })  # fmt: skip
     return starts
 
 
@@ -187,16 +179,6 @@ def _cost(
     return 1.0 - explained / max(count, 1)
 
 
-def noise_of(along: Sequence[np.ndarray], settings: MountSettings) -> float:
-    """Return the noise along the ray (m) that the returns show, by the median of what is left of them, arrays (M,); the
-    settings' bounds it."""
-    left = np.concatenate([np.empty(0), *along])
-    if not len(left):
-        return settings.range_noise
-    noise = robust_deviation(left)
-    return float(np.clip(noise, settings.range_noise / 4, 2 * settings.range_noise))
-
-
 def consistent(
     matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns, settings: MountSettings
 ) -> np.ndarray:
@@ -208,18 +190,16 @@ def consistent(
     count = len(matches.indices)
     if not count:
         return np.zeros(0, dtype=bool)
+    frames = [sample.base_from_link[link] for link in unknowns.links]
     keys = np.zeros(count, dtype=np.int64)
     for index in np.unique(matches.links):
-        own = matches.links == index
-        keys[own] = (
-            voxel_keys(sample.in_link(unknowns.links, index, matches.hits[own], True), PATCH_SIZE) << 6
-        ) + index
+        own, pose = matches.links == index, frames[index]
+        in_link = (matches.hits[own] - pose[:3, 3]) @ pose[:3, :3]
+        keys[own] = (voxel_keys(in_link, PATCH_SIZE) << 6) + index
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
     medians = group_medians(patch, counts, left)
     noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
-    centres = np.array(
-        [sample.in_base(unknowns.links, i, unknowns.centres[link]) for i, link in enumerate(unknowns.links)]
-    )
+    centres = np.array([apply(frame, centre) for frame, centre in zip(frames, unknowns.centres.values(), strict=True)])
     arm = np.bincount(patch, np.linalg.norm(matches.hits - centres[matches.links], axis=1)) / counts
     model = np.hypot(settings.link_position, settings.link_angle * arm)
     off = np.abs(medians) > SLACK + MODEL_SIGMAS * model + MEDIAN_SIGMAS * 1.2533 * noise / np.sqrt(counts)
@@ -267,7 +247,7 @@ def residuals_of(
 
 
 def calibrate_mounts(
-    surfaces: Mapping[str, LinkSurface],
+    surfaces: Mapping[str, Surface],
     samples: Sequence[MountSample],
     nominal: Mapping[str, np.ndarray],
     alignment: Observations | None = None,
@@ -414,12 +394,16 @@ class _Mounts:
         return kept, left
 
     def _noise(self, clouds, matches, left) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
-        """Return the noise along the ray of a bright surface at hand, and that of each match (M,), in m."""
+        """Return the noise along the ray of a bright surface at hand, by the median of what is left of the distances,
+        within bounds, and that of each match (M,), in m."""
         relative = {
             key: self.readers[key[0]].relative_noise(clouds[key].only(found.indices), found.incidence)
             for key, found in matches.items()
         }
-        noise = noise_of([left[key] / found.incidence / relative[key] for key, found in matches.items()], self.settings)
+        along = [left[key] / found.incidence / relative[key] for key, found in matches.items()]
+        noise, bound = self.settings.range_noise, self.settings.range_noise
+        if sum(map(len, along)):
+            noise = float(np.clip(robust_deviation(np.concatenate(along)), bound / 4, 2 * bound))
         return noise, {key: noise * ratio for key, ratio in relative.items()}
 
     def _equations(self, clouds, matches, left, noises, widened: bool) -> WithoutUnits:
@@ -455,7 +439,6 @@ class _Mounts:
         return change
 
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
-        """Return by sample how far the joints are from what they read with errors (n,) of the robot."""
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
     def _result(self, found: Found, matches, left, noise, equations, errors, of_scalars, settled) -> MountsResult:
@@ -463,7 +446,11 @@ class _Mounts:
         by_link = link_residuals(robot, matches, errors, settings)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
         along = np.concatenate([left[key] / matches[key].incidence for key in matches])
-        observed = directions_of(poses, errors.covariance, settings)
+        observed = {}
+        for name, pose in poses.items():
+            own = robot.of_lidar(name)
+            about = at_lidar(errors.covariance[own, own], pose)
+            observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
         joints = joint_offsets(robot, self.joints, errors.covariance, settings, self.samples)
         numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
         drawn = residuals_of(
@@ -489,17 +476,6 @@ class _Mounts:
             | {f"points_{name}": float(count) for name, count in counts.items()},
             self.state.units, of_scalars,
         )  # fmt: skip
-
-
-def directions_of(
-    poses: Mapping[str, np.ndarray], covariance: np.ndarray, settings: MountSettings
-) -> dict[str, list[Direction]]:
-    """Return by lidar how well each direction of a lidar's pose, about its own origin in base axes, is determined."""
-    found = {}
-    for index, (name, pose) in enumerate(poses.items()):
-        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], pose)
-        found[name] = directions(own, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
-    return found
 
 
 def joint_offsets(

@@ -51,22 +51,13 @@ def with_model_errors(
     released: list[int] = []
     found = system.at_all_scales(released)
     while len(released) < min(most_released, system.num_groups):
-        tried = [*released, system.likeliest_outlier(released, max(found, key=lambda one: one.evidence))]
+        tried = [*released, system.likeliest_outlier(released, found)]
         other = system.at_all_scales(tried)
-        if _best(other) < _best(found) + LEAST_GAIN:
+        if other.max() < found.max() + LEAST_GAIN:
             break
         released, found = tried, other
     whole = system.mean(found, released)
     return replace(whole, solution=whole.solution - reached)
-
-
-@dataclass(frozen=True)
-class _AtScales:
-    """A pair of scales, with twice the logarithm of its evidence."""
-
-    origin_scale: float
-    mesh_scale: float
-    evidence: float
 
 
 class _AtMeshScale:
@@ -116,10 +107,6 @@ class _AtMeshScale:
         return covariance
 
 
-def _best(found: list[_AtScales]) -> float:
-    return max(one.evidence for one in found)
-
-
 class _System:
     """The observable unknowns. Those of `count` links come in groups of six, all joint origins, then all meshes, each
     group with a scale of its prior; then the joints' zeros, each a group."""
@@ -142,48 +129,47 @@ class _System:
         self._gradient = gradient[self._observable]
         self._all_priors = priors
 
-    def at_all_scales(self, released: list[int]) -> list[_AtScales]:
-        """Return the evidence of every pair of scales, with groups `released`."""
-        found, others = [], self._scaled & ~self._of_origins(released)
-        for mesh in SCALES:
-            at, size = self._at(mesh, released), np.log(self._variances(1.0, mesh, released)[others]).sum()
-            for origin in SCALES:
-                prior = -(np.log([origin, mesh]) ** 2).sum() / SCALE_DEVIATION**2
-                evidence = -np.inf if at is None else at.evidence(origin) - size + prior
-                found.append(_AtScales(float(origin), float(mesh), evidence))
-        return found
+    def at_all_scales(self, released: list[int]) -> np.ndarray:
+        """Return twice the logarithm of the evidence of every pair of scales, with groups `released`: a row for each
+        scale of the meshes, a column for each of the joint origins."""
+        others = self._scaled & ~self._of_origins(released)
+        found, priors = np.full((len(SCALES), len(SCALES)), -np.inf), (np.log(SCALES) / SCALE_DEVIATION) ** 2
+        for row, mesh in enumerate(SCALES):
+            at = self._at(mesh, released)
+            if at is not None:
+                size = np.log(self._variances(1.0, mesh, released)[others]).sum()
+                found[row] = [at.evidence(origin) - size for origin in SCALES]
+        return found - priors[:, None] - priors
 
-    def likeliest_outlier(self, released: list[int], at: _AtScales) -> int:
-        """Return the group whose release, beside those `released`, gains most evidence, all others as in `at`."""
-        variances = self._variances(at.origin_scale, at.mesh_scale, released)
-        system = self._at(at.mesh_scale, released)
-        solution = system.solution(at.origin_scale)
-        covariance = system.covariance(np.array([at.origin_scale]), np.ones(1))
-        gains = np.full(self._group.max() + 1, -np.inf)
-        for group in set(self._group[self._scaled]) - set(released):
-            gains[group] = self._gain(self._group == group, variances, solution, covariance)
-        return int(np.argmax(gains))
+    def likeliest_outlier(self, released: list[int], evidence: np.ndarray) -> int:
+        """Return the group whose release, beside those `released`, gains most evidence, all others with the scales that
+        have most now."""
+        mesh, origin = SCALES[np.array(np.unravel_index(evidence.argmax(), evidence.shape))]
+        variances = self._variances(origin, mesh, released)
+        system = self._at(mesh, released)
+        solution, covariance = system.solution(origin), system.covariance(np.array([origin]), np.ones(1))
+        gains = {
+            group: self._gain(self._group == group, variances, solution, covariance)
+            for group in sorted(set(self._group[self._scaled]) - set(released))
+        }
+        return int(max(gains, key=gains.__getitem__))
 
-    def mean(self, found: list[_AtScales], released: list[int]) -> ModelErrors:
+    def mean(self, evidence: np.ndarray, released: list[int]) -> ModelErrors:
         """Return the mean over pairs of scales, with groups `released`, and the covariance within and between them."""
-        weights = np.exp(0.5 * (np.array([one.evidence for one in found]) - _best(found)))
-        weights = np.where(weights > NEGLIGIBLE, weights, 0.0) / weights[weights > NEGLIGIBLE].sum()
-        heavy = [(weight, one) for weight, one in zip(weights, found, strict=True) if weight]
+        weights = np.exp(0.5 * (evidence - evidence.max()))
+        weights[weights <= NEGLIGIBLE] = 0.0
+        weights /= weights.sum()
         solutions, observed = [], np.zeros_like(self._information)
-        for mesh in sorted({one.mesh_scale for _, one in heavy}):
-            own = [(weight, one.origin_scale) for weight, one in heavy if one.mesh_scale == mesh]
-            system = self._at(mesh, released)
-            observed += system.covariance(
-                np.array([scale for _, scale in own]), np.array([weight for weight, _ in own])
-            )
-            solutions += [(weight, system.solution(scale)) for weight, scale in own]
+        for row in np.flatnonzero(weights.any(axis=1)):
+            system, heavy = self._at(SCALES[row], released), np.flatnonzero(weights[row])
+            observed += system.covariance(SCALES[heavy], weights[row, heavy])
+            solutions += [(weights[row, column], system.solution(SCALES[column])) for column in heavy]
         mean = sum(weight * solution for weight, solution in solutions)
         off = np.array([np.sqrt(weight) * (solution - mean) for weight, solution in solutions])
         solution, covariance = np.zeros(len(self._all_priors)), np.diag(self._all_priors)
         solution[self._observable] = mean
         covariance[np.ix_(self._observable, self._observable)] = observed + off.T @ off
-        origin_scale = float(np.exp(sum(weight * np.log(one.origin_scale) for weight, one in heavy)))
-        mesh_scale = float(np.exp(sum(weight * np.log(one.mesh_scale) for weight, one in heavy)))
+        origin_scale, mesh_scale = (float(np.exp(weights.sum(axis=axis) @ np.log(SCALES))) for axis in (0, 1))
         links = sorted({group % self.count for group in released if group < 2 * self.count})
         return ModelErrors(solution, covariance, origin_scale, mesh_scale, links)
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
-from stretch_sim_cal.calibration.body.returns import RobotView, Triangles
+from stretch_sim_cal.calibration.body.returns import PosedTriangles, RobotView
 from stretch_sim_cal.calibration.mounts.result import MountSample
 from stretch_sim_cal.geometry.transforms import apply, exp
+from stretch_sim_cal.robot.surfaces import Surface
 
 OWN = 0.10  # m
 REACH = 2.2  # m: nothing of a robot is further from its lidars
@@ -71,13 +71,13 @@ class PosedSample:
     """One sample with the model's surfaces in its pose, moved by joint offsets where there are any."""
 
     def __init__(
-        self, sample: MountSample, surfaces: Mapping[str, LinkSurface], offsets: Mapping[str, float],
+        self, sample: MountSample, surfaces: Mapping[str, Surface], offsets: Mapping[str, float],
         number: int | None = None,
     ):  # fmt: skip
         """`number` is which of several samples it is, if that is to count."""
         self.sample, self.number = sample, number
         self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
-        self._view = RobotView(list(surfaces), [Triangles.of(surfaces, self.base_from_link)], np.zeros((1, 3)))
+        self._view = RobotView([PosedTriangles(surfaces, self.base_from_link, list(surfaces))])
         corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
         self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
 
@@ -98,9 +98,7 @@ class PosedSample:
         points = apply(base_from_lidar, rays.points)
         origins = np.broadcast_to(apply(base_from_lidar, np.zeros(3) + rays.origins), points.shape)
         directions = _unit(points - origins)
-        ahead, normals, links, _ = self._view.seen_from(origins + OWN * directions).ahead(
-            points, np.arange(len(points))
-        )
+        ahead, normals, links, _ = self._view.ahead(points, origins + OWN * directions)
         incidence = -(normals * directions).sum(axis=1)
         kept = np.flatnonzero((np.abs(ahead) < gate) & (incidence > grazing))
         return Matches(
@@ -123,7 +121,7 @@ class PosedSample:
             beside = directions[where] + slopes[where] * side_step[where]
             beside /= np.linalg.norm(beside, axis=1)[:, None]
             origins = matches.origins[where] + OWN * beside
-            ahead, _, links, _ = self._view.seen_from(origins).ahead(origins + beside, np.arange(len(beside)))
+            ahead, _, links, _ = self._view.ahead(origins + beside, origins)
             hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
             off = np.abs(((hits - matches.hits[where]) * matches.normals[where]).sum(axis=1))
             keep[where] = np.isfinite(ahead) & (links == matches.links[where]) & (off < EDGE)
@@ -134,17 +132,8 @@ class PosedSample:
         as links may be off, as of a tube in a tube, nobody knows which of both was seen."""
         directions = _unit(matches.hits - matches.origins)
         behind = matches.hits + BEYOND * directions
-        ahead, _, links, _ = self._view.seen_from(behind).ahead(behind + directions, np.arange(len(behind)))
+        ahead, _, links, _ = self._view.ahead(behind + directions, behind)
         return (1.0 + ahead > CLOSE) | (links == matches.links)
-
-    def in_link(self, links: list[str], index: int, vectors: np.ndarray, is_point: bool) -> np.ndarray:
-        """Return points or directions (M, 3) of base_link in the frame of one link."""
-        pose = self.base_from_link[links[index]]
-        return (vectors - pose[:3, 3] if is_point else vectors) @ pose[:3, :3]
-
-    def in_base(self, links: list[str], index: int, points: np.ndarray) -> np.ndarray:
-        """Return points (..., 3) of one link's frame in base_link."""
-        return apply(self.base_from_link[links[index]], points)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -161,15 +150,10 @@ def _offset(sample: MountSample, link: str, offsets: Mapping[str, float]) -> np.
 
 
 def posed(
-    samples: Sequence[MountSample], surfaces: Mapping[str, LinkSurface],
+    samples: Sequence[MountSample], surfaces: Mapping[str, Surface],
     offsets: Sequence[Mapping[str, float]] | None = None,
 ) -> list[PosedSample]:  # fmt: skip
     """Return every sample with the model in its pose, the joints' `offsets` by sample."""
     by_sample = offsets or [{}] * len(samples)
     return [PosedSample(sample, surfaces, own, number)
             for number, (sample, own) in enumerate(zip(samples, by_sample, strict=True))]  # fmt: skip
-
-
-def thinned(cloud: np.ndarray, count: int) -> np.ndarray:
-    """Return at most `count` of the points, evenly taken from their order."""
-    return cloud if len(cloud) <= count else cloud[np.linspace(0, len(cloud) - 1, count).astype(int)]

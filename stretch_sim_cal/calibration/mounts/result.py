@@ -132,16 +132,6 @@ class MountsResult:
     scalar_covariance: np.ndarray | None = field(default=None, repr=False)
 
     @property
-    def method(self) -> str:
-        """How the mounts were found, for files."""
-        return "robot_returns"
-
-    @property
-    def num_frames(self) -> int:
-        """What the result rests on, for files: the number of arm poses."""
-        return self.num_samples
-
-    @property
     def accepted(self) -> bool:
         """Whether the data supports the result."""
         return not self.refusals

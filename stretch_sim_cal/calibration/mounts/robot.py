@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import left_off
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, mounted_joints
@@ -77,10 +76,8 @@ class MountedRobot:
                 f"robot '{model.name}': has no {self._base}; the description of a {self.profile.name} is needed"
             )
         self.model = model
-        self.surfaces = {
-            link: LinkSurface.of(surface.vertices, surface.faces)
-            for link, surface in robot_surfaces(model, self.profile).items() if len(surface.faces)
-        }  # fmt: skip
+        surfaces = robot_surfaces(model, self.profile)
+        self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
         self._held_by = {link: tuple(self._holders(link)) for link in self.surfaces}
         at_zero = self._base_from({}, list(lidars.values()))
         self.nominal = {name: at_zero[link] for name, link in lidars.items()}

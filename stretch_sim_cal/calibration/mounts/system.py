@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from scipy import sparse
 
-from stretch_sim_cal.calibration.body.outline import LinkSurface
 from stretch_sim_cal.calibration.clouds import DirectionGrid
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.observations import columns_of
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
+from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, UNKNOWN_SENSOR, ErrorModel, Returns, weak_echo
 
@@ -42,7 +42,7 @@ class RobotUnknowns:
     the problem they stand in `columns` (n,) of `beside`."""
 
     def __init__(
-        self, surfaces: Mapping[str, LinkSurface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
+        self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
     ):  # fmt: skip
         self.lidars, self.links = list(lidars), list(surfaces)
         self.first_link = 6 * len(self.lidars)
@@ -108,34 +108,26 @@ class RobotUnknowns:
         rotations are those of the rays' hits: with the returns' own, their noise would correlate with the
         distances' and bias the rotations.
         """
+        pose = sample.sample
         for index in np.unique(matches.links):
-            chosen = matches.links == index
-            yield (
-                chosen,
-                *self._jacobian(lidar, sample, self.links[index], matches.hits[chosen], matches.normals[chosen]),
-            )  # fmt: skip
-
-    def _jacobian(
-        self, lidar: str, sample: PosedSample, link: str, feet: np.ndarray, normals: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return how distances from a link's surface at `feet` (M, 3) change with which
-        unknowns: columns, (M, columns)."""
-        # Of what is seen, in base_link; of the surface it is the reverse.
-        by_twist = np.hstack([normals, np.cross(feet, normals)])
-        surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
-        columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(self.links.index(link)))]
-        parts = [by_twist, -by_twist @ adjoint(surface)]
-        for carrier in (link, *sample.sample.held_by.get(link, ())):
-            if carrier in sample.sample.held_at:
-                columns.append(columns_of(self.of_link(self.links.index(carrier))))
-                parts.append(-by_twist @ adjoint(sample.sample.held_at[carrier]))
-        for number, joint in enumerate(self.joints):
-            motion = sample.sample.joint_motions.get(joint, {}).get(link)
-            if motion is not None:
-                columns.append(self.of_joint(number, sample.number))
-                factors = np.array([1.0, sample.sample.joint_values.get(joint, 0.0), 1.0])[: len(columns[-1])]
-                parts.append(-(by_twist @ motion)[:, None] * factors)
-        return np.concatenate(columns), np.hstack(parts)
+            link, chosen = self.links[index], matches.links == index
+            normals = matches.normals[chosen]
+            # Of what is seen, in base_link; of the surface it is the reverse.
+            by_twist = np.hstack([normals, np.cross(matches.hits[chosen], normals)])
+            surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
+            columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
+            parts = [by_twist, -by_twist @ adjoint(surface)]
+            for carrier in (link, *pose.held_by.get(link, ())):
+                if carrier in pose.held_at:
+                    columns.append(columns_of(self.of_link(self.links.index(carrier))))
+                    parts.append(-by_twist @ adjoint(pose.held_at[carrier]))
+            for number, joint in enumerate(self.joints):
+                motion = pose.joint_motions.get(joint, {}).get(link)
+                if motion is not None:
+                    columns.append(self.of_joint(number, sample.number))
+                    factors = np.array([1.0, pose.joint_values.get(joint, 0.0), 1.0])[: len(columns[-1])]
+                    parts.append(-(by_twist @ motion)[:, None] * factors)
+            yield chosen, np.concatenate(columns), np.hstack(parts)
 
 
 def remainders(
