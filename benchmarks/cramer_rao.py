@@ -14,17 +14,9 @@ import numpy as np
 from comparing import Recording
 from scipy import sparse
 
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, sparse_rows
 from stretch_sim_cal.calibration.patches import FINE_RANGE, MAX_LEVEL, PATCH_SIZE
-from stretch_sim_cal.calibration.problem import (
-    FLOOR,
-    LEFT,
-    POSES,
-    RIGHT,
-    UNKNOWN,
-    NormalEquations,
-    Unknowns,
-    floor_rows,
-)
+from stretch_sim_cal.calibration.problem import FLOOR, LEFT, POSES, RIGHT, UNKNOWN, Unknowns, floor_rows
 from stretch_sim_cal.calibration.room import WEAK
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
@@ -97,7 +89,7 @@ def _information(
         jacobian = np.hstack([normal, np.cross(point, normal), scalars, channels])
         poses_columns = np.broadcast_to(np.arange(POSES[side].start, POSES[side].stop), (len(point), 6))
         columns = np.hstack([poses_columns, unknowns.unit_columns(side, seen.channels)])
-        rows.append(_sparse(jacobian, columns, unknowns.size))
+        rows.append(sparse_rows(jacobian, columns, unknowns.size))
         patterns.append(columns[:, -1])
         weights.append(frames * EVERY / seen.variances)
         faces.append(seen.faces if whole else np.column_stack([seen.faces, seen.patches]))
@@ -109,7 +101,7 @@ def _information(
     faces, places, points, normals = (np.concatenate(each) for each in (faces, places, points, normals))
     is_floor = np.concatenate(on_floor) if floor is not None else np.zeros(len(points), dtype=bool)
     if floor is not None:
-        below = jacobian[is_floor] + _sparse(
+        below = jacobian[is_floor] + sparse_rows(
             floor_rows(floor, points[is_floor])[:, :3], np.broadcast_to(np.arange(15)[FLOOR], (is_floor.sum(), 3)),
             unknowns.size,
         )  # fmt: skip
@@ -132,11 +124,6 @@ def _planes(faces: np.ndarray, places: np.ndarray, normals: np.ndarray) -> tuple
     centres = np.stack([np.bincount(group, places[:, k]) for k in range(3)], axis=1) / np.bincount(group)[:, None]
     beside = np.einsum("nai,ni->na", axes[group], places - centres[group])
     return group, np.hstack([np.ones((len(group), 1)), beside])
-
-
-def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
-    count, width = values.shape
-    return sparse.csr_array((values.ravel(), columns.ravel(), np.arange(count + 1) * width), shape=(count, size))
 
 
 class _TrueReturns:

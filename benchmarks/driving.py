@@ -32,7 +32,6 @@ from stretch_sim_cal.calibration.array import ArrayLidar
 from stretch_sim_cal.calibration.consistency import seen_by_another
 from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.observations import columns_of
 from stretch_sim_cal.calibration.problem import Priors, Solver, State
 from stretch_sim_cal.calibration.room import FloorTrust, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -125,7 +124,7 @@ class TrueDrive(DrivenArray):
         views = drive.views(unknowns)
         pairs = self._pairs(lidars, views.base_from_lidar)
         _, lidars = seen_by_another(lidars, views.base_from_lidar, pairs, AlignmentSettings())
-        trust = FloorTrust(driving._near(poses, self._floor.settings.radius), driving.LEAST_UNEVENNESS,
+        trust = FloorTrust(driving._near(poses), driving.LEAST_UNEVENNESS,
                            driving.ON_FLOOR, of_room=True)  # fmt: skip
         noise = room_block(lidars, views, Noise.first(len(lidars)), 0.0, 1, trust, pairs=pairs).noise
         block = room_block(lidars, views, noise, 0.0, 2, trust, pairs=pairs)
@@ -134,7 +133,7 @@ class TrueDrive(DrivenArray):
         solver = Solver(unknowns, Priors(replace(state, units=nothing), [np.diag(DESCRIBED**2)]))
         solver.decided(state, solver.solve(equations, state, learn=False))
         known = solver.solve(equations, state, learn=False).covariance
-        own = np.concatenate(list(map(columns_of, unknowns.poses)))
+        own = unknowns.pose_columns
         return known[np.ix_(own, own)], known[unknowns.scales, unknowns.scales]
 
 

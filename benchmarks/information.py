@@ -33,16 +33,8 @@ from stretch_sim_cal.calibration.mounts.system import (
     noise_weights,
 )
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.problem import (
-    CURVATURE,
-    FLOOR,
-    LEFT,
-    RIGHT,
-    UNKNOWN,
-    NormalEquations,
-    State,
-    Unknowns,
-)
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
+from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, UNKNOWN, State, Unknowns
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
@@ -214,7 +206,7 @@ class Problem:
             cells = DirectionCells(self.simulator.sensor)
             for tick in range(frames):
                 cells.add(cloud_of(self.simulator.scan(name, tick), name))
-            lidars.append(Lidar.of_cells(cells, side))
+            lidars.append(Lidar.of_cells(cells))
             surfaces.append(without_body(lidars[-1].surface, self.state.base_from_lidar[side], settings))
         shared = Views(*surfaces).shared(self.state.left_from_right)
         near = [

@@ -28,7 +28,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CORE = ("problem", "room", "robust", "findings", "observability", "checks", "mounts/system")
+CORE = (
+    "problem", "normal_equations", "room", "robust", "findings", "floor/findings", "observability", "checks",
+    "mounts/system",
+)  # fmt: skip
 SOURCES = {
     f"stretch_sim_cal.calibration.{name.replace('/', '.')}": ROOT / f"stretch_sim_cal/calibration/{name}.py"
     for name in CORE
@@ -36,6 +39,7 @@ SOURCES = {
 THIRD_PARTY = ("hypothesis", "yaml", "scipy.spatial.transform", "scipy.sparse.csgraph", "scipy.optimize",
     "scipy.stats", "scipy.ndimage", "matplotlib", "trimesh", "shapely", "lxml.etree", "small_gicp")  # fmt: skip
 OWN = {name: [f"test/calibration/test_{name.replace('/', '_')}.py"] for name in CORE}
+OWN["normal_equations"], OWN["floor/findings"] = OWN["problem"], OWN["findings"]
 OWN["observability"] = ["test/calibration/test_alignment_parts.py"]
 OWN["checks"] = [*OWN["checks"], "test/commands/test_check_command.py"]
 OWN_SECONDS = 8.0  # of CPU, that these take at most

@@ -24,6 +24,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import ANGLE, BASELINE_LOOKS, LENGTH, MONTH, Look, Watch, own_vectors, vectors_of
 from stretch_sim_cal.campaign.rooms import Room, write_room
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -88,7 +89,7 @@ def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile,
     floor = found.solve()
     path = folder / "calibration.yaml"
     CalibrationFile().with_alignment(aligned, "robot").with_floor(floor, "robot", base_from_left=left).save(path)
-    replace(aligned.observations, floor=floor.by_units).save(path_beside(path))
+    write_atomic(path_beside(path), replace(aligned.observations, floor=floor.by_units).write)
     return CalibrationFile.load(path), left, footprint
 
 

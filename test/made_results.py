@@ -4,9 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.driving import Wheels
 from stretch_sim_cal.calibration.mounts.file import CONVENTION, MOUNTS, with_uncertain_left
+from stretch_sim_cal.calibration.values_file import JOINTS, JointOrigin
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 
@@ -63,3 +65,13 @@ def by_arm_and_wheels(random, arm=np.eye(4), other=np.eye(4)):
     driven = {"left": exp(-off_wheels[:6]) @ over_floor @ LEFT, "right": exp(-off_wheels[6:]) @ over_floor @ RIGHT}
     wheels = Wheels(driven, of_wheels, ODOMETRY, 1.0, [])
     return with_uncertain_left(file, mounts[:6, :6]).with_wheels(wheels, 3, "r")
+
+
+def joints_in(values_file):
+    """Return the joints in a robot's values file by name."""
+    joints = {}
+    for name, entry in files.read_yaml(values_file)[JOINTS].items():
+        data = entry["data"]
+        xyz, rpy = ([float(number) for number in data[key].split()] for key in ("xyz", "rpy"))
+        joints[name] = JointOrigin(name, data["parent"], data["child"], from_xyz_rpy(xyz, rpy))
+    return joints

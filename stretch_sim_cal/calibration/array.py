@@ -24,16 +24,14 @@ from stretch_sim_cal.calibration.findings import (
     unit_warnings,
 )
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
-from stretch_sim_cal.calibration.observability import directions, unobserved
-from stretch_sim_cal.calibration.observations import Observations, by_poses, columns_of
+from stretch_sim_cal.calibration.observability import unobserved
+from stretch_sim_cal.calibration.observations import Observations, by_poses
 from stretch_sim_cal.calibration.problem import (
     FIXED,
-    Priors,
     Solution,
     Solver,
     State,
     Unknowns,
-    first_units,
     sensor_numbers,
 )
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
@@ -126,8 +124,9 @@ class ArrayResult:
     @property
     def covariance_to_first(self) -> np.ndarray:
         """The covariance (6 (n - 1), 6 (n - 1)) of the twists of `to_first`, in its order, in the first one's frame."""
-        first, *others = self.names
-        return np.block([[self.covariance_between(first, one, other) for other in others] for one in others])
+        change = by_poses(self.base_from_lidar[self.names[0]], len(self.names) - 1)
+        found: np.ndarray = change @ self.pose_covariance @ change.T
+        return found
 
     def aligned(self, target: str, source: str) -> AlignmentResult:
         """Return the transform between two lidars as all of them give it, in the form of an alignment of two."""
@@ -240,12 +239,14 @@ class LidarArray:
     def solve(self) -> ArrayResult:
         """Return the result, with refusals if the data does not support it."""
         aligned = self._alignment.aligned()
-        observed, by_chance = aligned.observations, self._alignment.information_by_chance()
-        if observed is None:
+        if aligned.observations is None:
             observed = Observations.of_known_poses(aligned.poses[1:], aligned.covariance)
         else:
-            observed = observed.less_by_chance(by_chance)
-        poses, priors = self._first_poses(aligned), [None] * len(self._order)
+            observed = aligned.observations.less_by_chance(aligned.by_chance)
+        # The estimate begins with the lidars as they are aligned.
+        one = self._fixed if self._fixed is not None else 0
+        base_from_first = self._described[one] @ inverse(aligned.poses[one])
+        poses, priors = [base_from_first @ pose for pose in aligned.poses], [None] * len(self._order)
         for number, mount in enumerate(self._mounts):
             if mount is not None:
                 poses[number], priors[number] = mount
@@ -269,16 +270,9 @@ class LidarArray:
                 covariance = to_base @ self._covariance(unknowns, solution) @ to_base.T
         return self._result(unknowns, state, solution, covariance, aligned, floor)
 
-    def _first_poses(self, aligned: AlignedLidars) -> list[np.ndarray]:
-        """Return the poses (4, 4) in base_link with which the estimate begins, the lidars as they are aligned."""
-        one = self._fixed if self._fixed is not None else 0
-        base_from_first = self._described[one] @ inverse(aligned.poses[one])
-        return [base_from_first @ pose for pose in aligned.poses]
-
     def _covariance(self, unknowns: Unknowns, solution: Solution) -> np.ndarray:
         """Return the covariance (6 n, 6 n) of the twists of all lidars, in the estimate's order."""
-        columns = np.concatenate(list(map(columns_of, unknowns.poses)))
-        return solution.covariance[np.ix_(columns, columns)]
+        return solution.covariance[np.ix_(unknowns.pose_columns, unknowns.pose_columns)]
 
     def _by_alignment(
         self, observed: Observations, poses: Sequence[np.ndarray], priors: Sequence[np.ndarray | None]
@@ -286,13 +280,10 @@ class LidarArray:
         """Return the estimate of the lidars' poses in base_link without the floor."""
         models = observed.models if observed.knows_units else tuple(map(_scalars_alone, self._sensors))
         unknowns = Unknowns(models)
-        known = self._units if observed.knows_units else None
-        state = State(tuple(poses), first_units(models, known))
-        solver = Solver(unknowns, Priors(state, priors, units_known=known is not None))
+        solver, state = Solver.starting(unknowns, poses, priors, self._units if observed.knows_units else None)
         for step in range(STEPS):
-            solution = solver.solve(observed.equations_at(state, unknowns), state, learn=step == 0)
-            state = solver.decided(unknowns.moved(state, solution.change), solution)
-            if np.abs(solution.change[np.concatenate(list(map(columns_of, unknowns.poses)))]).max() < SETTLED:
+            state, solution = solver.step(observed.equations_at(state, unknowns), state, learn=step == 0)
+            if np.abs(solution.change[unknowns.pose_columns]).max() < SETTLED:
                 break
         return unknowns, state, solution
 
@@ -330,10 +321,7 @@ class LidarArray:
         settings = AlignmentSettings(**self._accept)
         tied = [name for name in names if name not in untied]
         for name in tied[1:]:
-            found = directions(
-                result.covariance(tied[0], name), result.base_from_lidar[tied[0]], settings.max_std_translation,
-                settings.max_std_rotation,
-            )  # fmt: skip
+            found = settings.directions(result.covariance(tied[0], name), result.base_from_lidar[tied[0]])
             refusals += [said.at(f"lidar {name} to {tied[0]}") for said in unobserved(found)]
         warnings += unit_warnings(numbers, self._sensors, self._order)
         refusals += distorted(wrong_rotor_angles(state.base_from_lidar, numbers, self._order))

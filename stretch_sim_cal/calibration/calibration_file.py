@@ -154,21 +154,14 @@ class CalibrationFile:
         """Return a copy that holds an `AlignmentResult`. Raises `Refused` if the result carries refusals."""
         _check_accepted(result, "alignment")
         described = _description(result, robot_id, timestamp)
-        entry = {"data": _rows(result.right_to_left), **described, "convention": RIGHT_TO_LEFT_CONVENTION}
+        entry = {"data": result.right_to_left.tolist(), **described, "convention": RIGHT_TO_LEFT_CONVENTION}
         return self.updated({RIGHT_TO_LEFT: entry})
 
-    def with_further(
-        self, name: str, result, covariance_with_right: np.ndarray, robot_id: str,
-        timestamp: datetime.datetime | None = None,
-    ) -> "CalibrationFile":  # fmt: skip
+    def with_further(self, name: str, result, covariance_with_right: np.ndarray, robot_id: str) -> "CalibrationFile":
         """Return a copy that holds a lidar beyond two by its `name`: an `AlignmentResult` in which it is the right one,
         and the covariance (6, 6) between its twist and that of the right lidar."""
-        described = _description(result, robot_id, timestamp)
-        entry = {"data": _rows(result.right_to_left), **described}
-        entry |= {
-            "convention": convention_of(name),
-            COVARIANCE_WITH_RIGHT: _rows(covariance_with_right),
-        }
+        entry = {"data": result.right_to_left.tolist(), **_description(result, robot_id, None)}
+        entry |= {"convention": convention_of(name), COVARIANCE_WITH_RIGHT: covariance_with_right.tolist()}
         return self.updated({f"{name}{TO_LEFT}": entry})
 
     def covariance_with_right(self, name: str) -> np.ndarray | None:
@@ -205,36 +198,34 @@ class CalibrationFile:
         _check_accepted(result, "floor")
         plane = result.plane.facing(np.array([0.0, 0.0, 1.0]))
         params = {
-            "normal": [float(x) for x in plane.normal],
+            "normal": plane.normal.tolist(),
             "distance": float(plane.offset),
             "description": PLANE_DESCRIPTION,
         }
 
         def entry(data, convention):
-            left = None if base_from_left is None else _rows(base_from_left)
+            left = None if base_from_left is None else base_from_left.tolist()
             described = _description(result, robot_id, timestamp)
             return {"data": data, **described, "convention": convention, LEFT_POSE: left, SEEN_COVARIANCE: None}
 
-        update = {FOOTPRINT: entry(_rows(result.footprint_from_base), FOOTPRINT_CONVENTION)}
+        update = {FOOTPRINT: entry(result.footprint_from_base.tolist(), FOOTPRINT_CONVENTION)}
         if FOOTPRINT_ALIAS in self.data:  # a reader that knows only this name must not keep the old floor
-            update[FOOTPRINT_ALIAS] = entry(_rows(result.footprint_from_base), FOOTPRINT_CONVENTION)
+            update[FOOTPRINT_ALIAS] = entry(result.footprint_from_base.tolist(), FOOTPRINT_CONVENTION)
         update[FLOOR] = entry(params, PLANE_CONVENTION)
         return self.updated(update)
 
-    def with_wheels(
-        self, result, num_frames: int, robot_id: str, timestamp: datetime.datetime | None = None
-    ) -> "CalibrationFile":
+    def with_wheels(self, result, num_frames: int, robot_id: str) -> "CalibrationFile":
         """Return a copy that holds the `Wheels` of a robot that drove. Raises `Refused` if they carry refusals."""
         _check_accepted(result, "lidars' place against the wheels")
         entry = {
-            "data": {name: _rows(pose) for name, pose in result.footprint_from_lidar.items()},
+            "data": {name: pose.tolist() for name, pose in result.footprint_from_lidar.items()},
             "robot_id": str(robot_id),
-            "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
+            "timestamp": datetime.datetime.now().isoformat(),
             "fit_method": "driving",
             "num_stations": len(result.stations),
             "num_frames": int(num_frames),
             "odometry": {name: float(value) for name, value in result.odometry.items()} | {"slip": float(result.slip)},
-            "covariance": _rows(result.covariance),
+            "covariance": result.covariance.tolist(),
             "convention": WHEELS_CONVENTION,
         }
         return self.updated({WHEELS: entry})
@@ -283,11 +274,6 @@ def calibrated_frame(name: str) -> str:
     return f"lidar_{name}_calibrated"
 
 
-def rollback(path: str | Path) -> Path:
-    """Bring back what the file held before its last save; see `backups.rollback`."""
-    return backups.rollback(path)
-
-
 def _check_accepted(result, what: str) -> None:
     if result.refusals:
         raise Refused(f"the {what} was refused and is not written: {'; '.join(result.refusals)}")
@@ -301,9 +287,5 @@ def _description(result, robot_id: str, timestamp: datetime.datetime | None) -> 
         "fit_method": str(result.method),
         "rmse": float(result.rmse),
         "num_frames": int(result.num_frames),
-        "covariance": _rows(result.covariance),
+        "covariance": result.covariance.tolist(),
     }
-
-
-def _rows(matrix: np.ndarray) -> list[list[float]]:
-    return [[float(x) for x in row] for row in matrix]

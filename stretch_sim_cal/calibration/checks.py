@@ -19,9 +19,8 @@ from stretch_sim_cal.calibration.calibration_file import (
 from stretch_sim_cal.calibration.findings import model_findings
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
-from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, floor_of_footprint
+from stretch_sim_cal.geometry.planes import floor_between, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
@@ -83,7 +82,7 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
 def _problems_of_frames(calibration: CalibrationFile, described: Described) -> list[str]:
     found = []
     for name, pose in calibration.to_left.items():
-        far, _ = model_findings(described.to_left.get(name), pose, AlignmentSettings())
+        far, _ = model_findings(described.to_left.get(name), pose)
         found += [f"{name}{TO_LEFT}: {finding}" for finding in far]
     plane = calibration.floor_plane
     if plane is None:
@@ -93,11 +92,9 @@ def _problems_of_frames(calibration: CalibrationFile, described: Described) -> l
     elif plane.normal[2] < 0.5:
         found.append("base_link's z does not point up from the floor; the transform is of other frames")
     elif described.footprint_from_base is not None:
-        far = floor_difference(floor_of_footprint(described.footprint_from_base), plane)
-        if not far.within(FAR_HEIGHT, FAR_TILT):
-            found.append(
-                f"the floor is {far.distance * 1e3:.0f} mm and {np.degrees(far.angle):.1f} deg from the description"
-            )
+        height, tilt = floor_error(floor_of_footprint(described.footprint_from_base), plane)
+        if height > FAR_HEIGHT or tilt > FAR_TILT:
+            found.append(f"the floor is {height * 1e3:.0f} mm and {np.degrees(tilt):.1f} deg from the description")
     return found
 
 
@@ -130,23 +127,17 @@ def _concerns_of_sureness(entry: Entry | None, what: str) -> list[str]:
         return []
     if entry.covariance is None:
         return [f"{what} does not say how sure it is (no covariance: found by another program)"]
-    translation, rotation = deviations(entry)
+    translation, rotation = deviations(entry.covariance)
     if translation > SURE_TRANSLATION or rotation > SURE_ROTATION:
         return [f"{what} is not sure: standard deviation {translation * 1e3:.2f} mm, {np.degrees(rotation):.3f} deg"]
     return []
 
 
-def deviations(entry: Entry) -> tuple[float, float]:
-    """Return the largest standard deviations of an entry's covariance: of lengths (m) and of angles (rad)."""
-    lengths = len(entry.covariance) // 2 if len(entry.covariance) == 6 else 1
-    return largest_deviation(entry.covariance[:lengths, :lengths]), largest_deviation(
-        entry.covariance[lengths:, lengths:]
-    )
-
-
-def floor_difference(first: Plane, second: Plane) -> Difference:
-    """Return how far two floors are apart: in height at base_link's origin, and between their normals."""
-    return Difference("floor", *floor_error(first, second))
+def deviations(covariance: np.ndarray) -> tuple[float, float]:
+    """Return the largest standard deviations of lengths (m) and of angles (rad) by the covariance of a transform (6, 6)
+    or of a floor (3, 3)."""
+    lengths = 3 if len(covariance) == 6 else 1
+    return largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
 
 
 def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]:
@@ -157,7 +148,7 @@ def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]
             what = "alignment" if name == "right" else f"alignment of the {name} lidar"
             found.append(Difference(what, *error(pose, second.to_left[name])))
     if first.floor_plane is not None and second.floor_plane is not None:
-        found.append(floor_difference(first.floor_plane, second.floor_plane))
+        found.append(Difference("floor", *floor_error(first.floor_plane, second.floor_plane)))
     return found
 
 
@@ -186,12 +177,10 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         found.append(_pose_change(what, old.to_left[name], new.to_left[name], *map(_covariance, entries)))
     if old.floor_plane is not None and new.floor_plane is not None:
         planes = [file.floor_plane.facing(np.array([0.0, 0.0, 1.0])) for file in (old, new)]
-        step = floor_between(*planes)
-        far = floor_difference(*planes)
         covariances = [_covariance(file.entries.get(FOOTPRINT) or file.entries.get(FLOOR)) for file in (old, new)]
         comparable = (mounts[0] is None) == (mounts[1] is None)
-        sigmas = sigmas_of(step, covariances) if comparable else None
-        found.append(Change("floor", far.distance, far.angle, *_spreads(covariances, 1), sigmas))
+        sigmas = sigmas_of(floor_between(*planes), covariances) if comparable else None
+        found.append(Change("floor", *floor_error(*planes), *_spreads(covariances), sigmas))
     every = [each_mount(file, own) for file, own in zip((old, new), mounts, strict=True)]
     for name in filter(every[1].__contains__, every[0]):
         poses = [own[name][0] for own in every]
@@ -205,20 +194,15 @@ def _pose_change(what: str, old: np.ndarray, new: np.ndarray, *covariances, abou
     step = log(new @ inverse(old))
     if about is not None:
         step = np.concatenate([new[:3, 3] - old[:3, 3], step[3:]])
-    return Change(what, *error(old, new), *_spreads(covariances, 3), sigmas_of(step, covariances))
+    return Change(what, *error(old, new), *_spreads(covariances), sigmas_of(step, covariances))
 
 
 def _covariance(entry: Entry | None) -> np.ndarray | None:
     return None if entry is None else entry.covariance
 
 
-def _spreads(covariances, lengths: int) -> list[tuple[float, float] | None]:
-    return [
-        None
-        if known is None
-        else (largest_deviation(known[:lengths, :lengths]), largest_deviation(known[lengths:, lengths:]))
-        for known in covariances
-    ]
+def _spreads(covariances: Sequence[np.ndarray | None]) -> list[tuple[float, float] | None]:
+    return [None if known is None else deviations(known) for known in covariances]
 
 
 def largest_deviation(covariance: np.ndarray) -> float:

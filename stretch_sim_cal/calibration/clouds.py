@@ -27,6 +27,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import without_optical_centre
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
 
+MIN_RANGE, MAX_RANGE = 0.1, 60.0  # m, of returns that are used
 # Channels of the lidars are at least twice as far apart as a row is high.
 ROW_HEIGHT = np.deg2rad(0.3)
 CELL_WIDTH = np.deg2rad(1.0)
@@ -82,18 +83,18 @@ class DirectionGrid:
 class Cells:
     """The occupied cells of one lidar, in its own frame.
 
-    `counts` (M,) returns per cell, `points` (M, 3) their mean, `directions` (M, 3) the unit vector to it, `scatter` (M,
-    3, 3) their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which
-    leaves `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per
-    block of time, without the blocks in which something stood before the usual surface, or the surface was away. `row`
-    (M,) is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `echo` (M,) the mean
-    share of the weak-echo error (`sensor/unit.py`).
+    `counts` (M,) returns per cell, `points` (M, 3) their mean, `rays` (M, 3) the unit vector to it, `scatter` (M, 3, 3)
+    their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which leaves
+    `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per block
+    of time, without the blocks in which something stood before the usual surface, or the surface was away. `row` (M,)
+    is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `echo` (M,) the mean share of
+    the weak-echo error (`sensor/unit.py`).
     """
 
     row: np.ndarray
     counts: np.ndarray
     points: np.ndarray
-    directions: np.ndarray
+    rays: np.ndarray
     scatter: np.ndarray
     noise_scatter: np.ndarray
     noise_freedom: np.ndarray
@@ -117,7 +118,9 @@ class DirectionCells:
         self.num_frames = 0
 
     def add(self, cloud: "Cloud") -> None:
-        """Add the returns of one frame; none of them at the origin."""
+        """Add the returns of one frame, if there are any; none of them at the origin."""
+        if not len(cloud):
+            return
         points, ring = cloud.points, cloud.ring
         if self.grid is None:
             by_ring = self._sensor is not None and ring is not None
@@ -249,7 +252,7 @@ class DirectionCells:
         within = (_matrices(total[4:_ECHO]) - between) / np.maximum(freedom, 1.0)[:, None, None]
         return Cells(
             row=self.grid.row_of(occupied), counts=total[0], points=mean,
-            directions=mean / np.linalg.norm(mean, axis=1, keepdims=True), scatter=scatter,
+            rays=mean / np.linalg.norm(mean, axis=1, keepdims=True), scatter=scatter,
             noise_scatter=within, noise_freedom=freedom, block_counts=kept[0], block_points=block_points,
             disturbed=1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_LEFT_OUT])).sum(axis=1),
             echo=total[_ECHO] / total[0],
@@ -291,9 +294,8 @@ def _matrices(sums: np.ndarray) -> np.ndarray:
 class FrameIntake:
     """Cleans the clouds of lidars one by one and counts those that were left out, by reason."""
 
-    def __init__(self, settings, names: Sequence[str] = SIDES):
-        """`settings` has min_range and max_range (m); `names` are the lidars'."""
-        self._settings, self._names = settings, names
+    def __init__(self, names: Sequence[str] = SIDES):
+        self._names = names
         self._seen: set[bytes] = set()
         self.num_given = 0
         self.num_frames = 0
@@ -310,12 +312,10 @@ class FrameIntake:
         self.num_frames += any(len(cloud) for cloud in found)
         return found
 
-    def warnings(self, names: Sequence[str] | None = None) -> list[Finding]:
-        """Return a finding for everything that was left out, of all lidars or of those with these names."""
+    def warnings(self) -> list[Finding]:
+        """Return a finding for everything that was left out."""
         warnings = []
         for side, name in enumerate(self._names):
-            if names is not None and name not in names:
-                continue
             if self.repeated[side]:
                 sentence = f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once"
                 warnings.append(Finding("repeated_clouds", sentence))
@@ -331,7 +331,7 @@ class FrameIntake:
         with np.errstate(invalid="ignore", over="ignore"):
             squared_ranges = np.einsum("ij,ij->i", points, points)
             # The square of a component that is NaN or infinite passes neither comparison.
-            usable = (squared_ranges >= self._settings.min_range**2) & (squared_ranges <= self._settings.max_range**2)
+            usable = (squared_ranges >= MIN_RANGE**2) & (squared_ranges <= MAX_RANGE**2)
         cloud = cloud if usable.all() else cloud.only(usable)
         if not len(cloud):
             self.empty[side] += 1

@@ -67,7 +67,7 @@ def credible(found: Consistency, near: bool = False) -> bool:
     return found.agree >= CREDIBLE_AGREE and found.contradict <= (SOMEBODY if near else CREDIBLE_CONTRADICT)
 
 
-class Gaps:
+class SurfaceDistances:
     """How far apart the surfaces of two lidars are, prepared for comparing transforms."""
 
     def __init__(self, left: Surface, right: Surface):
@@ -92,8 +92,8 @@ def coarse_alignment(
         # GICP may run away from a good guess; with narrow correspondences it stays nearer.
         found = [registration.from_guess(initial), registration.from_guess(initial, WIDTHS[-1:]), initial]
         # Views say whether a transform can be right, within centimetres; which of several is nearest, surfaces say.
-        gaps, guess_score = Gaps(left, right), views.under(initial).score
-        found.sort(key=gaps.under)
+        distances, guess_score = SurfaceDistances(left, right), views.under(initial).score
+        found.sort(key=distances.under)
         for candidate in found:
             under = views.under(candidate)
             if credible(under, near=True) and under.score > guess_score - ALIKE:
@@ -142,36 +142,28 @@ class Registration:
         """Return the transform (4, 4) found from a guess, with ever shorter correspondences (see `WIDTHS`)."""
         estimate = guess
         for width in widths:
-            found = self._registered(estimate, width * self._settings.max_correspondence_distance)
+            found = small_gicp.align(
+                self._target, self._source, self._tree, estimate, num_threads=1,
+                max_correspondence_distance=width * self._settings.max_correspondence_distance,
+                max_iterations=self._settings.max_iterations,
+            )  # fmt: skip
             if not (np.isfinite(found.T_target_source).all() and found.num_inliers):
                 return estimate
             estimate = _where_held(estimate, found)
         return estimate
-
-    def _registered(self, start: np.ndarray, distance: float) -> small_gicp.RegistrationResult:
-        return small_gicp.align(
-            self._target, self._source, self._tree, start, max_correspondence_distance=distance,
-            num_threads=1, max_iterations=self._settings.max_iterations,
-        )  # fmt: skip
 
 
 def _where_held(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.ndarray:
     """Return the registration's transform, without the part of the way from `before` (4, 4) along directions that
     nothing holds."""
     after = check_rigid(found.T_target_source, "registration", tolerance=1e-2)
-    scale, directions, are_held = _held(found)
-    held = directions[:, are_held]
-    step = np.roll(log(inverse(before) @ after), 3) / scale
-    return before @ exp(np.roll(scale * (held @ (held.T @ step)), 3))
-
-
-def _held(found: small_gicp.RegistrationResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the unit (6,) of each of small_gicp's components (rotation, translation, in the source's frame),
-    directions (6, 6) in these units, as columns, and which of them (6,) the scene holds."""
-    lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))  # m: so that 1 rad compares with so many m
+    # Of small_gicp's components (rotation, translation, in the source's frame) 1 rad compares with so many m.
+    lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))
     scale = np.repeat([1.0 / lever, 1.0], 3)
     curvature, directions = np.linalg.eigh(found.H * np.outer(scale, scale))
-    return scale, directions, curvature > HELD * curvature[-1]
+    held = directions[:, curvature > HELD * curvature[-1]]
+    step = np.roll(log(inverse(before) @ after), 3) / scale
+    return before @ exp(np.roll(scale * (held @ (held.T @ step)), 3))
 
 
 @dataclass(frozen=True)

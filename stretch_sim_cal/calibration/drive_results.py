@@ -15,6 +15,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.driving import OFF_PLANE, PLANAR, STEP, DrivenResult, Wheels
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor
+from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
@@ -188,12 +189,13 @@ def to_left_by_wheels(wheels: Wheels, name: str) -> tuple[np.ndarray, np.ndarray
     """Return the transform (4, 4) of a lidar to the left one as the drive has it, and its covariance (6, 6) over twists
     in the left frame."""
     names = list(wheels.footprint_from_lidar)
-    left, own = (6 * names.index(each) for each in ("left", name))
-    by_poses = np.zeros((6, len(wheels.covariance)))
-    to_left = adjoint(inverse(wheels.footprint_from_lidar["left"]))
-    by_poses[:, left : left + 6], by_poses[:, own : own + 6] = -to_left, to_left
-    pose = inverse(wheels.footprint_from_lidar["left"]) @ wheels.footprint_from_lidar[name]
-    return pose, by_poses @ wheels.covariance @ by_poses.T
+    base_from_left = wheels.footprint_from_lidar["left"]
+    both, change = (
+        np.concatenate([6 * names.index(each) + np.arange(6) for each in ("left", name)]),
+        by_poses(base_from_left),
+    )
+    covariance = change @ wheels.covariance[np.ix_(both, both)] @ change.T
+    return inverse(base_from_left) @ wheels.footprint_from_lidar[name], covariance
 
 
 def _floor(result: DrivenResult) -> FloorResult:

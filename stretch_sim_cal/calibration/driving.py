@@ -36,9 +36,7 @@ from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
-    Findings,
     another_opinion,
-    check_certainty,
     distorted,
     disturbance,
     large_residuals,
@@ -46,25 +44,19 @@ from stretch_sim_cal.calibration.findings import (
     movement,
     unit_warnings,
 )
+from stretch_sim_cal.calibration.floor.findings import Findings, check_certainty
+from stretch_sim_cal.calibration.floor.rays import RADIUS
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.observability import Direction, directions, unobserved
-from stretch_sim_cal.calibration.observations import Observations, columns_of
-from stretch_sim_cal.calibration.problem import (
-    NormalEquations,
-    Priors,
-    Solution,
-    Solver,
-    State,
-    Unknowns,
-    first_units,
-    sensor_numbers,
-)
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
+from stretch_sim_cal.calibration.observability import Direction, unobserved
+from stretch_sim_cal.calibration.observations import by_poses
+from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, Unknowns, sensor_numbers
 from stretch_sim_cal.calibration.results import FloorResult
-from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block, scale_of
+from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
-from stretch_sim_cal.calibration.surfaces import Lidar, surface_of, without_body
+from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.calibration.wheel_odometry import (
     PLANAR,
     STEP,
@@ -159,8 +151,12 @@ class _DrivenUnknowns(Unknowns):
         first = self.others.start
         self.stations = [slice(first + 6 * number, first + 6 * number + 6) for number in range(num_stations)]
         self.scales = slice(self.others.stop - 3, self.others.stop)
-        self.free_poses = np.concatenate(list(map(columns_of, (*self.poses, *self.stations))))
         self.views = list(itertools.product(range(num_stations), range(len(models))))
+
+    @property
+    def free_poses(self) -> np.ndarray:
+        """The columns of the twists of lidars and stations."""
+        return np.concatenate(list(map(columns_of, (*self.poses, *self.stations))))
 
 
 class _ViewUnknowns(Unknowns):
@@ -227,7 +223,9 @@ class DrivenArray:
         if "body" in body:
             body["body"] = apply(self._nominal, body["body"])
         self._body = AlignmentSettings(**body)
-        self._floor = JointFloor(self._described, np.eye(4), FloorSettings(sensor=self._sensors, **body), self._names)
+        # The first station's views are tied by the views from all others as well.
+        of_floor = FloorSettings(sensor=self._sensors, typical_std_translation=1e-4, typical_std_rotation=1e-5, **body)
+        self._floor = JointFloor(self._described, np.eye(4), of_floor, self._names)
         self._intakes: list[FrameIntake] = []
         self._cells: list[tuple[DirectionCells, ...]] = []
         self._legs: list[Leg] = []
@@ -246,14 +244,13 @@ class DrivenArray:
             self._legs.append(Leg.along(np.vstack([self._at, said])))
         self._at = said[-1]
         self._cells.append(tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names)))))
-        self._intakes.append(FrameIntake(self._judging, self._names))
+        self._intakes.append(FrameIntake(self._names))
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Take a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`."""
         in_order = [clouds[name] for name in self._names]
         for cells, cloud in zip(self._cells[-1], self._intakes[-1].admit(*in_order), strict=True):
-            if len(cloud):
-                cells.add(cloud)
+            cells.add(cloud)
         if len(self._cells) == 1:
             self._floor.add(*in_order)
 
@@ -265,10 +262,10 @@ class DrivenArray:
         lidars = self._views()
         first, suspects = self._first_drive(lidars)
         unknowns = _DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(self._names)]), len(self._cells))
-        drive = replace(first, state=replace(first.state, units=first_units(unknowns.models, None)))
+        solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
+        drive = replace(first, state=state)
         pairs = self._pairs(lidars, drive.views(unknowns).base_from_lidar)
         _, lidars = seen_by_another(lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings())
-        solver = Solver(unknowns, Priors(drive.state, [np.diag(DESCRIBED**2)]))
         noise, floor, trust = Noise.first(len(lidars)), None, None
         for slack, grids, on_floor in PASSES:
             if on_floor and floor is None:
@@ -276,10 +273,19 @@ class DrivenArray:
                 solver.priors = replace(solver.priors, nominal=drive.state)
                 if floor.accepted:
                     unevenness = max(floor.diagnostics["unevenness"], LEAST_UNEVENNESS)
-                    near = _near(drive.stations, self._floor.settings.radius)
+                    near = _near(drive.stations)
                     trust = FloorTrust(near, unevenness, ON_FLOOR, of_room=True)
             block = room_block(lidars, drive.views(unknowns), noise, slack, grids, trust, pairs=pairs)
-            drive, solution = self._solved(block, drive, unknowns, solver, lidars)
+            reduced, by_chance, beside = self._equations(block, drive, unknowns, lidars)
+            # What noise brings is of the room alone: in a corridor it is more than what odometry says along it.
+            state, solution = solver.step(reduced, drive.state, by_chance, beside=beside)
+            drive = replace(
+                drive, state=state, scales=drive.scales + solution.change[unknowns.scales],
+                stations=[
+                    exp(solution.change[own]) @ pose
+                    for own, pose in zip(unknowns.stations, drive.stations, strict=True)
+                ],
+            )  # fmt: skip
             noise = block.noise
             if on_floor:
                 drive = self._learned(drive)
@@ -288,24 +294,11 @@ class DrivenArray:
 
     def _views(self) -> list[Lidar]:
         """Return what each lidar saw at each station, in its own frame, by station and lidar."""
-        lidars = []
-        for station, cells in enumerate(self._cells, start=1):
-            for name, own, pose in zip(self._names, cells, self._described, strict=True):
-                if not own.num_frames:
-                    raise InputError(
-                        f"no usable return of the {name} lidar at station {station}; is it running, and in view of "
-                        "anything?"
-                    )
-                rows = None
-                if not own.grid.by_ring:
-                    number = self._names.index(name)
-                    rows = np.unique(np.concatenate([each[number].rows for each in self._cells]))
-                model, channel_of_row = own.model(rows)
-                surface = without_body(surface_of(own.cells(), len(lidars), channel_of_row), pose, self._body)
-                lidars.append(Lidar(surface, model))
-        if len({own.grid.by_ring for cells in self._cells for own in cells}) > 1:
-            raise InputError("clouds of some stations have rings, those of others do not; record with one driver")
-        return lidars
+        stations = Lidar.of_places(self._cells, self._names, "station")
+        return [
+            Lidar(without_body(lidar.surface, pose, self._body), lidar.model)
+            for station in stations for lidar, pose in zip(station, self._described, strict=True)
+        ]  # fmt: skip
 
     def _first_drive(self, lidars: Sequence[Lidar]) -> tuple[_Drive, list[int]]:
         """Return where stations and lidars are by their views, within millimetres, and which stations' views do not
@@ -364,15 +357,8 @@ class DrivenArray:
         """Return the same over the floor that is seen at the first station, standing level on average, and what is
         found of it."""
         poses = [drive.stations[0] @ pose for pose in drive.state.base_from_lidar]
-        known = None
-        if len(poses) > 1:
-            to_first = inverse(poses[0])
-            small = np.diag(np.repeat([1e-4, 1e-5], 3) ** 2)
-            known = Observations.of_known_poses(
-                tuple(to_first @ pose for pose in poses[1:]), np.kron(np.eye(len(poses) - 1), small)
-            )
         self._floor.settings = replace(self._floor.settings, units=drive.state.units)
-        self._floor.begin_from(poses, known, [np.zeros((6, 6))])
+        self._floor.begin_from(poses, None, [FIXED])
         found = self._floor.solve()
         # What the lidars see of one floor from the first station alone is less than what ties them here, it is known
         # better from all stations, and the lidars' own errors are said with these.
@@ -389,19 +375,6 @@ class DrivenArray:
         state = replace(drive.state, base_from_lidar=tuple(level @ pose for pose in drive.state.base_from_lidar))
         return replace(drive, state=state, stations=[pose @ inverse(level) for pose in drive.stations]), found
 
-    def _solved(
-        self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, solver: Solver, lidars: Sequence[Lidar]
-    ) -> tuple[_Drive, Solution]:  # fmt: skip
-        """Return the estimate after one step, and the solution."""
-        reduced, by_chance, beside = self._equations(block, drive, unknowns, lidars)
-        # What noise brings is of the room alone: in a corridor it is more than what odometry says along it.
-        solution = solver.solve(reduced, drive.state, by_chance, beside=beside)
-        return _Drive(
-            solver.decided(unknowns.moved(drive.state, solution.change), solution),
-            [exp(solution.change[own]) @ pose for own, pose in zip(unknowns.stations, drive.stations, strict=True)],
-            drive.scales + solution.change[unknowns.scales], drive.stance, drive.slip,
-        ), solution  # fmt: skip
-
     def _equations(
         self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, lidars: Sequence[Lidar]
     ) -> tuple[NormalEquations, np.ndarray, np.ndarray]:  # fmt: skip
@@ -416,9 +389,8 @@ class DrivenArray:
         self._add_stances(reduced, drive, unknowns)
         self._add_odometry(reduced, drive, unknowns)
         # A motion of all views as one body changes nothing.
-        poses = np.concatenate(list(map(columns_of, of_views.poses)))
-        against_first = np.hstack([np.tile(-np.eye(6), (len(of_views.poses) - 1, 1)), np.eye(len(poses) - 6)])
-        by_driven = against_first @ change[np.ix_(poses, unknowns.free_poses)]
+        against_first = by_poses(np.eye(4), len(of_views.poses) - 1)
+        by_driven = against_first @ change[np.ix_(of_views.pose_columns, unknowns.free_poses)]
         by_chance = by_driven.T @ block.information_by_chance() @ by_driven
         return reduced, by_chance, reduced.information - of_room
 
@@ -479,24 +451,19 @@ class DrivenArray:
     ) -> DrivenResult:  # fmt: skip
         names, poses, count = self._names, drive.state.base_from_lidar, len(self._names)
         numbers_of_units = sensor_numbers(unknowns, drive.state, solution, names)
-        scale, motion = scale_of([last]), motion_of(last.surface, last.flat, last.noise)
-        columns = np.concatenate(list(map(columns_of, unknowns.poses)))
-        covariance = solution.covariance[np.ix_(columns, columns)] * scale**2
+        motion, columns = motion_of(last.surface, last.flat, last.noise), unknowns.pose_columns
+        covariance = solution.covariance[np.ix_(columns, columns)] * last.scale**2
         covariance += np.kron(np.eye(count), motion.covariance / len(drive.stations))
         covariance += covariance_of_frames(poses, numbers_of_units, self._sensors, names)
         base_from_footprint = self._base_from_first @ inverse(poses[0])
-        against_first = np.eye(6 * count) - np.hstack(
-            [np.tile(np.eye(6), (count, 1)), np.zeros((6 * count, 6 * (count - 1)))]
-        )
-        to_base = np.kron(np.eye(count), adjoint(base_from_footprint)) @ against_first
+        to_base = np.kron(np.eye(count), adjoint(base_from_footprint))
+        to_base[:, :6] -= np.tile(adjoint(base_from_footprint), (count, 1))
         wheels = self._wheels(drive, solution, unknowns, covariance)
-        kept = last.weights > 0
         result = DrivenResult(
             {name: base_from_footprint @ pose for name, pose in zip(names, poses, strict=True)},
             to_base @ covariance @ to_base.T, [],
             self._floor_of(floor, base_from_footprint, covariance[:6, :6]), numbers_of_units,
-            sum(intake.num_frames for intake in self._intakes),
-            float(np.sqrt(np.mean(last.gaps.values[kept] ** 2))) if kept.any() else float("inf"), wheels=wheels,
+            sum(intake.num_frames for intake in self._intakes), last.rmse, wheels=wheels,
         )  # fmt: skip
         disturbed = np.bincount(last.surface.side, last.surface.disturbed > 0) / np.bincount(last.surface.side)
         refusals = [
@@ -510,16 +477,13 @@ class DrivenArray:
         far, near = [], []
         for name in names[1:]:
             between_two = result.transform(names[0], name)
-            found = directions(
-                result.covariance(names[0], name), first, self._judging.max_std_translation,
-                self._judging.max_std_rotation,
-            )  # fmt: skip
+            found = self._judging.directions(result.covariance(names[0], name), first)
             where = f"lidar {name} to {names[0]}" if count > 2 else ""
             refusals += [said.at(where) if where else said for said in unobserved(found)]
             described = inverse(self._described[0]) @ self._described[names.index(name)]
-            for kind, said in zip((far, near), model_findings(described, between_two, self._judging), strict=True):
+            for kind, said in zip((far, near), model_findings(described, between_two), strict=True):
                 kind += said
-        refusals = refusals or large_residuals(scale, result.rmse)
+        refusals = refusals or large_residuals(last.scale, result.rmse)
         refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
         warnings = list(dict.fromkeys(said for intake in self._intakes for said in intake.warnings()))
@@ -529,13 +493,10 @@ class DrivenArray:
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
         """Return whether what two lidars both see from the first station says otherwise than the estimate with the
         `covariance` (6 n, 6 n) in base_footprint."""
-        found = []
-        for number in range(1, len(self._names)):
-            if last.used_between((0, number)) < ENOUGH:
-                continue
-            apart = np.zeros((6, len(covariance)))
-            apart[:, :6], apart[:, 6 * number : 6 * number + 6] = -np.eye(6), np.eye(6)
-            found += another_opinion(second_opinion(last.surface, (0, number)), apart @ covariance @ apart.T)
+        found, apart = [], by_poses(np.eye(4), len(self._names) - 1)
+        for number, change in enumerate(apart.reshape(-1, 6, len(covariance)), start=1):
+            if last.used_between((0, number)) >= ENOUGH:
+                found += another_opinion(second_opinion(last.surface, (0, number)), change @ covariance @ change.T)
         return found
 
     def _wheels(self, drive: _Drive, solution: Solution, unknowns: _DrivenUnknowns, covariance: np.ndarray) -> Wheels:
@@ -587,7 +548,7 @@ class DrivenArray:
                 "clean the wheels, drive more slowly, or say what slip is usual on this floor",
             ))  # fmt: skip
         nominal = self._described[0]
-        beyond, _ = model_findings(nominal, drive.state.base_from_lidar[0], self._judging)
+        beyond, _ = model_findings(nominal, drive.state.base_from_lidar[0])
         refusals += [replace(said, sentence=f"against the wheels {said.sentence}") for said in beyond]
         return replace(wheels, refusals=refusals, warnings=warnings)
 
@@ -614,13 +575,13 @@ def _planar(pose: np.ndarray) -> np.ndarray:
     return from_xyz_rpy((pose[0, 3], pose[1, 3], 0.0), (0.0, 0.0, float(np.arctan2(pose[1, 0], pose[0, 0]))))
 
 
-def _near(stations: Sequence[np.ndarray], radius: float) -> Callable[[np.ndarray], np.ndarray]:
+def _near(stations: Sequence[np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
     """Return what says whether points (N, 3) are near enough to a station to be floor, (N,)."""
     places = np.array([pose[:2, 3] for pose in stations])
 
     def near(points: np.ndarray) -> np.ndarray:
         apart = np.linalg.norm(points[:, None, :2] - places, axis=2)
-        found: np.ndarray = (apart.min(axis=1) < radius).astype(float)
+        found: np.ndarray = (apart.min(axis=1) < RADIUS).astype(float)
         return found
 
     return near

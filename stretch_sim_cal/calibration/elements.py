@@ -18,13 +18,14 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.problem import (
+from stretch_sim_cal.calibration.normal_equations import (
     NormalEquations,
-    State,
-    Unknowns,
+    columns_of,
     of_relative_poses,
     products_of_relative_poses,
+    sparse_rows,
 )
+from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, SCALARS
@@ -42,14 +43,15 @@ COMMON = 6 + len(SCALARS)  # of a row's entries, those of no channel
 
 @dataclass(frozen=True)
 class Elements:
-    """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, with `normals` (K,
-    3), `residuals` (K,) in m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals
-    (rad2). `piece` (K,) numbers the pieces."""
+    """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, `pairs` (K, 2) being
+    the lidars of the latter and the former, with `normals` (K, 3), `residuals` (K,) in m, robust `weights` (K,), one
+    `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,) numbers the pieces."""
 
     surface: Surface
     state: State
     seen: np.ndarray
     against: np.ndarray
+    pairs: np.ndarray
     normals: np.ndarray
     residuals: np.ndarray
     weights: np.ndarray
@@ -60,8 +62,8 @@ class Elements:
     @property
     def jacobian(self) -> np.ndarray:
         """How the residuals change with the twists in base_link of all lidars but the first, (K, 6 (n - 1))."""
-        number = len(self.state.base_from_lidar)
-        return _jacobian(self.surface, self.seen, self.against, self.normals, number)
+        rows = _by_twist(self.surface, self.seen, self.against, self.normals)
+        return of_relative_poses(rows, self.pairs, len(self.state.base_from_lidar))
 
     def by_piece(self, direction: np.ndarray) -> np.ndarray:
         """Return how much each piece determines along a direction (6 (n - 1),) of the twists of all lidars but the
@@ -73,33 +75,37 @@ class Elements:
         """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
         from the normals' noise alone."""
         weights, number = self.weights * self.tilts / self.variance, len(self.state.base_from_lidar)
-        pairs, total = _pairs(self.surface, self.seen, self.against), 0.0
+        total = np.zeros((6 * number - 6, 6 * number - 6))
         for axis in np.eye(3):
             across = axis - self.normals * (self.normals @ axis)[:, None]
             rows = _by_twist(self.surface, self.seen, self.against, across)
-            total = total + products_of_relative_poses(rows, weights, rows, pairs, number)
+            total += products_of_relative_poses(rows, weights, rows, self.pairs, number)
         return total
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors to the normal equations."""
-        weights, count = self.weights / self.variance, len(self.seen)
-        parts = [
-            (sign, *self._of_cells(cell, sign * self.residuals / 2.0, unknowns, lidars))
-            for cell, sign in ((self.seen, 1.0), (self.against, -1.0))
-        ]
-        values = np.hstack([sign * own for sign, own, _ in parts])
-        columns = np.hstack([own for *_, own in parts])
+        # Each cell's height changes where its ray meets the common plane in the middle between both, as of patches
+        # (room.py).
+        weights, rows = self.weights / self.variance, _by_twist(self.surface, self.seen, self.against, self.normals)
+        parts = []
+        for cell, sign in ((self.seen, 1.0), (self.against, -1.0)):
+            cosines = -np.einsum("ki,ki->k", self.normals, self.surface.rays[cell])
+            parts.append(by_unknowns(
+                self.surface, self.state, unknowns, lidars, cell, rows, cosines, sign * self.residuals / 2.0
+            ))  # fmt: skip
+        values = np.hstack([parts[0][0], -parts[1][0]])
+        columns = np.hstack([parts[0][1], parts[1][1]])
         # Channels are few entries in many columns; poses and scalars are in the same columns for all that one lidar
         # has against another.
         own = np.tile(np.arange(values.shape[1] // 2) >= COMMON, 2)
-        ends, shape = np.arange(count + 1) * np.count_nonzero(own), (count, unknowns.size)
         channels, weighted = (
-            sparse.csr_array((each.ravel(), columns[:, own].ravel(), ends), shape=shape)
-            for each in (values[:, own], weights[:, None] * values[:, own])
+            sparse_rows(each[:, own], columns[:, own], unknowns.size) for each in (values, weights[:, None] * values)
         )
         equations.information += (channels.T @ weighted).toarray()
         equations.gradient -= weighted.T @ self.residuals
-        for begin, end in self._ways():
+        # Where the factors of one lidar against another begin.
+        ends = np.flatnonzero(np.diff(self.pairs, axis=0, prepend=-1, append=-1).any(axis=1)).tolist()
+        for begin, end in itertools.pairwise(ends):
             rows = slice(begin, end)
             kept, place = np.unique(columns[begin, ~own], return_inverse=True)
             common = values[rows, ~own] @ np.eye(len(kept))[place]
@@ -110,36 +116,28 @@ class Elements:
             equations.information[kept] += both.T
             equations.gradient[kept] -= common_weighted.T @ self.residuals[rows]
 
-    def _ways(self) -> list[tuple[int, int]]:
-        """Return where the factors of one lidar against another begin and end."""
-        sides = _pairs(self.surface, self.seen, self.against)
-        ends = [0, *(np.flatnonzero(np.diff(sides, axis=0).any(axis=1)) + 1), len(sides)]
-        return list(itertools.pairwise(map(int, ends)))
 
-    def _of_cells(
-        self, cell: np.ndarray, above: np.ndarray, unknowns: Unknowns, lidars: Sequence[Lidar]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return how the heights of cells (K,), so far `above` (K,) their common plane, change with the unknowns, (K,
-        23), in which columns (K, 23), those of channels last: where their rays meet that plane, as of patches
-        (room.py)."""
-        side, first = self.surface.side[cell], 0
-        values, columns = np.zeros((len(cell), 23)), np.zeros((len(cell), 23), dtype=np.int64)
-        values[:, :6] = _by_twist(self.surface, self.seen, self.against, self.normals)
-        for number, lidar in enumerate(lidars):
-            own = np.flatnonzero(side == number)
-            rows = cell[own] - first
-            pose = unknowns.poses[number]
-            columns[own, :6] = np.arange(pose.start, pose.stop)
-            columns[own, 6:] = unknowns.unit_columns(number, lidar.returns.channel[rows])
-            cosines = np.clip(
-                -np.einsum("ki,ki->k", self.normals[own], self.surface.rays[cell[own]]), LEAST_COSINE, 1.0
-            )
-            values[own, 6:] = np.hstack(lidar.model.sensitivity(
-                lidar.returns.only(rows), cosines, self.normals[own] @ self.state.base_from_lidar[number][:3, :3],
-                self.state.units[number], beyond=-above[own] / cosines,
-            ))  # fmt: skip
-            first += len(lidar.surface.points)
-        return values, columns
+def by_unknowns(
+    surface: Surface, state: State, unknowns: Unknowns, lidars: Sequence[Lidar], cell: np.ndarray,
+    by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return how the heights of cells (K,) over planes, so far `above` (K,), change with the unknowns, (K, 23), in
+    which columns (K, 23), those of channels last. `by_twist` (K, 6), the normal first, is how they change with the
+    twist of their lidar, `cosines` (K,) those at which their rays meet the planes."""
+    side, cosines, first = surface.side[cell], np.clip(cosines, LEAST_COSINE, 1.0), 0
+    values, columns = np.zeros((len(cell), 23)), np.zeros((len(cell), 23), dtype=np.int64)
+    values[:, :6] = by_twist
+    for number, lidar in enumerate(lidars):
+        own = np.flatnonzero(side == number)
+        rows = cell[own] - first
+        columns[own, :6] = columns_of(unknowns.poses[number])
+        columns[own, 6:] = unknowns.unit_columns(number, lidar.returns.channel[rows])
+        values[own, 6:] = np.hstack(lidar.model.sensitivity(
+            lidar.returns.only(rows), cosines[own], by_twist[own, :3] @ state.base_from_lidar[number][:3, :3],
+            state.units[number], beyond=-above[own] / cosines[own],
+        ))  # fmt: skip
+        first += len(lidar.surface.points)
+    return values, columns
 
 
 def elements(
@@ -171,8 +169,8 @@ def elements(
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
     # Of the differences between n lidars n - 1 are independent.
     weights = tukey_weights(residuals / (TUKEY * deviation)) * ((number - 1.0) / len(pairs))
-    jacobian = _jacobian(surface, seen, against, normals, number)
-    rows, sides = _by_twist(surface, seen, against, normals), _pairs(surface, seen, against)
+    rows, sides = _by_twist(surface, seen, against, normals), surface.side[np.column_stack([against, seen])]
+    jacobian = of_relative_poses(rows, sides, number)
     information = products_of_relative_poses(rows, weights, rows, sides, number) + 1e-9 * np.eye(jacobian.shape[1])
     left_over = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
     _, piece = np.unique(np.floor(surface.points[seen] / PIECE).astype(int), axis=0, return_inverse=True)
@@ -181,18 +179,8 @@ def elements(
     by_piece = products(of_piece, weights * left_over, jacobian)
     sandwich = np.trace(np.linalg.solve(information, by_piece.T @ by_piece)) / jacobian.shape[1]
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
-    return Elements(
-        surface,
-        state,
-        seen,
-        against,
-        normals,
-        residuals,
-        weights,
-        CORRELATED * max(sandwich, deviation**2),
-        tilts,
-        piece,
-    )
+    variance = CORRELATED * max(sandwich, deviation**2)
+    return Elements(surface, state, seen, against, sides, normals, residuals, weights, variance, tilts, piece)
 
 
 def _nearest(
@@ -207,17 +195,6 @@ def _nearest(
     alike = np.einsum("ki,ki->k", surface.normals[seen], surface.normals[against]) > MIN_NORMAL_COSINE
     kept = (distances < within[against]) & alike
     return seen[kept], against[kept]
-
-
-def _jacobian(
-    surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray, num_lidars: int
-) -> np.ndarray:
-    rows = _by_twist(surface, seen, against, normals)
-    return of_relative_poses(rows, _pairs(surface, seen, against), num_lidars)
-
-
-def _pairs(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:
-    return surface.side[np.column_stack([against, seen])]
 
 
 def _by_twist(surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Every check of every stage: its limit, and the finding that it gives.
+"""Every check of every stage: its limit, and the finding that it gives; those of the floor are in floor/findings.py.
 
 A finding is one line for people, with a code that stays the same from release to release and a remedy. A stage refuses
 its result for some of them, `refusals`, and reports the others, `warnings`; nodes, `calibrate` and the Python API show
@@ -14,7 +14,6 @@ the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,9 +22,6 @@ from stretch_sim_cal.calibration.cloud_frames import beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
-from stretch_sim_cal.calibration.floor.cells import FloorMotion
-from stretch_sim_cal.calibration.floor.fit import FloorFit
-from stretch_sim_cal.calibration.floor.steps import Step, direction_in_words
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,
@@ -36,13 +32,13 @@ from stretch_sim_cal.calibration.mounts.result import (
     MountsResult,
     Residuals,
 )
+from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import BEYOND_PRIOR
-from stretch_sim_cal.calibration.results import Direction, Support
 from stretch_sim_cal.calibration.room import RoomBlock
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
-from stretch_sim_cal.sensor.sensor import Sensor, Sensors
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 
 # Of the alignment.
@@ -64,15 +60,12 @@ WARN_DISTURBED = 0.02
 # How many times larger than expected the gaps may be when they also exceed MAX_GAP (m).
 MAX_SCALE = 3.0
 MAX_GAP = 0.002
-# So many times as far off the description as is worth a warning is another robot's.
+# A result further than this from the description's transform is reported: it is hardly of the robot described (a
+# swapped pair, a wrong model). A real robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm would
+# leave no room; swapped, the Stretch's lidars are 24 cm and 116 deg off. So many times as far is another robot's.
+MAX_MODEL_TRANSLATION, MAX_MODEL_ROTATION = 0.1, float(np.deg2rad(5.0))
 ANOTHER_ROBOT = 3.0
 
-# Of the floor.
-WORTH_TELLING = 0.0005  # m, of a floor's shape
-FOOTPRINT_RADIUS = 0.3  # m; a step nearer than this may run between the wheels
-UNLIKELY = 16.3  # chi square of three values, 0.1 %
-FLAT_PART = "move the robot to a flat part of the floor"
-MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
 # Of the lidars in base_link.
 MISPLACED = 3.5  # sigma of the model's uncertainty
 ALIGNMENT_SIGMAS = 5.0
@@ -97,10 +90,15 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
     Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
     """
     found = [] if sensors is None else _uncorrected(numbers, names)
-    kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
-    for side, sensor in zip(names, kinds, strict=True):
+    for side, sensor in zip(names, by_lidar(sensors, len(names)), strict=True):
         if sensor is None:
-            found += _beside_axis(numbers, side)
+            if (beside := beside_axis(numbers, side)) is not None:
+                found.append(Finding(
+                    "driver_uncorrected",
+                    f"the {side} lidar's rays begin {1e3 * beside[0]:.1f} +- {1e3 * beside[1]:.1f} mm beside its spin "
+                    "axis: its driver does not correct the optical centre",
+                    "name the sensor (its table says how far along the axis, too), or turn the correction on",
+                ))  # fmt: skip
             continue
         beyond = [
             f"{scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.1f}"
@@ -135,7 +133,6 @@ def _scalars_of(
 def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str]) -> list[Finding]:
     """Return which lidars have errors, by `numbers` as of `unit_warnings`, that no lidar of their kind has, if the data
     leaves no doubt. The scale of ranges is not among them: of that there are hypotheses (`Solver`)."""
-    kinds = sensors if isinstance(sensors, tuple) else (sensors,) * len(names)
     return [
         Finding(
             "impossible_unit",
@@ -145,7 +142,7 @@ def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, name
             "see what is wrong with one lidar's ranges or angles (a sector behind glass or a cover, a driver that "
             "corrects its clouds), or name the right sensor",
         )
-        for name, sensor in zip(names, kinds, strict=True) if sensor is not None
+        for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
         for scalar, value, deviation, known in _scalars_of(numbers, name, sensor)
         if not scalar.startswith(("range_scale", "optical_centre"))
         and abs(value) - 3.0 * deviation > IMPOSSIBLE * known
@@ -203,20 +200,6 @@ def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
         )
         for name, (angle, deviation) in angles.items()
         if angle - 3.0 * deviation > WRONG_ROTOR
-    ]
-
-
-def _beside_axis(numbers: Mapping[str, float], side: str) -> list[Finding]:
-    found = beside_axis(numbers, side)
-    if found is None:
-        return []
-    return [
-        Finding(
-            "driver_uncorrected",
-            f"the {side} lidar's rays begin {1e3 * found[0]:.1f} +- {1e3 * found[1]:.1f} mm beside its spin axis: its "
-            "driver does not correct the optical centre",
-            "name the sensor (its table says how far along the axis, too), or turn the correction on",
-        )
     ]
 
 
@@ -391,152 +374,22 @@ def mirrored(sides: Sequence[str]) -> list[Finding]:
     return [Finding("mirrored", sentence, "correct the driver or the converter that wrote them")]
 
 
-def model_findings(
-    initial: np.ndarray | None, estimate: np.ndarray, settings: AlignmentSettings
-) -> tuple[list[Finding], list[Finding]]:
+def model_findings(initial: np.ndarray | None, estimate: np.ndarray) -> tuple[list[Finding], list[Finding]]:
     """Return whether `estimate` is far from the description's transform `initial`, both (4, 4), or near its inverse:
     refusals and warnings. The description may be off by a few centimetres; what is farther off is another robot's."""
     if initial is None:
         return [], []
     distance, angle = error(initial, estimate)
-    if distance <= settings.max_model_translation and angle <= settings.max_model_rotation:
+    if distance <= MAX_MODEL_TRANSLATION and angle <= MAX_MODEL_ROTATION:
         return [], []
     said = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
     swapped_distance, swapped_angle = error(inverse(initial), estimate)
-    if swapped_angle < angle and swapped_distance < settings.max_model_translation:
+    if swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
         sentence = f"{said}; near its inverse, as if left and right are swapped"
         return [Finding("swapped", sentence, "exchange left and right")], []
     far = Finding("far_from_description", said, "check the model, the mounts and whether left and right are swapped")
-    beyond = max(distance / settings.max_model_translation, angle / settings.max_model_rotation)
+    beyond = max(distance / MAX_MODEL_TRANSLATION, angle / MAX_MODEL_ROTATION)
     return ([far], []) if beyond > ANOTHER_ROBOT else ([], [far])
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """The right lidar's floor against the left one's: `increment` (height in m, tilt about x, tilt about y in rad) and
-    its `covariance` (3, 3) by noise and by the alignment."""
-
-    increment: np.ndarray
-    covariance: np.ndarray
-
-
-@dataclass
-class Findings:
-    """The findings of a floor: `refusals` forbid the use of the result."""
-
-    warnings: list[Finding] = field(default_factory=list)
-    refusals: list[Finding] = field(default_factory=list)
-
-    def warn(self, *finding: str) -> None:
-        """Add a finding (code, sentence, perhaps remedy) that does not forbid the use of the result."""
-        self.warnings.append(Finding(*finding))
-
-    def refuse(self, *finding: str) -> None:
-        """Add a finding (code, sentence, perhaps remedy) that forbids it."""
-        self.refusals.append(Finding(*finding))
-
-
-def check_support(
-    findings: Findings, support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings
-) -> None:
-    """Is there enough floor, on all sides, on one plane, and is the covariance (3, 3) of the result small enough?"""
-    if support.area < settings.min_area:
-        sentence = f"only {support.area:.2f} m2 of floor support the plane, {settings.min_area:g} m2 are needed"
-        findings.refuse("little_floor", sentence, "make room around the robot")
-    if support.gap > settings.max_gap:
-        findings.refuse(
-            "floor_on_one_side",
-            f"the floor is seen on one side only: none over {np.degrees(support.gap):.0f} deg "
-            f"{direction_in_words(support.gap_bearing)} (at most {np.degrees(settings.max_gap):.0f} deg)",
-            "move the robot to where floor is free around it",
-        )
-    if support.level_share < settings.min_level_share:
-        share, where = 100 * support.level_share, f"; it is {worst_place}" if worst_place else ""
-        sentence = f"only {share:.0f} % of it within {settings.flatness_radius:g} m lie on one{where}"
-        findings.refuse("floor_not_plane", f"the floor is not a plane: {sentence}", FLAT_PART)
-    elif worst_place:
-        share = 100 * (1 - support.level_share)
-        sentence = f"{share:.0f} % of the floor around the robot is off the plane: {worst_place}"
-        findings.warn("floor_partly_level", sentence)
-    if settings.flatness_radius < support.nearest < np.inf:
-        sentence = f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is that of floor beyond"
-        findings.warn("floor_far", sentence, "stow the arm, or make room around the robot")
-    check_certainty(findings, covariance, settings)
-
-
-def check_certainty(
-    findings: Findings, covariance: np.ndarray, settings: FloorSettings, remedy: str = MORE_PAIRS
-) -> None:
-    """Is the covariance (3, 3) of the floor small enough?"""
-    height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
-    for quantity, value, limit, said in (
-        ("height", height, settings.max_std_height, lambda value: f"{1e3 * value:.2f} mm"),
-        ("tilt", tilt, settings.max_std_tilt, lambda value: f"{np.degrees(value):.3f} deg"),
-    ):
-        if value > limit:
-            sentence = f"the {quantity} is too uncertain: standard deviation {said(value)}, at most {said(limit)}"
-            findings.refuse("uncertain_floor", sentence, remedy)
-
-
-def check_shape(findings: Findings, fit: FloorFit, settings: FloorSettings) -> None:
-    """How does the floor differ from a plane: by a step, by curvature, by unevenness?"""
-    if fit.step is not None:
-        check_step(findings, fit.step)
-    xx, xy, yy = fit.curvature
-    radius = settings.flatness_radius
-    rise = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * radius**2 / 2
-    sentence = f"bends by {rise * 1e3:.1f} mm within {radius:g} m of the robot"
-    if rise > settings.flatness:
-        findings.refuse("floor_not_plane", f"the floor is not a plane: it {sentence}", FLAT_PART)
-    elif rise > WORTH_TELLING:
-        findings.warn("floor_curved", f"the floor {sentence}; the plane touches it there")
-    if fit.unevenness > WORTH_TELLING:
-        uneven = f"{fit.unevenness * 1e3:.1f} mm (standard deviation)"
-        findings.warn("floor_uneven", f"the floor is uneven: its parts lie {uneven} off the plane")
-
-
-def check_step(findings: Findings, step: Step) -> None:
-    """Does the robot stand on one side of the step?"""
-    where = f"{step.distance:.1f} m {direction_in_words(step.bearing)}"
-    side = "higher" if step.height > 0 else "lower"
-    sentence = f"a step runs through the floor {where}: beyond it lies {abs(step.height) * 1e3:.1f} mm {side}"
-    if step.distance < FOOTPRINT_RADIUS:
-        findings.refuse("floor_step", f"{sentence}, and the robot seems to stand astride", "move it to one side")
-    else:
-        findings.warn("floor_step", f"{sentence}; the plane is the one that the robot stands on")
-
-
-def check_disagreement(
-    findings: Findings, both: Disagreement | None, settings: FloorSettings, name: str = "right", first: str = "left"
-) -> None:
-    """Do two lidars see one floor, within the uncertainty of the alignment?"""
-    if both is None:
-        findings.warn(
-            "floor_of_one_lidar",
-            f"the {name} and the {first} lidar see too little of the same floor to be compared by it",
-        )
-        return
-    height, tilt = float(abs(both.increment[0])), float(np.linalg.norm(both.increment[1:]))
-    off = f"the {name} lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the {first} one's"
-    if height > settings.max_disagreement_height or tilt > settings.max_disagreement_tilt:
-        findings.refuse("lidars_disagree", off, "align the lidars first")
-    elif both.increment @ np.linalg.solve(both.covariance, both.increment) > UNLIKELY:
-        sentence = f"{off}, more than the alignment's own uncertainty explains"
-        findings.warn("lidars_disagree", sentence, "align the lidars again")
-
-
-def check_motion(findings: Findings, motion: FloorMotion | None, num_frames: int, settings: FloorSettings) -> None:
-    """Is the floor another one from some frame on? Then the robot moved, or something moved it."""
-    if motion is None:
-        return
-    sentence = (
-        f"the robot moved against the floor: after frame {motion.after} of {num_frames} it lies "
-        f"{motion.height * 1e3:.2f} mm and {np.degrees(motion.tilt):.3f} deg off"
-    )
-    if motion.height > settings.max_motion_height or motion.tilt > settings.max_motion_tilt:
-        findings.refuse("moved", sentence, "record again with the robot at rest")
-    else:
-        findings.warn("moved", sentence)
 
 
 UNSETTLED = Finding(
@@ -564,7 +417,8 @@ def mount_warnings(
             remedy = "leave it out, or add poses in which it differs"
             warnings.append(Finding("joint_zero_unobserved", sentence, remedy))
         if not asked and abs(joint.value) > MISPLACED * joint.standard_deviation:
-            sentence = f"{joint.joint} zero offset: {_offset_said(joint)}"
+            off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
+            sentence = f"{joint.joint} zero offset: {off}"
             warnings.append(Finding("joint_zero_off", sentence, "home the robot, or say --with-joint-offsets"))
         if abs(joint.scale) > MISPLACED * joint.scale_deviation:
             sentence = (
@@ -620,13 +474,8 @@ def mount_refusals(
 
 
 def _said(direction: Direction) -> str:
-    if direction.name.startswith("turning"):
-        return f"{np.degrees(direction.standard_deviation):.2f} deg"
-    return f"{1e3 * direction.standard_deviation:.1f} mm"
-
-
-def _offset_said(offset: JointOffset) -> str:
-    return f"{np.degrees(offset.value):+.2f} deg" if offset.turns else f"{1e3 * offset.value:+.1f} mm"
+    digits = 2 if direction.unit == "deg" else 1
+    return f"{direction.factor * direction.standard_deviation:.{digits}f} {direction.unit}"
 
 
 def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:

@@ -25,7 +25,7 @@ from stretch_sim_cal.calibration.consistency import Views, seen_by_another
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, remeasured
-from stretch_sim_cal.calibration.problem import FIXED, RIGHT, Priors, Solver, State, Unknowns, first_units
+from stretch_sim_cal.calibration.problem import RIGHT, Solver, State, Unknowns
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -66,7 +66,7 @@ class Standing:
             if signature.sensor is None:
                 raise InputError(f"{name} lidar: no known table fits its points; give the sensor's file")
         self.signatures, self.settings = signatures, settings or AlignmentSettings()
-        self.intake = FrameIntake(self.settings)
+        self.intake = FrameIntake()
         self.cells = tuple(DirectionCells(signature.sensor) for signature in signatures)
         self._kept: tuple[list[Cloud], list[Cloud]] = ([], [])
 
@@ -167,7 +167,7 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
     Raises `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, the
     lidars see too little in common.
     """
-    rooms = []
+    rooms, seen = [], []
     for number, standing in enumerate(standings, start=1):
         frames = [cells.num_frames for cells in standing.cells]
         if min(frames) < MIN_FRAMES:
@@ -175,16 +175,17 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
             raise InputError(
                 f"recording {number}: {min(frames)} scans of the {short} lidar, at least {MIN_FRAMES} are needed"
             )
-        lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
+        lidars = tuple(map(Lidar.of_cells, standing.cells))
+        seen.append(lidars)
         initial = coarse_alignment(*(lidar.surface for lidar in lidars), initial, standing.settings)
         rooms.append(seen_by_another(lidars, (np.eye(4), initial), ((0, 1),), standing.settings)[1])
     unknowns = Unknowns(tuple(lidar.model for lidar in rooms[0]))
-    first = State((np.eye(4), initial), first_units(unknowns.models, None))
-    found = estimate_jointly(rooms, first, Solver(unknowns, Priors(first, [FIXED])))
+    solver, first = Solver.starting(unknowns, (np.eye(4), initial))
+    found = estimate_jointly(rooms, first, solver)
     state, solution = found.state, found.solution
     blocks = [remeasured_block(lidars, state, block, None) for lidars, block in zip(rooms, found.blocks, strict=True)]
-    for number, (standing, block) in enumerate(zip(standings, blocks, strict=True), start=1):
-        if why := _refusals(standing, block):
+    for number, (lidars, block) in enumerate(zip(seen, blocks, strict=True), start=1):
+        if why := _refusals(lidars, block):
             raise Refused(f"recording {number}: {'; '.join(why)}")
     scale = max(block.scale for block in blocks)
     covariance = solution.covariance * scale**2
@@ -203,14 +204,12 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
     )  # fmt: skip
 
 
-def _refusals(standing: Standing, last: RoomBlock) -> list[str]:
+def _refusals(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> list[str]:
     """Return why a recording must not be identified by."""
     motion = motion_of(last.surface, last.flat, last.noise)
-    left, right = (Lidar.of_cells(cells, side) for side, cells in enumerate(standing.cells))
-    views = Views(*(
-        lidar.corrected(values) for lidar, values in zip((left, right), last.state.units, strict=True)
-    )).under(last.state.left_from_right)  # fmt: skip
-    disturbed = float(np.mean(np.concatenate([left.surface.disturbed, right.surface.disturbed]) > 0))
+    corrected = (lidar.corrected(values) for lidar, values in zip(lidars, last.state.units, strict=True))
+    views = Views(*corrected).under(last.state.left_from_right)
+    disturbed = float(np.mean(np.concatenate([lidar.surface.disturbed for lidar in lidars]) > 0))
     return movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
 
 

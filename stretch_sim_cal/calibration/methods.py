@@ -57,11 +57,6 @@ def floor_method(name: str = DEFAULT_FLOOR_METHOD) -> Callable:
     return _load(FLOOR_GROUP, name)
 
 
-def alignment_method_names() -> list[str]:
-    """Return the names of all alignment methods, sorted."""
-    return sorted(_known(ALIGNMENT_GROUP))
-
-
 def floor_method_names() -> list[str]:
     """Return the names of all floor methods, sorted."""
     return sorted(_known(FLOOR_GROUP))

@@ -31,6 +31,16 @@ class Direction:
     bound: float
 
     @property
+    def unit(self) -> str:
+        """The unit in which people are told of it."""
+        return "deg" if self.name.startswith("turning") else "mm"
+
+    @property
+    def factor(self) -> float:
+        """How many of these units a rad or a m is."""
+        return float(np.degrees(1.0)) if self.unit == "deg" else 1e3
+
+    @property
     def observed(self) -> bool:
         """Whether the standard deviation stays within the bound."""
         return self.standard_deviation <= self.bound
@@ -41,14 +51,8 @@ def covariance_of(information: np.ndarray) -> np.ndarray:
 
     No direction gets a standard deviation beyond `UNOBSERVED`.
     """
-    return sum(variance * np.outer(axis, axis) for variance, axis in _axes_of(information))
-
-
-def _axes_of(information: np.ndarray) -> list[tuple[float, np.ndarray]]:
-    """Return the variances and axes (6,) of an information matrix (6, 6); the variances at most `UNOBSERVED`
-    squared."""
-    values, vectors = np.linalg.eigh((information + information.T) / 2)
-    return [(1.0 / max(value, UNOBSERVED**-2), axis) for value, axis in zip(values, vectors.T, strict=True)]
+    values, axes = np.linalg.eigh((information + information.T) / 2)
+    return (axes / np.maximum(values, UNOBSERVED**-2)) @ axes.T
 
 
 def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_std_translation: float,
@@ -150,18 +154,13 @@ def unobserved(found: list[Direction]) -> list[Finding]:
     sentences = []
     for direction in found:
         if not direction.observed:
-            deviation, bound = _said(direction.standard_deviation, direction), _said(direction.bound, direction)
+            deviation, bound = (
+                f"{direction.factor * size:.2g} {direction.unit}" if np.isfinite(size) else "unbounded"
+                for size in (direction.standard_deviation, direction.bound)
+            )
             sentence = (
                 f"the scene does not determine {direction.name}: standard deviation "
                 f"{deviation}, at most {bound} is allowed"
             )
             sentences.append(Finding("unobserved", sentence, MORE_SURFACES))
     return sentences
-
-
-def _said(value: float, direction: Direction) -> str:
-    if not np.isfinite(value):
-        return "unbounded"
-    if direction.name.startswith("sliding"):
-        return f"{1000.0 * value:.2g} mm"
-    return f"{np.rad2deg(value):.2g} deg"

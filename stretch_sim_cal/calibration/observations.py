@@ -15,18 +15,10 @@ from typing import BinaryIO
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.problem import (
-    FLOOR,
-    RIGHT,
-    NormalEquations,
-    Solution,
-    State,
-    Unknowns,
-    shortened_by_chance,
-)
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, shortened_by_chance
+from stretch_sim_cal.calibration.problem import FLOOR, RIGHT, Solution, State, Unknowns
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse, log
 from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
 
@@ -57,7 +49,7 @@ class FloorByUnits:
     ) -> "FloorByUnits":
         """Return it for a solution whose floor's changes `floor_in_base` (3, 3) brings into base_link, and for these
         lidars, whatever the errors of others are."""
-        columns = np.concatenate([unknowns.units[lidar].start + np.arange(len(SCALARS)) for lidar in lidars])
+        columns = unknowns.scalars.reshape(-1, len(SCALARS))[list(lidars)].ravel()
         between = floor_in_base @ solution.covariance[FLOOR][:, columns]
         own = solution.covariance[np.ix_(columns, columns)]
         gain = between @ np.linalg.pinv(own, rcond=1e-10, hermitian=True)
@@ -80,8 +72,7 @@ class Observations:
     What was made of them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the parameters; and
     how the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing
     place counted, in the first lidar's frame. A transform that is known by its covariance alone says nothing of the
-    lidars: it has no models. Of two lidars `at` and `result` are the second one's poses. `names` are what the lidars
-    are called in the calibration file.
+    lidars: it has no models. `names` are what the lidars are called in the calibration file.
     """
 
     poses_at: tuple[np.ndarray, ...]
@@ -125,17 +116,6 @@ class Observations:
         information = np.linalg.inv(covariance + EXACT**2 * np.eye(size))
         return cls(poses, (), information, np.zeros(size), (), poses, covariance, (), names=names)
 
-    @property
-    def at(self) -> np.ndarray:
-        """Of two lidars the transform (4, 4) of the second one's points into the first one's frame, of the
-        equations."""
-        return self.poses_at[0]
-
-    @property
-    def result(self) -> np.ndarray:
-        """Of two lidars the transform (4, 4) of the second one's points into the first one's frame, as found."""
-        return self.poses[0]
-
     def in_order(
         self, order: Sequence[int], names: Sequence[str], poses: Mapping[str, np.ndarray], covariance: np.ndarray,
         units: Sequence[np.ndarray],
@@ -178,17 +158,11 @@ class Observations:
             gradient=self.gradient[kept] - share @ self.gradient[gone],
         )  # fmt: skip
 
-    def same_parameters(self, units: Sequence[np.ndarray]) -> bool:
-        """Return whether these are parameters of lidars with as many channels as the first ones."""
-        return all(len(own) == len(other) for own, other in zip(self.units, units, strict=False))
-
     def better(self, units: tuple[np.ndarray, ...]) -> "Observations | None":
-        """Return the same with parameters of the first lidars by a later stage; None if these are of lidars with other
-        channels."""
-        return self.knowing(units) if self.same_parameters(units) else None
-
-    def knowing(self, units: tuple[np.ndarray, ...]) -> "Observations":
-        """Return the same with better parameters of the first lidars, and the floor that follows."""
+        """Return the same with parameters of the first lidars by a later stage, and the floor that follows; None if
+        these are of lidars with other channels."""
+        if any(len(own) != len(other) for own, other in zip(self.units, units, strict=False)):
+            return None
         floor = self.floor
         if floor is not None:  # which may depend on fewer lidars
             floor = replace(floor, scalars=scalars_of(units)[: len(floor.scalars)])
@@ -223,7 +197,7 @@ class Observations:
     def off(self, poses: Sequence[np.ndarray]) -> np.ndarray:
         """Return by how many standard deviations (n - 1,) the poses (4, 4) of the lidars, in any frame, contradict what
         was found of each of them but the first."""
-        twists = self._twists(poses, self.poses).reshape(-1, 6)
+        twists = _twists(poses, self.poses).reshape(-1, 6)
         known = self.of_the_transform().covariance + EXACT**2 * np.eye(twists.size)
         blocks = (known[first : first + 6, first : first + 6] for first in range(0, twists.size, 6))
         return np.array([
@@ -244,12 +218,12 @@ class Observations:
     def equations_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the normal equations over all unknowns at another state, the poses in any frame."""
         poses, size = state.base_from_lidar[: len(self.poses_at) + 1], 6 * len(self.poses_at)
-        gone = [self._gone(poses)] + [now - then for now, then in zip(state.units, self.at_units, strict=False)]
+        gone = [_twists(poses, self.poses_at)]
+        gone += [now - then for now, then in zip(state.units, self.at_units, strict=False)]
         gradient = self.gradient - self.information @ np.concatenate(gone)
         equations, by_pose = NormalEquations.empty(unknowns.size), by_poses(poses[0], len(self.poses_at))
-        own = np.concatenate([columns_of(unknowns.poses[lidar]) for lidar in range(len(poses))])
-        units = np.concatenate([columns_of(unknowns.units[lidar]) for lidar in range(len(poses))])
-        units = units[: len(gradient) - size]
+        own = unknowns.pose_columns[: 6 * len(poses)]
+        units = np.concatenate(list(map(columns_of, unknowns.units)))[: len(gradient) - size]
         equations.information[np.ix_(own, own)] = by_pose.T @ self.information[:size, :size] @ by_pose
         equations.information[np.ix_(own, units)] = by_pose.T @ self.information[:size, size:]
         equations.information[np.ix_(units, own)] = (by_pose.T @ self.information[:size, size:]).T
@@ -257,20 +231,12 @@ class Observations:
         equations.gradient[own], equations.gradient[units] = by_pose.T @ gradient[:size], gradient[size:]
         return equations
 
-    def _gone(self, poses: Sequence[np.ndarray]) -> np.ndarray:
-        """Return how far (6 (n - 1),) the poses (4, 4) of all lidars, in any frame, are from those of the equations."""
-        return self._twists(poses, self.poses_at)
-
-    def _twists(self, poses: Sequence[np.ndarray], to_first: Sequence[np.ndarray]) -> np.ndarray:
-        first = inverse(poses[0])
-        return np.concatenate([log(first @ pose @ inverse(at)) for pose, at in zip(poses[1:], to_first, strict=True)])
-
     def less_by_chance(self, by_chance: np.ndarray) -> "Observations":
         """Return the same, about the result, without the information on the poses that noise alone brings.
 
         The result stays what it is: it is not moved along the directions in which little is left.
         """
-        gone = [self._gone((np.eye(4), *self.poses))]
+        gone = [_twists((np.eye(4), *self.poses), self.poses_at)]
         gone += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
         shortened, size = np.eye(len(self.gradient)), len(by_chance)
         shortened[:size, :size] = shortened_by_chance(self.information[:size, :size], by_chance)
@@ -283,12 +249,8 @@ class Observations:
     def of_poses(self, poses: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return information (6 n, 6 n) and gradient (6 n,) about twists of the lidars' poses (4, 4), if nothing but
         the transforms is observed."""
-        gone, by_pose = self._gone(poses), by_poses(poses[0], len(self.poses_at))
+        gone, by_pose = _twists(poses, self.poses_at), by_poses(poses[0], len(self.poses_at))
         return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ gone)
-
-    def save(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
-        write_atomic(path, self.write)
 
     def beside(self, calibration_file: Path) -> tuple[Path, Callable[[BinaryIO], object]]:
         """Return the file beside a calibration file, and what writes it (see `CalibrationFile.update`)."""
@@ -342,16 +304,18 @@ class Observations:
             ) from problem
 
 
-def columns_of(own: slice) -> np.ndarray:
-    """Return the columns of a slice (n,)."""
-    return np.arange(own.start, own.stop)
-
-
 def by_poses(first: np.ndarray, others: int = 1) -> np.ndarray:
     """Return how the twists of the other lidars' poses in the first one's frame change (6 m, 6 (m + 1)) with twists of
     the first lidar, at a pose (4, 4), and of the m others."""
     to_first = adjoint(inverse(first))
     return np.hstack([np.kron(np.ones((others, 1)), -to_first), np.kron(np.eye(others), to_first)])
+
+
+def _twists(poses: Sequence[np.ndarray], to_first: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how far (6 m,) the poses (4, 4) of all lidars but the first, in any frame, are from those that they had in
+    its frame."""
+    first = inverse(poses[0])
+    return np.concatenate([log(first @ pose @ inverse(at)) for pose, at in zip(poses[1:], to_first, strict=True)])
 
 
 def _names(count: int) -> tuple[str, ...]:

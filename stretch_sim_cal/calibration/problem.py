@@ -23,9 +23,9 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, shortened_by_chance
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
-from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.sensor.unit import (
     CENTRE_SHARE,
@@ -52,10 +52,6 @@ SETTLED = 0.02
 FIRM = 4.0
 # A share with a smaller standard deviation is decided: 0 and 1 are more than ten of them apart.
 SURE_SHARE = 0.1
-# What is left of a direction's information at least: next to nothing, so that the pose's own prior constrains it.
-LEAST_KEPT = 1e-12
-# So many rows are multiplied at once.
-SUBTRACTED = 2000
 LEAST_SPREAD = 0.02
 # Lidars of one kind differ from each other in their scalars by one of these shares of what units of the kind do, and
 # each in its harmonics by one of those, none of them likelier beforehand.
@@ -103,16 +99,6 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
     return -np.hstack([height_slopes(points, floor), curvature_shapes(points)])
 
 
-def first_units(models: tuple[ErrorModel, ErrorModel], known: tuple[np.ndarray, np.ndarray] | None) -> tuple:
-    """Return the lidars' parameters (n,) to begin with: those that are known, or none. Raises `InputError` if they are
-    of lidars with other channels."""
-    if known is None:
-        return tuple(np.zeros(model.size) for model in models)
-    if any(len(values) != model.size for values, model in zip(known, models, strict=True)):
-        raise InputError("the lidars' errors that are known are of lidars with other channels; calibrate them again")
-    return known
-
-
 class Unknowns:
     """Which column of the problem is what: twists of two lidars, floor, curvature, the units' parameters, twists of
     further lidars, and last so many `others` as a residual block brings with it."""
@@ -123,12 +109,18 @@ class Unknowns:
         self.units = tuple(slice(int(first), int(end)) for first, end in itertools.pairwise(ends))
         further = [slice(first, first + 6) for first in range(int(ends[-1]), int(ends[-1]) + 6 * (len(models) - 2), 6)]
         self.poses = (*POSES, *further)[: len(models)]
-        # The first lidar stays where it is, or its place is that of all.
-        self.free_poses = np.concatenate(
-            [np.zeros(0, int), *(np.arange(own.start, own.stop) for own in self.poses[1:])]
-        )
         self.others = slice(int(ends[-1]) + 6 * len(further), int(ends[-1]) + 6 * len(further) + others)
         self.size = self.others.stop
+
+    @property
+    def pose_columns(self) -> np.ndarray:
+        """The columns (6 per lidar,) of the lidars' twists."""
+        return np.concatenate(list(map(columns_of, self.poses)))
+
+    @property
+    def free_poses(self) -> np.ndarray:
+        """The same of all lidars but the first, which stays where it is, or its place is that of all."""
+        return self.pose_columns[6:]
 
     @property
     def scalars(self) -> np.ndarray:
@@ -164,106 +156,6 @@ class Unknowns:
             change[FLOOR] = floor_between(before.floor, state.floor)
             change[CURVATURE] = state.curvature - before.curvature
         return change
-
-
-@dataclass
-class NormalEquations:
-    """`information` (n, n) and `gradient` (n,) of |J x + r|^2 W, to be added up over blocks."""
-
-    information: np.ndarray
-    gradient: np.ndarray
-
-    @classmethod
-    def empty(cls, size: int) -> "NormalEquations":
-        """Return what no data says."""
-        return cls(np.zeros((size, size)), np.zeros(size))
-
-    def weighing(self, share: float) -> "NormalEquations":
-        """Return the same with only a share of its weight."""
-        return NormalEquations(share * self.information, share * self.gradient)
-
-    def plus(self, other: "NormalEquations") -> "NormalEquations":
-        """Return both together; the other may be without the last columns."""
-        size, total = len(other.gradient), NormalEquations(self.information.copy(), self.gradient.copy())
-        total.information[:size, :size] += other.information
-        total.gradient[:size] += other.gradient
-        return total
-
-    def add_eliminating(
-        self, jacobian: sparse.csr_array, pattern: np.ndarray, residuals: np.ndarray, weights: np.ndarray,
-        group: np.ndarray, design: np.ndarray, weak: float, part: np.ndarray | None = None,
-        part_design: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        """Add rows J x + r - D c - E d, the parameters c of each row's group and d of its part of the group eliminated
-        (Schur complement).
-
-        `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the
-        same columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which
-        are constrained by nothing but the precision `weak`; `part` (K,), -1 for none, and `part_design` (K, o) the same
-        of parts, each of one group. Parts with neighbouring numbers should have their entries in the same columns.
-        """
-        for rows in np.split(np.arange(len(pattern)), np.flatnonzero(np.diff(pattern)) + 1):
-            begin, end = jacobian.indptr[rows[0]], jacobian.indptr[rows[-1] + 1]
-            columns = jacobian.indices[begin : jacobian.indptr[rows[0] + 1]]
-            values = np.sqrt(weights[rows])[:, None] * jacobian.data[begin:end].reshape(len(rows), -1)
-            self.information[np.ix_(columns, columns)] += values.T @ values
-        self.gradient -= jacobian.T @ (weights * residuals)
-        count, size = int(group.max(initial=-1)) + 1, design.shape[1]
-        weighted = weights[:, None] * design
-        blocks = group_sums(group, count, _products(weighted, design)).reshape(count, size, size)
-        on_groups, residuals_on_groups = (
-            _by_number(weighted, group, count) @ each for each in (jacobian, residuals[:, None])
-        )
-        if part is not None:
-            own = np.flatnonzero(part >= 0)
-            part, of_parts, jacobian = part[own], part_design[own], jacobian[own]
-            weighted, parts, width = weights[own, None] * of_parts, int(part.max(initial=-1)) + 1, of_parts.shape[1]
-            roots = _roots_of_inverses(
-                group_sums(part, parts, _products(weighted, of_parts)).reshape(parts, width, width), weak
-            )
-            with_group = roots @ group_sums(part, parts, _products(weighted, design[own])).reshape(parts, width, size)
-            of_group = np.zeros(parts, int)
-            of_group[part] = group[own]
-            by_part = sparse.bsr_array((roots, np.arange(parts), np.arange(parts + 1))).tocsr() @ _by_number(
-                weighted, part, parts
-            )
-            on_parts, residuals_on_parts = by_part @ jacobian, by_part @ residuals[own]
-            blocks -= group_sums(
-                of_group, count, (with_group.transpose(0, 2, 1) @ with_group).reshape(parts, size * size)
-            ).reshape(count, size, size)
-            to_groups = _by_number(with_group.reshape(parts * width, size), np.repeat(of_group, width), count)
-            on_groups = on_groups - to_groups @ on_parts
-            residuals_on_groups = residuals_on_groups - to_groups @ residuals_on_parts[:, None]
-            self._subtract(on_parts, residuals_on_parts)
-        roots = sparse.bsr_array((_roots_of_inverses(blocks, weak), np.arange(count), np.arange(count + 1))).tocsr()
-        self._subtract(roots @ on_groups, (roots @ residuals_on_groups)[:, 0])
-
-    def _subtract(self, rows: sparse.csr_array, residuals: np.ndarray) -> None:
-        """Subtract what rows (K, n) with `residuals` (K,) say, each with weight 1."""
-        for first in range(0, rows.shape[0], SUBTRACTED):
-            some = rows[first : first + SUBTRACTED].tocsc()
-            columns = np.flatnonzero(np.diff(some.indptr))
-            values = some[:, columns].toarray()
-            self.information[np.ix_(columns, columns)] -= values.T @ values
-            self.gradient[columns] += values.T @ residuals[first : first + SUBTRACTED]
-
-
-def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the products (K, a b) of every column of (K, a) with every one of (K, b)."""
-    return (first[:, :, None] * second[:, None]).reshape(len(first), -1)
-
-
-def _by_number(values: np.ndarray, number: np.ndarray, count: int) -> sparse.csr_array:
-    """Return what sums up the columns of `values` (K, m) by the rows' `number` (K,): (count m, K)."""
-    size = values.shape[1]
-    row = (size * number)[:, None] + np.arange(size)
-    column = np.repeat(np.arange(len(values)), size)
-    return sparse.csr_array((values.ravel(), (row.ravel(), column)), shape=(count * size, len(values)))
-
-
-def _roots_of_inverses(blocks: np.ndarray, weak: float) -> np.ndarray:
-    """Return roots (G, m, m), with R' R the inverse of blocks (G, m, m) that are enlarged by the precision `weak`."""
-    return np.linalg.cholesky(np.linalg.inv(blocks + weak * np.eye(blocks.shape[1]))).transpose(0, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -315,10 +207,6 @@ class Priors:
     floor_height: float = UNKNOWN
     curvature: float = 0.0
     units_known: bool = False
-
-
-Parts = list[tuple[slice | np.ndarray, slice | np.ndarray]]
-"""Rows and columns of the blocks that a matrix which is nearly all zeros is made up of."""
 
 
 @dataclass(frozen=True)
@@ -377,6 +265,23 @@ class Solver:
             (tuple(group), kind): np.eye(len(group)) for group in self._alike for kind in self._roots[group[0]]
         }
 
+    @classmethod
+    def starting(
+        cls, unknowns: Unknowns, poses: Sequence[np.ndarray], priors: Sequence[np.ndarray | None] = (FIXED,),
+        units: tuple[np.ndarray, ...] | None = None, floor: Plane | None = None,
+    ) -> tuple["Solver", State]:  # fmt: skip
+        """Return what solves for the unknowns from the lidars at `poses` (4, 4), of which these `priors` are known, and
+        the state there; the lidars' parameters are `units` if they are known, else 0. Raises `InputError` if they are
+        of lidars with other channels."""
+        models = unknowns.models
+        if units is not None and any(len(own) != model.size for own, model in zip(units, models, strict=True)):
+            raise InputError(
+                "the lidars' errors that are known are of lidars with other channels; calibrate them again"
+            )
+        given = tuple(np.zeros(model.size) for model in models) if units is None else units
+        state = State(tuple(poses), given, floor)
+        return cls(unknowns, Priors(state, priors, units_known=units is not None)), state
+
     @property
     def spreads(self) -> tuple[dict[str, float], ...]:
         """By lidar and kind of errors how far this unit differs, as a share of what the sensor file says."""
@@ -397,18 +302,20 @@ class Solver:
         blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, parts, kinds = self._basis(fixed)
-        in_basis = [(columns, rows) for rows, columns in parts]
+        basis, kinds = self._basis(fixed)
+        rows = sparse.csr_array(basis)  # it is nearly all zeros
         # How many times wider than the sensor file's the priors of the scalars are; 1 for most.
         scalars, widths, honest = _scalars(kinds), np.ones(basis.shape[1]), None
         if by_chance is not None:
-            poses = self.unknowns.free_poses
-            shortened = _less_by_chance(equations.information - beside, by_chance, poses) + beside
-            honest, _, _ = self._with_pose_priors(shortened, equations.gradient, state)
-            honest = _congruent(basis.T, honest, in_basis)
+            poses, noisy = self.unknowns.free_poses, equations.information - beside
+            shortened = shortened_by_chance(noisy[np.ix_(poses, poses)], by_chance)
+            noisy[poses] = shortened.T @ noisy[poses]
+            noisy[:, poses] = noisy[:, poses] @ shortened
+            honest, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)
+            honest = rows.T @ honest @ rows
             # Directions that noise alone seems to hold stay as they were guessed.
             information[np.ix_(poses, poses)] += by_chance
-        information, gradient = _congruent(basis.T, information, in_basis), basis.T @ gradient
+        information, gradient = rows.T @ information @ rows, basis.T @ gradient
         for _ in range(SPREAD_STEPS):
             present = self._present(basis, kinds, state)
             if learn:
@@ -427,13 +334,23 @@ class Solver:
                 break
         if honest is not None:
             root = _root(honest + prior)
-        return Solution(basis @ solution, _congruent(basis, _inverse(root), parts), self.spreads)
+        return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.spreads)
+
+    def step(
+        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
+        beside: np.ndarray | float = 0.0,
+    ) -> tuple[State, Solution]:  # fmt: skip
+        """Return the state after a change as of `solve`, shares that are no longer in doubt `decided`, and the
+        solution."""
+        solution = self.solve(equations, state, by_chance, learn, beside)
+        return self.decided(self.unknowns.moved(state, solution.change), solution), solution
 
     def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
         """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the
         state exceeds by far `widened` or not."""
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, parts, kinds = self._basis(fixed)
+        basis, kinds = self._basis(fixed)
+        rows = sparse.csr_array(basis)
         scalars, widths = _scalars(kinds), np.ones(basis.shape[1])
         present = self._present(basis, kinds, state)
         times = np.abs(present[scalars])
@@ -441,7 +358,7 @@ class Solver:
             widths[scalars] = np.where(times > BEYOND_PRIOR, times, 1.0)
         prior = self._precision(kinds, widths)
         gradient = basis.T @ gradient - prior @ present
-        information = _congruent(basis.T, information, [(columns, rows) for rows, columns in parts]) + prior
+        information = rows.T @ information @ rows + prior
         units = np.diag(prior) > 0
         factor = _root(information[np.ix_(units, units)]), True
         coupling = information[np.ix_(~units, units)]
@@ -454,7 +371,7 @@ class Solver:
 
     def exceeded(self, state: State) -> bool:
         """Return whether a scalar of a lidar's errors is far beyond its prior."""
-        basis, _, kinds = self._basis(np.zeros(self.unknowns.size, bool))
+        basis, kinds = self._basis(np.zeros(self.unknowns.size, bool))
         return bool(np.any(np.abs(self._present(basis, kinds, state)[_scalars(kinds)]) > BEYOND_PRIOR))
 
     def decided(self, state: State, solution: Solution) -> State:
@@ -497,15 +414,13 @@ class Solver:
                 fixed[CURVATURE] = True
         return information, gradient, fixed
 
-    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, Parts, dict[tuple[int, str], slice]]:
-        """Return the unknowns in units of the sensor files: the basis (n, k), its `Parts`, and by lidar and kind of
-        errors which of the k these are."""
+    def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, dict[tuple[int, str], slice]]:
+        """Return the unknowns in units of the sensor files: the basis (n, k), and by lidar and kind of errors which of
+        the k these are."""
         size, free = self.unknowns.size, ~fixed
         for unit in self.unknowns.units:
             free[unit] = False
-        free = np.flatnonzero(free)
-        blocks, parts, kinds = [np.eye(size)[:, free]], [(free, slice(0, len(free)))], {}
-        count = len(free)
+        blocks, kinds, count = [np.eye(size)[:, free]], {}, np.count_nonzero(free)
         for lidar, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
             for kind, root in ({} if self.priors.units_known else roots).items():
                 block = np.zeros((size, root.shape[1]))
@@ -513,11 +428,9 @@ class Solver:
                 block = block[:, ~np.any(block[list(self._known)], axis=0)]
                 if block.shape[1]:
                     kinds[lidar, kind] = slice(count, count + block.shape[1])
-                    rows = np.flatnonzero(block.any(axis=1))
-                    parts.append((slice(rows[0], rows[-1] + 1), kinds[lidar, kind]))
                     blocks.append(block)
                     count += block.shape[1]
-        return np.hstack(blocks), parts, kinds
+        return np.hstack(blocks), kinds
 
     def _together(self, kinds: dict) -> Iterator[tuple[tuple, np.ndarray]]:
         """Yield what lidars of one kind vary by, (lidars, kind of errors), and its columns (L, m) of the basis."""
@@ -644,16 +557,6 @@ def _scalars(kinds: dict) -> np.ndarray:
     return np.concatenate([np.zeros(0, int), *own])
 
 
-def _congruent(matrix: np.ndarray, symmetric: np.ndarray, parts: Parts) -> np.ndarray:
-    """Return A S A^T for a matrix (m, k) with these parts and a symmetric one (k, k)."""
-    half, result = np.zeros(matrix.shape), np.zeros((len(matrix), len(matrix)))
-    for rows, columns in parts:
-        half[rows] += matrix[rows, columns] @ symmetric[columns]
-    for rows, columns in parts:
-        result[:, rows] += half[:, columns] @ matrix[rows, columns].T
-    return result
-
-
 def _root(matrix: np.ndarray) -> np.ndarray:
     """Return the lower Cholesky factor (k, k) of a symmetric matrix, which is overwritten."""
     return cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
@@ -665,62 +568,3 @@ def _inverse(root: np.ndarray) -> np.ndarray:
     inverse = lower + lower.T
     inverse[np.diag_indices(len(inverse))] /= 2.0
     return inverse
-
-
-def _less_by_chance(information: np.ndarray, by_chance: np.ndarray, poses: np.ndarray) -> np.ndarray:
-    """Return the information (n, n) of data whose part `by_chance` (p, p) about the columns `poses` (p,) is noise; see
-    `shortened_by_chance`."""
-    shortened = shortened_by_chance(information[np.ix_(poses, poses)], by_chance)
-    result = information.copy()
-    result[poses] = shortened.T @ result[poses]
-    result[:, poses] = result[:, poses] @ shortened
-    return result
-
-
-def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> np.ndarray | sparse.csr_array:
-    """Return the derivatives (K, 6 (n - 1)) by the twists of all lidars but the first of what changes by `rows` (K, 6)
-    with the twist of the second lidar of `pairs` (K, 2) against the first one; sparse for more than two lidars."""
-    if num_lidars <= 2:
-        return rows * (pairs[:, 1:] - pairs[:, :1]) if num_lidars == 2 else rows[:, :0]
-    columns = 6 * pairs[:, :, None] + np.arange(6)
-    values = np.stack([-rows, rows], axis=1)
-    ends = np.arange(len(rows) + 1) * 12
-    whole = sparse.csr_array((values.ravel(), columns.ravel(), ends), shape=(len(rows), 6 * num_lidars))
-    return whole[:, 6:]
-
-
-def products_of_relative_poses(
-    first: np.ndarray, weights: np.ndarray, second: np.ndarray, pairs: np.ndarray, num_lidars: int
-) -> np.ndarray:
-    """Return F' W S (6 (n - 1), 6 (n - 1)) of what `of_relative_poses` makes of rows (K, 6) `first` and `second`, with
-    `weights` (K,)."""
-    number = pairs[:, 0] * num_lidars + pairs[:, 1]
-    order = np.argsort(number, kind="stable")
-    ends = np.flatnonzero(np.diff(number[order], prepend=-1, append=-1))
-    first, weighted = first[order], (weights[:, None] * second)[order]
-    total = np.zeros((num_lidars, 6, num_lidars, 6))
-    for begin, end in itertools.pairwise(ends):
-        one, other = pairs[order[begin]]
-        if one != other:
-            own = first[begin:end].T @ weighted[begin:end]
-            total[one, :, one] += own
-            total[other, :, other] += own
-            total[one, :, other] -= own
-            total[other, :, one] -= own
-    return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
-
-
-def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
-    """Return the matrix (p, p) that the jacobian of poses' columns, which have this `information` (p, p), has to be
-    multiplied with since the part `by_chance` (6, 6) of it is noise.
-
-    Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much,
-    also in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would
-    outweigh what is left of it after unknowns that nearly move like the pose are eliminated.
-    """
-    values, axes = np.linalg.eigh(information)
-    root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
-    whitened = np.linalg.solve(root, np.linalg.solve(root, by_chance).T)
-    shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
-    kept = np.sqrt(np.maximum(1.0 - shares, LEAST_KEPT))
-    return np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T

@@ -4,8 +4,7 @@ run both on the same data (`published`, `published_code` by name).
 Alignment: every pair of clouds is registered by itself (small_gicp's GICP, the description's transform as the first
 guess); the result is the mean over all pairs. Floor: both clouds in base_link, pooled; the tallest bin of a histogram
 of heights is taken for the floor, then planes are fitted by singular value decomposition to the returns within a gate
-that shrinks from 10 cm, to 3 mm by the description (`published`) or 3 cm as in the code (`published_code`). Body
-shape: a tapered capsule around the cells of a 3 cm grid with 20 returns or more.
+that shrinks from 10 cm, to 3 mm by the description (`published`) or 3 cm as in the code (`published_code`).
 
 They assume that the scene determines the result and that the floor returns more rays than any other level surface;
 neither they nor this file check it, and every result warns of that. The floor's memory grows with the returns.
@@ -13,16 +12,13 @@ neither they nor this file check it, and every result warns of that. The floor's
 
 import numpy as np
 import small_gicp
-from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.calibration.clouds import checked_points
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, floor_of_footprint, footprint_from_base
-from stretch_sim_cal.geometry.points import convex_hull
-from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
+from stretch_sim_cal.geometry.planes import Plane, fit_plane, floor_of_footprint, footprint_from_base
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, from_rotation_translation, inverse, log
 
 UNCHECKED = "the published method checks neither the scene nor its result; its standard deviations are typical ones"
@@ -37,9 +33,6 @@ WIDEST_GATE = 0.10  # m
 NARROWINGS = 8
 CONVERGED = 1e-6
 MAX_ITERATIONS = 20
-
-CELL, HITS = 0.03, 20
-LOW, HIGH = np.array([-0.5, -0.5, 0.06]), np.array([1.5, 0.5, 1.6])  # m, the box that is taken for the robot
 
 
 class PublishedAlignment:
@@ -149,7 +142,7 @@ class PublishedFloor:
             if len(inliers) < 3:
                 reason = f"no floor: {len(inliers)} returns lie within {1e3 * gate:.0f} mm of the plane, 3 are needed"
                 return self._result(floor_of_footprint(self._nominal), inliers, [reason])
-            last, plane = plane, _svd_plane(inliers)
+            last, plane = plane, fit_plane(inliers)[0].facing(np.array([0.0, 0.0, 1.0]))
             moved = max(abs(plane.offset - last.offset), *np.abs(plane.normal - last.normal))
             if gate == self.gate and moved < CONVERGED:
                 break
@@ -171,57 +164,6 @@ class PublishedCodeFloor(PublishedFloor):
     gate = 0.03
 
 
-def published_capsule(points: np.ndarray) -> TaperedCapsule | None:
-    """Return the body shape for returns (N, 3) in base_footprint; None if fewer than 5 cells have hits enough.
-
-    The lower corners of the cells are taken as points; the capsule is sought by SLSQP from one start (two discs along
-    the longer side of the bounding box), which is also the answer if the solver fails.
-    """
-    inside = points[((points > LOW) & (points < HIGH)).all(axis=1), :2]
-    cells, hits = np.unique(np.floor((inside - LOW[:2]) / CELL).astype(int), axis=0, return_counts=True)
-    cells = cells[hits >= HITS]
-    if len(cells) < 5:
-        return None
-    return _fitted(convex_hull(cells * CELL + LOW[:2]))
-
-
 def _finite(points: np.ndarray, side: str) -> np.ndarray:
     points = checked_points(points, side).astype(float, copy=False)
     return points[np.isfinite(points).all(axis=1)]
-
-
-def _svd_plane(points: np.ndarray) -> Plane:
-    centre = points.mean(axis=0)
-    # The right singular vector of the smallest singular value, by way of the 3x3 scatter matrix.
-    _, _, axes = np.linalg.svd((points - centre).T @ (points - centre))
-    return Plane(axes[2], float(-axes[2] @ centre)).facing(np.array([0.0, 0.0, 1.0]))
-
-
-def _fitted(corners: np.ndarray) -> TaperedCapsule:
-    low, high = corners.min(axis=0), corners.max(axis=0)
-    middle, size = (low + high) / 2, high - low
-    along = int(size[1] >= size[0])
-    first, second = middle.copy(), middle.copy()
-    first[along], second[along] = low[along] + size[along] / 4, high[along] - size[along] / 4
-    radius = max(1e-3, 0.6 * size[1 - along])
-    start = np.array([*first, radius, *second, radius])
-    found = minimize(
-        lambda z: capsule_area(z)[0],
-        start,
-        bounds=[(None, None), (None, None), (1e-4, None)] * 2,
-        constraints={"type": "ineq", "fun": lambda z: _squared_slack(z, corners)},
-        method="SLSQP",
-        options={"ftol": 1e-6, "maxiter": 500},
-    )
-    return TaperedCapsule.from_vector(found.x if found.success else start)
-
-
-def _squared_slack(z: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return r(t)^2 - |p - c(t)|^2 at the t in [0, 1] where that is largest; 0 for t if one disc holds the other."""
-    x1, y1, r1, x2, y2, r2 = z
-    axis, growth = np.array([x2 - x1, y2 - y1]), r2 - r1
-    curvature = axis @ axis - growth**2
-    offset = points - [x1, y1]
-    slope = offset @ axis + r1 * growth
-    t = np.clip(slope / curvature, 0.0, 1.0) if curvature > 1e-8 else np.zeros(len(points))
-    return r1**2 - (offset**2).sum(axis=1) + 2 * t * slope - curvature * t**2

@@ -50,34 +50,15 @@ class AlignmentResult:
 
 
 @dataclass(frozen=True)
-class ResidualMap:
-    """Mean height over the fitted floor, on square cells of the floor around the robot.
-
-    `edges` (n + 1,) are the cells' borders in m, the same along x and y of the description's base_footprint; `heights`
-    (n, n) in m and `counts` (n, n) are indexed [x, y], NaN if no ray went there; `used` (n, n) marks the floor that was
-    fitted.
-    """
-
-    edges: np.ndarray
-    heights: np.ndarray
-    counts: np.ndarray
-    used: np.ndarray
-
-
-@dataclass(frozen=True)
 class Support:
     """How much of the floor around the robot supports the plane.
 
-    `area` (m2); `sectors` (12,) the area in sectors of 30 deg, the first centred ahead (base_footprint x), turning to
-    the left; `reach` (12,) how far out (m) each is supported; `gap` (rad) the widest angle around the robot without
-    support and `gap_bearing` (rad) its middle; `level_share` (0 to 1) the part of the floor around the robot that lies
-    on the plane; `unevenness` (m) the standard deviation of the supporting floor's own shape, noise removed; `nearest`
-    (m) how far from the robot it begins.
+    `area` (m2); `gap` (rad) the widest angle around the robot without support and `gap_bearing` (rad) its middle;
+    `level_share` (0 to 1) the part of the floor around the robot that lies on the plane; `unevenness` (m) the standard
+    deviation of the supporting floor's own shape, noise removed; `nearest` (m) how far from the robot it begins.
     """
 
     area: float
-    sectors: np.ndarray
-    reach: np.ndarray
     gap: float
     gap_bearing: float
     level_share: float
@@ -104,7 +85,6 @@ class FloorResult:
     num_frames: int
     num_inliers: int
     method: str
-    residual_map: ResidualMap | None = None
     support: Support | None = None
     warnings: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)

@@ -21,8 +21,14 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy import sparse
 
-from stretch_sim_cal.calibration.elements import Elements, elements
+from stretch_sim_cal.calibration.elements import Elements, by_unknowns, elements
 from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
+from stretch_sim_cal.calibration.normal_equations import (
+    NormalEquations,
+    of_relative_poses,
+    products_of_relative_poses,
+    sparse_rows,
+)
 from stretch_sim_cal.calibration.patches import (
     FINE_RANGE,
     MAX_LEVEL,
@@ -39,21 +45,11 @@ from stretch_sim_cal.calibration.patches import (
     remeasured,
     seed_patches,
 )
-from stretch_sim_cal.calibration.problem import (
-    CURVATURE,
-    FLOOR,
-    NormalEquations,
-    State,
-    Unknowns,
-    floor_rows,
-    of_relative_poses,
-    products_of_relative_poses,
-)
+from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, State, Unknowns, floor_rows
 from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
-from stretch_sim_cal.sensor.unit import LEAST_COSINE
 
 # Patches whose normal has a larger standard deviation (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
@@ -163,9 +159,8 @@ class RoomBlock:
     def seen(self) -> SeenPatches:
         """Return which patches count, and why the others do not."""
         patches, number = self.flat[0], len(self.flat[0].centres)
-        side = self.surface.side[self.members.cell]
-        by_lidar = [fit_planes(self.members.only(side == n), self.variances[side == n], number)
-                    for n in range(len(self.state.base_from_lidar))]  # fmt: skip
+        side, num_lidars = self.surface.side[self.members.cell], len(self.state.base_from_lidar)
+        by_lidar = _fits_by_lidar(self.members, self.variances, side, number, num_lidars)
         verdicts = np.full(number, UNSURE, dtype=np.uint8)
         verdicts[np.sum([fits.flat for fits in by_lidar], axis=0) < 2] = NOT_FLAT
         verdicts[np.sum([fits.counts >= MIN_CELLS for fits in by_lidar], axis=0) < 2] = FEW
@@ -246,7 +241,7 @@ class RoomBlock:
         """Add the rows of the patches, and of what is in none, to the normal equations."""
         if self.elements is not None:
             self.elements.add_to(equations, unknowns, lidars)
-        patches, fits, members = self.flat[0], self.fits, self.members
+        patches, members = self.flat[0], self.members
         kept = np.flatnonzero(self.member_weights(members) > 0)
         if not len(kept):
             return
@@ -256,10 +251,10 @@ class RoomBlock:
         number = np.cumsum((self.patch_weights > 0).any(axis=1)) - 1
         group, side = number[members.patch], self.surface.side[members.cell]
         weights = self.member_weights(members) / variances / self.grids
-        jacobian, columns = self._rows(unknowns, lidars, members, side, patches, fits)
+        jacobian, columns = self._rows(unknowns, lidars, members)
         beside = members.coordinates - self.spots[members.patch]
         _, part = np.unique(side * len(patches.centres) + group, return_inverse=True)
-        rows = [_sparse(jacobian, columns, unknowns.size)]
+        rows = [sparse_rows(jacobian, columns, unknowns.size)]
         patterns, residuals, groups = [columns[:, -1]], [members.heights], [group]
         parts, besides, all_weights = [part], [beside], [weights]
         floor = self.floor
@@ -267,7 +262,7 @@ class RoomBlock:
             spot = _places(patches, self.spots[floor.patches], floor.patches)
             floor_columns = np.r_[FLOOR, CURVATURE]
             over_floor = floor_rows(self.state.floor, spot)
-            rows.append(_sparse(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
+            rows.append(sparse_rows(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
             patterns.append(np.full(len(spot), -1))
             residuals.append(-self.state.height_over_floor(spot))
             groups.append(number[floor.patches])
@@ -284,42 +279,22 @@ class RoomBlock:
         """Return the weights (K,) of members by their patches and lidars."""
         return self.patch_weights[members.patch, self.surface.side[members.cell]]
 
-    def _rows(self, unknowns, lidars, members, side, patches, fits) -> tuple[np.ndarray, np.ndarray]:
+    def _rows(self, unknowns: Unknowns, lidars: Sequence[Lidar], members: Members) -> tuple[np.ndarray, np.ndarray]:
         """Return the derivatives (K, 23) of the members' heights by the unknowns, and the columns (K, 23) of these."""
+        patches, fits = self.flat[0], self.fits
         normals = patches.normals[members.patch]
         fitted = np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])
         above = members.heights - fitted
         # Levers at the points where the rays meet the surface, not at the noisy returns or their feet on it: the noise
         # would correlate with the heights, and lidars that are moved as one body would seem to change them.
         points = _places(patches, members.coordinates, members.patch) + fitted[:, None] * normals
-        jacobian = np.empty((len(side), 6 + 17))
-        columns = np.empty(jacobian.shape, dtype=np.int64)
-        jacobian[:, :6] = np.hstack([normals, np.cross(points, normals)])
-        first = 0
-        for lidar, seen in enumerate(lidars):
-            own = np.flatnonzero(side == lidar)
-            cell = members.cell[own] - first
-            columns[own, :6] = np.arange(unknowns.poses[lidar].start, unknowns.poses[lidar].stop)
-            columns[own, 6:] = unknowns.unit_columns(lidar, seen.returns.channel[cell])
-            cosines = np.clip(members.cosines[own], LEAST_COSINE, 1.0)
-            scalars, channels = seen.model.sensitivity(
-                seen.returns.only(cell), cosines, normals[own] @ self.state.base_from_lidar[lidar][:3, :3],
-                self.state.units[lidar], beyond=-above[own] / cosines,
-            )  # fmt: skip
-            jacobian[own, 6:] = np.hstack([scalars, channels])
-            first += len(seen.surface.points)
-        return jacobian, columns
+        by_twist = np.hstack([normals, np.cross(points, normals)])
+        return by_unknowns(self.surface, self.state, unknowns, lidars, members.cell, by_twist, members.cosines, above)
 
 
 def _places(patches: Patches, coordinates: np.ndarray, patch: np.ndarray) -> np.ndarray:
     """Return the points (N, 3) at coordinates (N, 2) on patches (N,)."""
     return patches.centres[patch] + np.einsum("na,nai->ni", coordinates, patches.axes[patch])
-
-
-def _sparse(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
-    """Return rows (N, size) with `values` (N, C) at `columns` (N, C)."""
-    count, width = values.shape
-    return sparse.csr_array((values.ravel(), columns.ravel(), np.arange(count + 1) * width), shape=(count, size))
 
 
 def scale_of(blocks: Sequence[RoomBlock]) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.observability import Direction, directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import check_rigid
@@ -22,17 +23,15 @@ class LidarSettings:
     # The parameters (n,) of both lidars' errors, if they are known: they are taken out and not estimated again.
     units: tuple[np.ndarray, np.ndarray] | None = None
 
-    # Which returns are used. The robot's own body is no part of the room, nor of the floor: points (N, 3) on it in
-    # base_link, as the stowed robot's description has them, or without any a cylinder about base z (the Stretch's).
-    min_range: float = 0.1
-    max_range: float = 60.0
+    # The robot's own body is no part of the room, nor of the floor: points (N, 3) on it in base_link, as the stowed
+    # robot's description has them, or without any a cylinder about base z (the Stretch's).
     body: np.ndarray | None = None
     body_radius: float = 0.4
     body_height: float = 1.8
 
     def __post_init__(self):
-        self._check(("max_range", "body_height"), lambda value: value > 0, "must be greater than zero")
-        self._check(("min_range", "body_radius"), lambda value: value >= 0, "must not be negative")
+        self._check(("body_height",), lambda value: value > 0, "must be greater than zero")
+        self._check(("body_radius",), lambda value: value >= 0, "must not be negative")
 
     def _check(self, names: tuple[str, ...], holds, demand: str) -> None:
         for name in names:
@@ -59,12 +58,6 @@ class AlignmentSettings(LidarSettings):
     # body.
     base_from_left: np.ndarray | None = None
 
-    # A result further than this from the description's transform is reported: it is hardly of the robot described (a
-    # swapped pair, a wrong model). A real robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm
-    # would leave no room; swapped, the Stretch's lidars are 24 cm and 116 deg off.
-    max_model_translation: float = 0.1
-    max_model_rotation: float = float(np.deg2rad(5.0))
-
     def __post_init__(self):
         super().__post_init__()
         positive = ("max_std_translation", "max_std_rotation", "downsampling_resolution", "max_iterations",
@@ -72,6 +65,10 @@ class AlignmentSettings(LidarSettings):
         self._check(positive, lambda value: value > 0, "must be greater than zero")
         if self.base_from_left is not None:
             object.__setattr__(self, "base_from_left", check_rigid(self.base_from_left, "base_from_left"))
+
+    def directions(self, covariance: np.ndarray, base_from_target: np.ndarray | None) -> list[Direction]:
+        """Return how well the directions of a transform are determined, against the bounds, as of `directions`."""
+        return directions(covariance, base_from_target, self.max_std_translation, self.max_std_rotation)
 
 
 def accepting(deviations: tuple[float, float] | None) -> dict[str, Any]:
@@ -86,27 +83,10 @@ class FloorSettings(LidarSettings):
     # The floor is searched this near to where the description has base_footprint.
     search_height: float = 0.05
     search_tilt: float = float(np.deg2rad(5.0))
-    # Floor farther than this from the robot is not used: the wheels are not on it, and it is the least likely level.
-    radius: float = 3.5
 
     # Bounds of the standard deviations; a result beyond them is refused.
     max_std_height: float = 0.005
     max_std_tilt: float = float(np.deg2rad(0.1))
-    # Floor that supports the result: at least so much of it, and nowhere around the robot a wider gap without any.
-    min_area: float = 1.0
-    max_gap: float = float(np.deg2rad(150.0))
-    # Floor farther off the plane than this is another level, however uneven it is; the share of the floor around the
-    # robot that must lie on the plane, and within which radius.
-    flatness: float = 0.003
-    min_level_share: float = 0.6
-    flatness_radius: float = 1.5
-    # The two lidars' floors may differ by this much before the alignment is doubted.
-    max_disagreement_height: float = 0.003
-    max_disagreement_tilt: float = float(np.deg2rad(0.1))
-
-    # The robot has moved against the floor if its frames differ by more than this.
-    max_motion_height: float = 0.001
-    max_motion_tilt: float = float(np.deg2rad(0.05))
 
     # What is known of the alignment. If it includes the lidars' own errors, it replaces the room that both see here; if
     # there is none, the alignment is as uncertain as it usually is: by these standard deviations.
@@ -114,18 +94,9 @@ class FloorSettings(LidarSettings):
     typical_std_translation: float = 0.0002
     typical_std_rotation: float = float(np.deg2rad(0.004))
 
-    # Noise across the surface: roughness, and the aim. Noise along the ray is estimated from the data.
-    surface_noise: float = 0.001
-    # Cells in which rays are counted, and patches of cells whose mean heights are compared.
-    cell_size: float = 0.05
-    cells_per_patch: int = 5
-
     def __post_init__(self):
         super().__post_init__()
-        positive = ("search_height", "search_tilt", "radius", "max_std_height", "max_std_tilt", "min_area", "max_gap",
-                    "flatness", "flatness_radius", "max_disagreement_height", "max_disagreement_tilt",
-                    "max_motion_height", "max_motion_tilt", "typical_std_translation", "typical_std_rotation",
-                    "surface_noise", "cell_size", "cells_per_patch")  # fmt: skip
+        positive = ("search_height", "search_tilt", "max_std_height", "max_std_tilt", "typical_std_translation",
+                    "typical_std_rotation")  # fmt: skip
         self._check(positive, lambda value: value > 0, "must be greater than zero")
-        self._check(("min_level_share",), lambda value: 0 <= value <= 1, "must lie between 0 and 1")
         self._check(("search_tilt",), lambda value: value < np.pi / 4, "must be below 45 deg")

@@ -96,8 +96,7 @@ def _proposed_place(place: dict | None) -> list[str]:
 
 
 def _direction(direction: Direction) -> str:
-    turning = direction.name.startswith("turning")
-    scale, unit = (np.degrees(1.0), "deg") if turning else (1e3, "mm")
+    scale, unit = direction.factor, direction.unit
     bound = f"{direction.standard_deviation * scale:.4f} {unit} (bound {direction.bound * scale:.3g} {unit})"
     return f"{direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}"
 

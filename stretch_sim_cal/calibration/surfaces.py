@@ -29,35 +29,22 @@ BODY_SPACING, BODY_WITHIN = 0.03, 0.05
 
 
 @dataclass(frozen=True)
-class Surface:
+class Surface(Cells):
     """Cells of one lidar or of several in one frame.
 
-    `side` (M,) is the lidar's number, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar
-    that looked, `rays` (M, 3) the unit direction it looked in, `echo` (M,) the share of the weak-echo error, `points`
-    (M, 3) the mean of the `counts` (M,) returns, `scatter` (M, 3, 3) their covariance; `noise_scatter` (M, 3, 3) and
-    `noise_freedom` (M,) as in `Cells`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two
-    smallest variances around a cell, 0 for a plane. `neighbours` (M, K) are the nearest cells in direction, of the same
-    lidar. `block_points` (M, B, 3) and `block_counts` (M, B) split `points` and `counts` by time; `disturbed` (M,) is
-    the share of returns in blocks left out. `usable` (M,) is false for cells that are not to be aligned by: the robot's
-    own body.
+    `side` (M,) is the lidar's number, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar that
+    looked, along the `rays`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest
+    variances around a cell, 0 for a plane. `neighbours` (M, K) are the nearest cells in direction, of the same lidar.
+    `usable` (M,) is false for cells that are not to be aligned by: the robot's own body. `gaps` (M,) are the angles
+    from channel to channel (rad).
     """
 
     side: np.ndarray
     channel: np.ndarray
-    echo: np.ndarray
     origins: np.ndarray
-    rays: np.ndarray
-    points: np.ndarray
-    counts: np.ndarray
-    scatter: np.ndarray
-    noise_scatter: np.ndarray
-    noise_freedom: np.ndarray
     normals: np.ndarray
     planarity: np.ndarray
     neighbours: np.ndarray
-    block_points: np.ndarray
-    block_counts: np.ndarray
-    disturbed: np.ndarray
     usable: np.ndarray
     gaps: np.ndarray
 
@@ -72,26 +59,22 @@ class Surface:
         return lengths(self.points - self.origins)
 
 
-def surface_of(cells: Cells, side: int, channel_of_row: np.ndarray | None = None) -> Surface:
+def surface_of(cells: Cells, channel_of_row: np.ndarray | None = None) -> Surface:
     """Return the surface (in the lidar's own frame) of one lidar's cells, at least one."""
-    points, rays = cells.points, cells.directions
     rows, gaps = _rows(cells)
-    normals, planarity = _normals(points, rays, rows)
+    normals, planarity = _normals(cells.points, cells.rays, rows)
     return Surface(
-        side=np.full(len(points), side),
+        **vars(cells), side=np.zeros(len(rows), dtype=int),
         channel=cells.row if channel_of_row is None else channel_of_row[cells.row],
-        echo=cells.echo, origins=np.zeros_like(points), rays=rays, points=points, counts=cells.counts,
-        scatter=cells.scatter, noise_scatter=cells.noise_scatter, noise_freedom=cells.noise_freedom,
-        normals=normals, planarity=planarity, neighbours=_neighbours(rays, ANGULAR_NEIGHBOURS),
-        block_points=cells.block_points, block_counts=cells.block_counts, disturbed=cells.disturbed,
-        usable=np.ones(len(points), dtype=bool), gaps=gaps,
+        origins=np.zeros_like(cells.points), normals=normals, planarity=planarity,
+        neighbours=_neighbours(cells.rays, ANGULAR_NEIGHBOURS), usable=np.ones(len(rows), dtype=bool), gaps=gaps,
     )  # fmt: skip
 
 
 def _rows(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     """Return where the cells (M, 3) lie on a grid of directions in which neighbouring channels are at most one cell
     apart, and the angle (M,) in rad from channel to channel around each."""
-    elevations = np.arcsin(np.clip(cells.directions[:, 2], -1.0, 1.0))
+    elevations = np.arcsin(np.clip(cells.rays[:, 2], -1.0, 1.0))
     occupied, row = np.unique(cells.row, return_inverse=True)
     of_row = np.bincount(row, elevations) / np.bincount(row)
     order = np.argsort(of_row)
@@ -101,7 +84,7 @@ def _rows(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     below, above = (np.r_[apart[:1], apart], np.r_[apart, apart[-1:]]) if len(apart) else (np.zeros(1), np.zeros(1))
     gap[order] = np.maximum((below + above) / 2, CELL_WIDTH)
     around = np.cos(of_row) / CELL_WIDTH
-    azimuth = np.arctan2(cells.directions[:, 1], cells.directions[:, 0])
+    azimuth = np.arctan2(cells.rays[:, 1], cells.rays[:, 0])
     radius = around[row]
     return np.column_stack([radius * np.cos(azimuth), radius * np.sin(azimuth), place[row]]), gap[row]
 
@@ -177,28 +160,39 @@ class Lidar:
         self.cosines = _incidence(surface.normals, surface.rays)
 
     @classmethod
-    def of_cells(cls, cells: DirectionCells, side: int) -> "Lidar":
-        """Return the lidar that saw the frames summed in `cells`."""
-        model, channel_of_row = cells.model()
-        return cls(surface_of(cells.cells(), side, channel_of_row), model)
+    def of_cells(cls, cells: DirectionCells, rows: np.ndarray | None = None) -> "Lidar":
+        """Return the lidar that saw the frames summed in `cells`; its channels are those of `rows`, as of
+        `DirectionCells.model`."""
+        model, channel_of_row = cells.model(rows)
+        return cls(surface_of(cells.cells(), channel_of_row), model)
 
     @classmethod
-    def of_places(cls, places: Sequence[DirectionCells], side: int) -> list["Lidar"]:
-        """Return the same lidar at several standing places, with one error model: its channels are those of all of
-        them.
+    def of_places(
+        cls, places: Sequence[Sequence[DirectionCells]], names: Sequence[str], what: str = "standing place"
+    ) -> list[tuple["Lidar", ...]]:
+        """Return by place the lidars with these `names`, which saw the cells; the channels of each are those that it
+        has at all places.
 
-        Raises `InputError` if the clouds of some places have rings, and those of others do not.
+        Raises `InputError` if a lidar gave no return at one, or if the clouds of some places have rings and those of
+        others do not.
         """
-        if len({place.grid.by_ring for place in places}) > 1:
-            raise InputError(
-                "clouds of some standing places have rings, those of others do not; record all with the same driver"
-            )
-        rows = None if places[0].grid.by_ring else np.unique(np.concatenate([place.rows for place in places]))
-        models = [place.model(rows) for place in places]
-        return [
-            cls(surface_of(place.cells(), side, channel_of_row), models[0][0])
-            for place, (_, channel_of_row) in zip(places, models, strict=True)
-        ]
+        for number, place in enumerate(places, start=1):
+            where = "" if len(places) == 1 else f" of {what} {number}"
+            for cells, name in zip(place, names, strict=True):
+                if not cells.num_frames:
+                    raise InputError(
+                        f"no usable return of the {name} lidar in any frame{where}; is it running, and in view of "
+                        "anything?"
+                    )
+        by_lidar = []
+        for seen in zip(*places, strict=True):
+            if len({cells.grid.by_ring for cells in seen}) > 1:
+                raise InputError(
+                    f"clouds of some {what}s have rings, those of others do not; record all with the same driver"
+                )
+            rows = None if seen[0].grid.by_ring else np.unique(np.concatenate([cells.rows for cells in seen]))
+            by_lidar.append([cls.of_cells(cells, rows) for cells in seen])
+        return list(zip(*by_lidar, strict=True))
 
     def only(self, wanted: np.ndarray) -> "Lidar":
         """Return the lidar with the wanted cells (M,), and their neighbours, marked as not usable."""
@@ -223,9 +217,10 @@ class Lidar:
 def in_base(lidars: Sequence[Lidar], state: State) -> Surface:
     """Return the surfaces of all lidars, corrected, in base_link, the cells of one lidar after those of the other."""
     parts, first = [], 0
-    for lidar, values, pose in zip(lidars, state.units, state.base_from_lidar, strict=True):
+    for number, (lidar, values, pose) in enumerate(zip(lidars, state.units, state.base_from_lidar, strict=True)):
         part = moved(lidar.corrected(values), pose)
-        parts.append(replace(part, neighbours=part.neighbours + first))
+        side = np.full(len(part.points), number)
+        parts.append(replace(part, side=side, neighbours=part.neighbours + first))
         first += len(part.points)
     blocks = max(part.block_counts.shape[1] for part in parts)
     columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Surface)}

@@ -6,7 +6,6 @@ complete; the file before is kept as a backup.
 """
 
 import datetime
-import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration import backups
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import to_xyz_rpy
 
 FILE_NAME = "stretch_calibration_values.yaml"
 FORMAT_VERSION = "2.0"
@@ -98,21 +97,10 @@ def base_joint(footprint_from_base: np.ndarray) -> JointOrigin:
     return JointOrigin(BASE_JOINT, "base_footprint", "base_link", footprint_from_base)
 
 
-def read_values(path: str | Path) -> dict[str, JointOrigin]:
-    """Return the joints in a values file of format 2 by name. Raises `InputError` naming the entry that cannot be
-    read."""
-    data = files.read_yaml(path)
-    joints = data.get(JOINTS)
-    if not isinstance(joints, dict):
-        raise InputError(f"{path}: has no mapping '{JOINTS}' (format {data.get('version', 'unknown')}; 2.0 is read)")
-    return {str(name): _joint(str(name), entry, path) for name, entry in joints.items()}
-
-
 def record_joints(
     path: str | Path,
     joints: Sequence[JointOrigin],
     robot_id: str,
-    timestamp: datetime.datetime | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Write joints into a values file, all or none; other joints stay. Return the backup of the file before, if there
@@ -122,7 +110,7 @@ def record_joints(
     read, which is then left as it is, or cannot be written.
     """
     path = Path(path)
-    when = (timestamp or datetime.datetime.now()).isoformat()
+    when = datetime.datetime.now().isoformat()
     with files.locked(path):
         text = values_text(path, joints, robot_id, when, extra)
         backup = backups.keep_backup(path)
@@ -154,11 +142,6 @@ def values_text(
     # The vendor's function keeps only keys that it knows; others are put back.
     unknown = {key: value for key, value in old.items() if key not in ("version", JOINTS, "robot_calibration", *data)}
     return files.yaml_text({**data, **unknown}, flow_style=False)
-
-
-def rollback(path: str | Path) -> Path:
-    """Bring back what the file held before its last save; see `backups.rollback`."""
-    return backups.rollback(path)
 
 
 def _existing(path: Path) -> dict[str, Any]:
@@ -196,24 +179,6 @@ def _record_joint(joint_name, xyz, rpy, parent, child, robot_id, timestamp, extr
     }
     data[JOINTS][joint_name] = entry | extra
     files.write_yaml(path, data)
-
-
-def _joint(name: str, entry: Any, path) -> JointOrigin:
-    try:
-        data = entry["data"]
-        xyz, rpy = (_numbers(data[key]) for key in ("xyz", "rpy"))
-        return JointOrigin(name, str(data["parent"]), str(data["child"]), from_xyz_rpy(xyz, rpy))
-    except (KeyError, TypeError, ValueError) as problem:
-        raise InputError(
-            f"{path}: joint '{name}': needs data with xyz, rpy (three numbers each), parent and child"
-        ) from problem
-
-
-def _numbers(text: Any) -> list[float]:
-    numbers = [float(x) for x in (text.split() if isinstance(text, str) else text)]
-    if len(numbers) != 3 or not all(math.isfinite(x) for x in numbers):
-        raise ValueError("three finite numbers were expected")
-    return numbers
 
 
 def _numbers_text(values: np.ndarray) -> str:

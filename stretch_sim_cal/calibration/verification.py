@@ -15,7 +15,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray
 from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE, TO_LEFT, CalibrationFile
-from stretch_sim_cal.calibration.checks import largest_deviation
+from stretch_sim_cal.calibration.checks import deviations
 from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
 from stretch_sim_cal.calibration.observations import Observations, load_beside
@@ -193,23 +193,22 @@ def verify(
         apart = error(file.to_left[name], aligned.right_to_left)
         covariance = _covariance(found, f"{name}{TO_LEFT}", aligned.covariance)
         which = f"lidars left and {name}" if file.further_to_left else "lidars"
-        drifts += _drifts((f"{which}, translation", f"{which}, rotation"), apart, covariance, 3, tolerances)
+        drifts += _drifts((f"{which}, translation", f"{which}, rotation"), apart, covariance, tolerances)
     if found.floor is not None:
         apart = floor_error(found.file.floor_plane, found.floor.plane)
         covariance = _covariance(found, FLOOR, found.floor.covariance)
-        drifts += _drifts(("floor, height", "floor, tilt"), apart, covariance, 1, tolerances)
+        drifts += _drifts(("floor, height", "floor, tilt"), apart, covariance, tolerances)
     return Verification(drifts, found.open_questions)
 
 
 def _drifts(
-    names: tuple[str, str], apart: tuple[float, float], covariance: np.ndarray, lengths: int, tolerances: Tolerances
+    names: tuple[str, str], apart: tuple[float, float], covariance: np.ndarray, tolerances: Tolerances
 ) -> list[Drift]:
-    """Return the drifts of a length and an angle; the first `lengths` rows of the covariance are lengths, the others
-    angles."""
-    deviations = largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
+    """Return the drifts of a length and an angle."""
+    length, angle = deviations(covariance)
     return [
-        Drift(names[0], apart[0], deviations[0], tolerances.length, False),
-        Drift(names[1], apart[1], deviations[1], tolerances.angle, True),
+        Drift(names[0], apart[0], length, tolerances.length, False),
+        Drift(names[1], apart[1], angle, tolerances.angle, True),
     ]
 
 

@@ -442,12 +442,12 @@ class BlockTest:
 
 class Watch:
     """All blocks of one stored calibration; `period` (s) is the time from look to look, which the rate of false alarms,
-    one in `every` s, counts in; `further` are the lidars beyond two."""
+    one a month, counts in; `further` are the lidars beyond two."""
 
-    def __init__(self, period: float, every: float = MONTH, further: Iterable[str] = ()):
+    def __init__(self, period: float, further: Iterable[str] = ()):
         watched = blocks(further)
         count = sum(len(_directions(block.columns.stop - block.columns.start)) for block in watched)
-        threshold = math.log(count * WINDOW * max(every / period, 1.0))
+        threshold = math.log(count * WINDOW * max(MONTH / period, 1.0))
         self.tests = {block.name: BlockTest(block, threshold) for block in watched}
         self._own = {block.vector for block in watched if block.own}
         self._seen: set[str] = set()

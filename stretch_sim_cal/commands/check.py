@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.geometry.planes import floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
 from stretch_sim_cal.robot.profile import profile_called
 
@@ -123,8 +123,8 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
             **_source(entry, now),
         }
         if model.footprint_from_base is not None:
-            far = checks.floor_difference(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)
-            contents["floor"]["from_description"] = _in_units(far.distance, far.angle)
+            far = floor_error(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)
+            contents["floor"]["from_description"] = _in_units(*far)
     return contents
 
 
@@ -161,7 +161,7 @@ def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
         "fit_method": entry.fit_method,
         "num_frames": entry.num_frames,
         "rmse_mm": None if entry.rmse is None else entry.rmse * 1e3,
-        "standard_deviation": None if entry.covariance is None else _in_units(*checks.deviations(entry)),
+        "standard_deviation": None if entry.covariance is None else _in_units(*checks.deviations(entry.covariance)),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration import values_file
+from stretch_sim_cal.calibration import backups, values_file
 from stretch_sim_cal.calibration.calibration_file import (
     RIGHT_TO_LEFT,
     CalibrationFile,
@@ -206,7 +206,7 @@ def _roll_back(args: argparse.Namespace) -> int:
         raise InputError(f"{args.file}: --rollback brings back the values file and reads no calibration")
     only_with(args, {"record": False, "model": None, "json": False}, "a calibration, not with --rollback,")
     target = args.out or default_values_path()
-    backup = values_file.rollback(target)
+    backup = backups.rollback(target)
     print(f"{target}: brought back from {backup.name}; what it held is in {target.name}.rolled_back")
     return 0
 

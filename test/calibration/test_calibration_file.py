@@ -10,6 +10,7 @@ import pytest
 import yaml
 from made_results import alignment_result, floor_result
 
+from stretch_sim_cal.calibration.backups import rollback
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
     FOOTPRINT,
@@ -18,7 +19,6 @@ from stretch_sim_cal.calibration.calibration_file import (
     CalibrationFile,
     default_path,
     default_robot_id,
-    rollback,
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy

@@ -96,8 +96,8 @@ def test_deviations_are_the_largest_along_any_direction():
     covariance = np.zeros((6, 6))
     covariance[:3, :3] = turned @ np.diag([1.0, 4.0, 9.0]) @ turned.T
     covariance[3:, 3:] = turned @ np.diag([0.25, 0.01, 0.04]) @ turned.T
-    assert deviations(Entry(covariance=covariance)) == pytest.approx((3.0, 0.5))
-    assert deviations(Entry(covariance=np.diag([4.0, 0.01, 0.09]))) == pytest.approx((2.0, 0.3))
+    assert deviations(covariance) == pytest.approx((3.0, 0.5))
+    assert deviations(np.diag([4.0, 0.01, 0.09])) == pytest.approx((2.0, 0.3))
 
 
 def test_two_files_differ_by_what_they_have_in_common():

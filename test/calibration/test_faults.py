@@ -137,11 +137,11 @@ def test_dome_lidars_one_of_which_has_wrong_ranges_are_right_or_refused(seed, ed
 
 def test_a_second_opinion_finds_the_transform_and_by_what_share_ranges_differ(scene):
     settings = AlignmentSettings(sensor=SENSOR)
-    intake, cells = FrameIntake(settings), [DirectionCells(SENSOR) for _ in SIDES]
+    intake, cells = FrameIntake(), [DirectionCells(SENSOR) for _ in SIDES]
     for left, right in zip(scene.left, scene.right, strict=True):
         for own, cloud in zip(cells, intake.admit(faults.scaled(left.copy(), 1.01), right), strict=True):
             own.add(cloud)
-    places = [Lidar.of_cells(own, side) for side, own in enumerate(cells)]
+    places = [Lidar.of_cells(own) for own in cells]
     units = tuple(np.zeros(lidar.model.size) for lidar in places)
     for values in units:
         values[[CENTRE_SHARE, FIRING_SHARE]] = SENSOR.uncorrected_shares

@@ -9,8 +9,9 @@ import pytest
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.consistency import Consistency
-from stretch_sim_cal.calibration.findings import Disagreement, Findings
+from stretch_sim_cal.calibration.floor import findings as floor_findings
 from stretch_sim_cal.calibration.floor.cells import FloorMotion
+from stretch_sim_cal.calibration.floor.findings import Disagreement, Findings
 from stretch_sim_cal.calibration.floor.steps import Step
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts.result import JointOffset, LinkResidual, MountSettings, MountsResult, Residuals
@@ -34,7 +35,7 @@ def said(found):
 
 
 def model_warnings(*poses):
-    refusals, warnings = findings.model_findings(*poses, AlignmentSettings())
+    refusals, warnings = findings.model_findings(*poses)
     assert not refusals
     return warnings
 
@@ -90,12 +91,12 @@ def model_warnings(*poses):
             ("5.2 deg",),
         ),
         (
-            lambda: findings.model_findings(DESCRIBED, inverse(moved(3, 1)), AlignmentSettings())[0],
+            lambda: findings.model_findings(DESCRIBED, inverse(moved(3, 1)))[0],
             "swapped",
             ("near its inverse",),
         ),
         (
-            lambda: findings.model_findings(DESCRIBED, moved(301), AlignmentSettings())[0],
+            lambda: findings.model_findings(DESCRIBED, moved(301))[0],
             "far_from_description",
             ("301 mm",),
         ),
@@ -115,7 +116,7 @@ SUPPORT = {"area": 1.0, "gap": 150 * DEGREE, "gap_bearing": 0.5 * np.pi, "level_
 
 
 def support(**changes):
-    return Support(sectors=np.zeros(12), reach=np.zeros(12), unevenness=0.0, **{**SUPPORT, **changes})
+    return Support(unevenness=0.0, **{**SUPPORT, **changes})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,9 @@ def support(**changes):
 )  # fmt: skip
 def test_the_support_of_a_floor_is_refused_beyond_its_limits(changes, worst_place, deviations, warnings, refusals):
     found, variances = Findings(), np.square([deviations[0], 0.5 * deviations[1], deviations[1]])
-    findings.check_support(found, support(**changes), worst_place, np.diag(variances) * (1 - 1e-9), FloorSettings())
+    floor_findings.check_support(
+        found, support(**changes), worst_place, np.diag(variances) * (1 - 1e-9), FloorSettings()
+    )
     for seen, expected in ((found.warnings, warnings), (found.refusals, refusals)):
         assert [finding.code for finding in seen] == [code for code, _ in expected]
         assert all(f" {words}" in f" {finding}" for finding, (_, words) in zip(seen, expected, strict=True))
@@ -145,7 +148,7 @@ def test_the_support_of_a_floor_is_refused_beyond_its_limits(changes, worst_plac
 
 def shape(curvature=(0.0, 0.0, 0.0), unevenness=0.0, step=None):
     found = Findings()
-    findings.check_shape(found, SimpleNamespace(curvature=curvature, unevenness=unevenness, step=step), FloorSettings())
+    floor_findings.check_shape(found, SimpleNamespace(curvature=curvature, unevenness=unevenness, step=step))
     return said(found.warnings), said(found.refusals)
 
 
@@ -190,7 +193,7 @@ def test_a_step_is_refused_only_under_the_robot():
 def test_two_floors_are_one_within_the_alignments_uncertainty(increment, deviation, warning, refusal):
     found = Findings()
     covariance = np.diag([deviation, DEGREE, DEGREE]) ** 2
-    findings.check_disagreement(found, Disagreement(np.array(increment), covariance), FloorSettings())
+    floor_findings.check_disagreement(found, Disagreement(np.array(increment), covariance))
     for seen, words in ((found.warnings, warning), (found.refusals, refusal)):
         assert [finding.code for finding in seen] == ([] if words is None else ["lidars_disagree"])
         assert words is None or words in seen[0]
@@ -198,7 +201,7 @@ def test_two_floors_are_one_within_the_alignments_uncertainty(increment, deviati
 
 def test_a_floor_that_one_lidar_sees_is_no_disagreement():
     found = Findings()
-    findings.check_disagreement(found, None, FloorSettings())
+    floor_findings.check_disagreement(found, None)
     assert said(found.warnings)[0][0] == "floor_of_one_lidar" and not found.refusals
 
 
@@ -207,7 +210,7 @@ def test_a_floor_that_one_lidar_sees_is_no_disagreement():
 )
 def test_a_robot_that_moved_against_the_floor_is_refused_from_a_millimetre(height, tilt, refused):
     found = Findings()
-    findings.check_motion(found, FloorMotion(4, height, tilt), 10, FloorSettings())
+    floor_findings.check_motion(found, FloorMotion(4, height, tilt), 10)
     assert [bool(found.warnings), bool(found.refusals)] == [not refused, refused]
     (sentence,) = found.warnings + found.refusals
     assert f"after frame 4 of 10 it lies {1e3 * height:.2f} mm and {tilt / DEGREE:.3f} deg off" in sentence
@@ -216,7 +219,7 @@ def test_a_robot_that_moved_against_the_floor_is_refused_from_a_millimetre(heigh
 
 def test_no_motion_is_no_finding():
     found = Findings()
-    findings.check_motion(found, None, 10, FloorSettings())
+    floor_findings.check_motion(found, None, 10)
     assert not found.warnings + found.refusals
 
 

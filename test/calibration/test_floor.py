@@ -230,19 +230,6 @@ def test_memory_does_not_grow_with_the_number_of_frames():
     assert max(sizes[8:]) <= max(sizes[:8]) < 300e6
 
 
-def test_the_report_knows_where_the_floor_is_and_what_is_off():
-    scene = Scene("tables")
-    result = scene.solve()
-    support, shown = result.support, result.residual_map
-    assert support.sectors.sum() == pytest.approx(support.area)
-    assert support.sectors.shape == support.reach.shape == (12,)
-    assert 0.3 < support.reach.max() < 3.6
-    side = len(shown.edges) - 1
-    assert shown.heights.shape == shown.counts.shape == shown.used.shape == (side, side)
-    assert abs(np.nanmean(shown.heights[shown.used])) < 0.0005
-    assert shown.counts.sum() > 0.9 * result.num_inliers
-
-
 @pytest.fixture
 def wide(tmp_path):
     """A robot with a skirt of 2.6 by 2 m, 45 mm above the floor: its simulator, and its rig."""

@@ -11,12 +11,14 @@ from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
-from stretch_sim_cal.calibration.problem import LEFT, RIGHT, NormalEquations, State, Unknowns, first_units
+from stretch_sim_cal.calibration.problem import LEFT, RIGHT, State, Unknowns
 from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
@@ -36,7 +38,7 @@ def file_of(aligned, folder):
 
 def test_they_are_read_back_as_they_were(aligned, tmp_path):
     path = path_beside(tmp_path / "cal.yaml")
-    aligned.observations.save(path)
+    write_atomic(path, aligned.observations.write)
     again = load_beside(file_of(aligned, tmp_path))
     np.testing.assert_allclose(again.information, aligned.observations.information)
     np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
@@ -45,7 +47,7 @@ def test_they_are_read_back_as_they_were(aligned, tmp_path):
 
 def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(aligned, tmp_path):
     path = path_beside(tmp_path / "cal.yaml")
-    aligned.observations.save(path)
+    write_atomic(path, aligned.observations.write)
     seen = load_beside(file_of(aligned, tmp_path)).patches
     counting = seen.verdicts == COUNTS
     assert counting.sum() / 2 == aligned.diagnostics["patches_used"]  # of two grids
@@ -55,7 +57,7 @@ def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used
 
 
 def test_those_of_another_alignment_are_not_used(aligned, tmp_path):
-    aligned.observations.save(path_beside(tmp_path / "cal.yaml"))
+    write_atomic(path_beside(tmp_path / "cal.yaml"), aligned.observations.write)
     other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
     assert load_beside(file_of(dataclasses.replace(aligned, right_to_left=other), tmp_path)) is None
     assert load_beside(file_of(aligned, tmp_path / "none")) is None
@@ -64,17 +66,17 @@ def test_those_of_another_alignment_are_not_used(aligned, tmp_path):
 def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the_transform(aligned, tmp_path):
     """Earlier files had both lidars' poses and equations over twists in base_link, floor and curvature."""
     path, now = path_beside(tmp_path / "cal.yaml"), aligned.observations
-    now.save(path)
+    write_atomic(path, now.write)
     left = from_xyz_rpy([0.1, -0.2, 1.4], [0.3, -0.5, 2.0])
     unknowns = Unknowns(now.models)
-    then = now.equations_at(State((left, left @ now.at), now.at_units), unknowns)
+    then = now.equations_at(State((left, left @ now.poses_at[0]), now.at_units), unknowns)
     with np.load(path) as data:
         content = {key: data[key] for key in data.files if key != "at"}
-    content |= {"left": left, "right": left @ now.at, "gradient": then.gradient}
+    content |= {"left": left, "right": left @ now.poses_at[0], "gradient": then.gradient}
     content["information"] = then.information[np.tril_indices(unknowns.size)]
     np.savez_compressed(path, **content)
     again = load_beside(file_of(aligned, tmp_path))
-    np.testing.assert_allclose(again.at, now.at, atol=1e-12)
+    np.testing.assert_allclose(again.poses_at[0], now.poses_at[0], atol=1e-12)
     for name in ("information", "gradient"):
         expected = getattr(now, name)
         np.testing.assert_allclose(getattr(again, name), expected, atol=1e-9 * np.abs(expected).max())
@@ -82,7 +84,7 @@ def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the
 
 def test_a_torn_file_is_told(aligned, tmp_path):
     path = path_beside(tmp_path / "cal.yaml")
-    aligned.observations.save(path)
+    write_atomic(path, aligned.observations.write)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="align the lidars again"):
         load_beside(file_of(aligned, tmp_path))
@@ -115,9 +117,9 @@ def test_moving_both_lidars_as_one_body_changes_nothing_that_is_observed(aligned
     for pair in frames[:4]:
         for own, points in zip(cells, pair, strict=True):
             own.add(cloud_of(points, "left"))
-    lidars = tuple(Lidar.of_cells(own, side) for side, own in enumerate(cells))
+    lidars = tuple(map(Lidar.of_cells, cells))
     unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
-    state = State((np.eye(4), scene.initial), first_units(unknowns.models, None))
+    state = State((np.eye(4), scene.initial), tuple(np.zeros(model.size) for model in unknowns.models))
     equations = NormalEquations.empty(unknowns.size)
     block = room_block(lidars, state, Noise(np.array([0.01, 0.01]), 0.001), 0.002, 1)
     block.add_to(equations, unknowns, lidars)

@@ -8,19 +8,18 @@ import pytest
 from scipy import sparse
 
 from stretch_sim_cal.calibration import problem
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
     FLOOR,
     LEFT,
     RIGHT,
     UNKNOWN,
-    NormalEquations,
     Priors,
     Solution,
     Solver,
     State,
     Unknowns,
-    first_units,
     floor_rows,
     scalar_numbers,
     sensor_numbers,
@@ -150,10 +149,13 @@ def test_further_lidars_poses_and_what_a_block_brings_come_last():
 
 
 def test_known_errors_of_other_lidars_are_refused():
-    assert [values.tolist() for values in first_units((MODEL, MODEL), None)] == [[0.0] * MODEL.size] * 2
-    assert first_units((MODEL, MODEL), POSED.units) is POSED.units
+    unknowns, poses = Unknowns((MODEL, MODEL)), POSED.base_from_lidar
+    solver, state = Solver.starting(unknowns, poses)
+    assert [values.tolist() for values in state.units] == [[0.0] * MODEL.size] * 2 and not solver.priors.units_known
+    solver, state = Solver.starting(unknowns, poses, units=POSED.units)
+    assert state.units is POSED.units and solver.priors.units_known
     with pytest.raises(InputError, match="other channels"):
-        first_units((MODEL, MODEL), (np.zeros(MODEL.size), np.zeros(MODEL.size + 3)))
+        Solver.starting(unknowns, poses, units=(np.zeros(MODEL.size), np.zeros(MODEL.size + 3)))
 
 
 def test_parameters_of_a_group_are_eliminated_as_if_they_were_solved_for(random):

@@ -8,17 +8,9 @@ import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.patches import Fits, Patches, assign, fit_planes, remeasured, seed_patches
-from stretch_sim_cal.calibration.problem import (
-    CURVATURE,
-    FLOOR,
-    LEFT,
-    RIGHT,
-    NormalEquations,
-    State,
-    Unknowns,
-    floor_rows,
-)
+from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, State, Unknowns, floor_rows
 from stretch_sim_cal.calibration.room import (
     COUNTS,
     DISAGREE,
@@ -56,11 +48,11 @@ class Room:
         )  # fmt: skip
         self.noise = Noise(np.full(2, simulator.sensor.range_noise), 3e-4)
         self.lidars = []
-        for number, side in enumerate(SIDES):
+        for side in SIDES:
             cells = DirectionCells(simulator.sensor)
             for tick in range(3):
                 cells.add(cloud_of(simulator.scan(side, tick), side))
-            self.lidars.append(Lidar.of_cells(cells, number))
+            self.lidars.append(Lidar.of_cells(cells))
         self.block = self.at(self.state)
 
     def at(self, state):

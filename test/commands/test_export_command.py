@@ -8,10 +8,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
-from made_results import alignment_result, floor_result
+from made_results import alignment_result, floor_result, joints_in
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.values_file import read_values
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
@@ -101,11 +100,11 @@ def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch
         "lidar_right_joint",
         "base_ref",
     }
-    assert read_values(path) == {}
+    assert joints_in(path) == {}
     assert run(calibration, "--as", "calibration-values", "--record") == 0
-    np.testing.assert_allclose(read_values(path)["base_ref"].parent_from_child, footprint_from_base(PLANE), atol=1e-12)
+    np.testing.assert_allclose(joints_in(path)["base_ref"].parent_from_child, footprint_from_base(PLANE), atol=1e-12)
     assert run("--as", "calibration-values", "--rollback") == 0
-    assert read_values(path) == {}
+    assert joints_in(path) == {}
     assert run("--as", "calibration-values", "--rollback") == 2
 
 

@@ -4,11 +4,11 @@ import fake_drivers
 import numpy as np
 import pytest
 import yaml
+from made_results import joints_in
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.backups import keep_backup
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
-from stretch_sim_cal.calibration.values_file import read_values
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 
@@ -43,7 +43,7 @@ def test_finds_the_floor_and_writes_both_files(graph):
     tilt = np.arccos(min(1.0, file.floor_plane.normal @ FLOOR_FROM_BASE[2, :3]))
     assert abs(height) < 0.0005 and np.degrees(tilt) < 0.03
     assert file.data["other"] == {"kept": True} and file.right_to_left is not None
-    recorded = read_values(graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml")["base_ref"]
+    recorded = joints_in(graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml")["base_ref"]
     assert error(file.footprint_from_base, recorded.parent_from_child)[0] < 1e-9
     assert (recorded.parent, recorded.child) == ("base_footprint", "base_link")
 

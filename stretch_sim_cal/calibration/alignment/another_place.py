@@ -10,15 +10,20 @@ into view only then (a wall, mostly, while the floor is seen all around) counts 
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import small_gicp
 
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE
-from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Solution, Solver
+from stretch_sim_cal.calibration.problem import RIGHT, Solver
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+
+if TYPE_CHECKING:
+    from stretch_sim_cal.calibration.alignment.planes import JointEstimate
 
 TURN = np.radians(90.0)
 # A cell looks at a patch that was seen so near (rad) to its direction: channels of sparse lidars are as far apart.
@@ -43,16 +48,10 @@ class AnotherPlace:
 
 
 def after_turning(
-    lidars: tuple[Lidar, Lidar],
-    block: RoomBlock,
-    equations: NormalEquations,
-    by_chance: np.ndarray,
-    solver: Solver,
-    solution: Solution,
-    base_from_left: np.ndarray,
+    lidars: tuple[Lidar, Lidar], found: "JointEstimate", solver: Solver, base_from_left: np.ndarray
 ) -> AnotherPlace:
-    """Return what a turn on the spot would gain on a `solution` of `equations`, of which `by_chance` (6, 6) is noise;
-    `block` are the patches that its lidars see."""
+    """Return what a turn on the spot would gain on what was `found` from the place where the lidars see this."""
+    block = found.blocks[0]
     rotation = from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, -TURN])
     again = _looking_again(lidars, block, inverse(base_from_left) @ rotation @ base_from_left)
     turned = room_block(again, block.state, block.noise, 0.0, block.grids, exact=True)
@@ -62,9 +61,9 @@ def after_turning(
     added = NormalEquations.empty(solver.unknowns.size)
     for part, seeing in ((turned, again), (unseen, lidars)):
         part.add_to(added, solver.unknowns, seeing)
-    chance = by_chance + unseen.information_by_chance() + turned.information_by_chance()
-    both = deepcopy(solver).solve(equations.plus(added), block.state, chance)
-    return AnotherPlace(_deviations(solution.covariance), _deviations(both.covariance))
+    chance = found.by_chance + unseen.information_by_chance() + turned.information_by_chance()
+    both = deepcopy(solver).solve(found.equations.plus(added), block.state, chance)
+    return AnotherPlace(_deviations(found.solution.covariance), _deviations(both.covariance))
 
 
 def _deviations(covariance: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import small_gicp
 from stretch_sim_cal.calibration.clouds import FrameIntake
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import model_findings
-from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.observability import covariance_of, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
@@ -31,7 +31,7 @@ class GicpAlignment:
     def __init__(self, initial_right_to_left: np.ndarray, settings: AlignmentSettings | None = None):
         self._settings = settings or AlignmentSettings()
         self._initial = check_rigid(initial_right_to_left, "initial right_to_left")
-        self._intake = FrameIntake(self._settings)
+        self._intake = FrameIntake()
         self._clouds: tuple[list, list] = ([], [])
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
@@ -76,11 +76,9 @@ class GicpAlignment:
         jacobian = np.hstack([normals, np.cross(moved[matched], normals)])
         covariance = covariance_of(jacobian.T @ jacobian / max(rmse, 1e-6) ** 2) if matched.any() else 1e6 * np.eye(6)
         covariance = covariance + self._voxel_bias(estimate)
-        found_directions = directions(
-            covariance, settings.base_from_left, settings.max_std_translation, settings.max_std_rotation
-        )
+        found_directions = settings.directions(covariance, settings.base_from_left)
         refusals = unobserved(found_directions)
-        other_robot, against_model = model_findings(self._initial, estimate, settings)
+        other_robot, against_model = model_findings(self._initial, estimate)
         if not converged:
             sentence = f"registration did not converge in {settings.max_iterations} iterations"
             refusals.insert(0, Finding("not_converged", sentence))

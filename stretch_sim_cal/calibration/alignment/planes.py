@@ -23,7 +23,7 @@ from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, 
 from stretch_sim_cal.calibration.alignment.ties import Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.coarse import Gaps, credible
+from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
 from stretch_sim_cal.calibration.consistency import Consistency, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
@@ -45,19 +45,10 @@ from stretch_sim_cal.calibration.findings import (
 )
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.observability import Direction, directions, unobserved
-from stretch_sim_cal.calibration.observations import TORN, Observations
-from stretch_sim_cal.calibration.problem import (
-    FIXED,
-    NormalEquations,
-    Priors,
-    Solution,
-    Solver,
-    State,
-    Unknowns,
-    first_units,
-    sensor_numbers,
-)
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
+from stretch_sim_cal.calibration.observability import Direction, unobserved
+from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
+from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -97,8 +88,9 @@ class SeenPair:
 @dataclass(frozen=True)
 class AlignedLidars:
     """The lidars' `poses` (4, 4) in the first one's frame, the `covariance` (6 (n - 1), 6 (n - 1)) of the others'
-    twists in it, true = exp(twist) @ pose, and what every two of them have in common, `pairs`. The further fields are
-    those of an `AlignmentResult`."""
+    twists in it, true = exp(twist) @ pose, and what every two of them have in common, `pairs`. `by_chance` is the part
+    of the information about the poses in the observations that is noise. The further fields are those of an
+    `AlignmentResult`."""
 
     names: Sequence[str]
     poses: tuple[np.ndarray, ...]
@@ -111,6 +103,7 @@ class AlignedLidars:
     refusals: list[Finding]
     diagnostics: dict[str, float]
     observations: Observations | None = field(default=None, repr=False)
+    by_chance: np.ndarray | None = field(default=None, repr=False)
 
 
 class RoomAlignment:
@@ -127,11 +120,10 @@ class RoomAlignment:
             None if pose is None else check_rigid(pose, f"initial {name}_to_{names[0]}")
             for name, pose in zip(names, initial, strict=True)
         ]
-        self._intake = FrameIntake(self._settings, names)
+        self._intake = FrameIntake(names)
         self._sensors = by_lidar(self._settings.sensor, len(names))
         self._places: list[tuple[DirectionCells, ...]] = []
         self._solved: tuple[tuple[Lidar, ...], JointEstimate, Solver] | None = None
-        self._scale = 1.0
         self.new_place()
 
     def new_place(self) -> None:
@@ -143,8 +135,7 @@ class RoomAlignment:
         """Take one cloud of each lidar, each in its own frame: points (N, 3), or structured arrays (N,) with x, y, z
         and perhaps ring and intensity. Raises `InputError` for anything else."""
         for cells, cloud in zip(self._places[-1], self._intake.admit(*clouds), strict=True):
-            if len(cloud):
-                cells.add(cloud)
+            cells.add(cloud)
 
     def save_places(self, path: Path) -> None:
         """Keep what was seen of all standing places in a file, so that further ones can be added later."""
@@ -177,23 +168,25 @@ class RoomAlignment:
 
     def aligned(self) -> AlignedLidars:
         """Return where the lidars are. Raises `InputError` if one gave no return at all."""
-        places = self._lidars_by_place()
+        places = Lidar.of_places(self._places, self._names)
         ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings)
         while True:
             evidence, found = self._estimated(places, ties)
             # Two that do not fit are left to what the others say of them, if there are others.
-            unfit = evidence.unfit_pairs(self._settings) if len(self._names) > len(SIDES) else {}
+            unfit = evidence.unfit_pairs() if len(self._names) > len(SIDES) else {}
             if not unfit:
                 break
             ties = ties.without(unfit)
         result = judged(evidence, self._intake, self._settings)
         if evidence.coarse_covariance is not None:
             return result
+        weight = evidence.scale**-2
         observations = Observations.of(
-            found.equations.weighing(evidence.scale**-2), evidence.unknowns, found.blocks[0].state,
-            evidence.blocks[0].state, evidence.covariance,
+            found.equations.weighing(weight), evidence.unknowns, found.blocks[0].state, evidence.blocks[0].state,
+            evidence.covariance,
         )  # fmt: skip
-        return replace(result, observations=replace(observations, patches=evidence.blocks[0].seen()))
+        observations = replace(observations, patches=evidence.blocks[0].seen())
+        return replace(result, observations=observations, by_chance=weight * found.by_chance)
 
     def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", "JointEstimate"]:
         """Return the estimate by what the lidars see that tie each other, and the evidence for it."""
@@ -203,8 +196,7 @@ class RoomAlignment:
             *(seen_by_another(lidars, ties.poses, ties.pairs, settings) for lidars in places), strict=True
         )
         unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), settings.units
-        coarse = State(ties.poses, first_units(unknowns.models, known))
-        solver = Solver(unknowns, Priors(coarse, [FIXED], units_known=known is not None))
+        solver, coarse = Solver.starting(unknowns, ties.poses, units=known)
         surface = in_base(places[0], coarse)
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         found = estimate_jointly(places, coarse if known is not None else started(coarse, opinions, ties), solver)
@@ -216,20 +208,8 @@ class RoomAlignment:
         evidence = Evidence(
             seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, fallback, worse
         )
-        self._solved, self._scale = None if worse else (places[0], found, solver), evidence.scale
+        self._solved = None if worse else (places[0], found, solver)
         return evidence, found
-
-    def _lidars_by_place(self) -> list[tuple[Lidar, ...]]:
-        for number, place in enumerate(self._places, start=1):
-            where = "" if len(self._places) == 1 else f" of standing place {number}"
-            for cells, name in zip(place, self._names, strict=True):
-                if not cells.num_frames:
-                    raise InputError(
-                        f"no usable return of the {name} lidar in any frame{where}; is it "
-                        "running, and in view of anything?"
-                    )
-        lidars = (Lidar.of_places(seen, number) for number, seen in enumerate(zip(*self._places, strict=True)))
-        return list(zip(*lidars, strict=True))
 
     @staticmethod
     def _against_views(
@@ -238,10 +218,12 @@ class RoomAlignment:
     ) -> tuple[State, np.ndarray | None, list[tuple[int, int]]]:  # fmt: skip
         """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
         as a whole, the coarse one with its covariance, and which pairs."""
-        gaps, views = ({pair: kind(view[pair[0]], view[pair[1]]) for pair in ties.pairs} for kind in (Gaps, Views))
+        distances, views = (
+            {pair: kind(view[pair[0]], view[pair[1]]) for pair in ties.pairs} for kind in (SurfaceDistances, Views)
+        )
 
         def apart(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
-            return gaps[pair].under(between(poses, pair))
+            return distances[pair].under(between(poses, pair))
 
         def agreement(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
             return views[pair].under(between(poses, pair)).score
@@ -260,14 +242,6 @@ class RoomAlignment:
             return replace(coarse, base_from_lidar=other), ties.covariance(covariances), worse
         covariances = {pair: each.covariance + np.outer(each.twist, each.twist) for pair, each in opinions.items()}
         return coarse, ties.covariance(covariances), worse
-
-    def information_by_chance(self) -> np.ndarray | None:
-        """Return how much of the information (6 (n - 1), 6 (n - 1)) about the poses of what was solved is noise; None
-        if nothing was."""
-        if self._solved is None:
-            return None
-        blocks = self._solved[1].blocks
-        return sum(block.information_by_chance() for block in blocks) * self._scale**-2
 
 
 class PlaneAlignment(RoomAlignment):
@@ -295,10 +269,7 @@ class PlaneAlignment(RoomAlignment):
         if self._solved is None or self._settings.base_from_left is None:
             return None
         lidars, found, solver = self._solved
-        by_chance = sum(block.information_by_chance() for block in found.blocks)
-        return after_turning(
-            lidars, found.blocks[0], found.equations, by_chance, solver, found.solution, self._settings.base_from_left
-        )
+        return after_turning(lidars, found, solver, self._settings.base_from_left)
 
 
 def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -308,28 +279,29 @@ def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class JointEstimate:
-    """The `state` after the last pass, and its `solution` with the `equations` and the `blocks` (by place) that gave
-    it."""
+    """The `state` after the last pass, and its `solution` with the `equations`, of whose information about the poses
+    `by_chance` (6 (n - 1), 6 (n - 1)) is noise, and the `blocks` (by place) that gave it."""
 
     state: State
     solution: Solution
     equations: NormalEquations
+    by_chance: np.ndarray
     blocks: list[RoomBlock]
 
 
 def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver) -> JointEstimate:
     """Return the estimate, from a first state, by the patches of the rooms that the lidars see from all standing
     places."""
-    unknowns, noises = solver.unknowns, [Noise.first(len(places[0]))] * len(places)
+    noises = [Noise.first(len(places[0]))] * len(places)
     for slack, grids in PASSES:
         blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
-        equations = NormalEquations.empty(unknowns.size)
+        equations = NormalEquations.empty(solver.unknowns.size)
         for block, lidars in zip(blocks, places, strict=True):
-            block.add_to(equations, unknowns, lidars)
-        solution = solver.solve(equations, state, sum(block.information_by_chance() for block in blocks))
-        state = solver.decided(unknowns.moved(state, solution.change), solution)
+            block.add_to(equations, solver.unknowns, lidars)
+        by_chance = sum(block.information_by_chance() for block in blocks)
+        state, solution = solver.step(equations, state, by_chance)
         noises = [block.noise for block in blocks]
-    return JointEstimate(state, solution, equations, blocks)
+    return JointEstimate(state, solution, equations, by_chance, blocks)
 
 
 @dataclass(frozen=True)
@@ -414,7 +386,7 @@ class Evidence:
         free, others = self.unknowns.free_poses, len(self.names) - 1
         moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
-        against = np.hstack([np.kron(np.ones((others, 1)), -np.eye(6)), np.eye(6 * others)])
+        against = by_poses(np.eye(4), others)
         return self.solution.covariance[np.ix_(free, free)] * self.scale**2 + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: tuple[int, int]) -> np.ndarray:
@@ -450,25 +422,23 @@ class Evidence:
         allowed = np.hypot(*(self.unknowns.models[lidar].spread.range_scale for lidar in pair))
         return differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
-    def near(self, pair: tuple[int, int], settings: AlignmentSettings) -> bool:
+    def near(self, pair: tuple[int, int]) -> bool:
         """Return whether the estimate of two lidars is near the description."""
         given = self.described(pair)
-        return given is not None and not any(model_findings(given, between(self.poses, pair), settings))
+        return given is not None and not any(model_findings(given, between(self.poses, pair)))
 
     def described(self, pair: tuple[int, int]) -> np.ndarray | None:
         """Return the description's transform (4, 4) between two lidars; None if it has none."""
         given = [self.initial[lidar] for lidar in pair]
         return None if any(pose is None for pose in given) else between(given, (0, 1))
 
-    def unfit_pairs(
-        self, settings: AlignmentSettings
-    ) -> dict[tuple[int, int], tuple[Consistency, list[Finding]]]:  # fmt: skip
+    def unfit_pairs(self) -> dict[tuple[int, int], tuple[Consistency, list[Finding]]]:
         """Return which pairs do not fit what all say of them, how well their views agree, and why."""
         unfit = {}
         for pair in self.ties.pairs:
             why = [COARSE_ONLY] if pair in self.worse else []
             for place, views in zip(self.places, self.agreement, strict=True):
-                why += wrong_minimum(views[pair], self.near(pair, settings))
+                why += wrong_minimum(views[pair], self.near(pair))
                 why += overlap_refusals(views[pair], place.last.used_between(pair))
                 why = why or another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
             if why:
@@ -513,11 +483,8 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
     places, names, poses, agreement = evidence.places, evidence.names, evidence.poses, evidence.agreement
     against_first = [(0, lidar) for lidar in range(1, len(names)) if lidar in evidence.ties.tied]
     found = {
-        pair: directions(
-            evidence.covariance_between(pair), settings.base_from_left, settings.max_std_translation,
-            settings.max_std_rotation,
-        ) for pair in against_first
-    }  # fmt: skip
+        pair: settings.directions(evidence.covariance_between(pair), settings.base_from_left) for pair in against_first
+    }
     disturbed = max(place.disturbed for place in places)
 
     def in_each(check: Callable[[PlaceEvidence, tuple[int, int], Consistency], list[Finding]]) -> list[Finding]:
@@ -526,7 +493,7 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
         )
 
     refusals = evidence.in_each_place(lambda n: movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
-    refusals += in_each(lambda _, pair, views: wrong_minimum(views, evidence.near(pair, settings)))
+    refusals += in_each(lambda _, pair, views: wrong_minimum(views, evidence.near(pair)))
     if len(names) == len(SIDES):  # of more lidars others tie the two
         refusals = refusals or in_each(
             lambda place, pair, views: overlap_refusals(views, place.last.used_between(pair))
@@ -552,7 +519,7 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
     ]  # fmt: skip
     far, near = [], []
     for pair in against_first:
-        other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]], settings)
+        other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]])
         far += evidence.of_pair(pair, other_robot)
         near += evidence.of_pair(pair, against_model)
     against_model = ([] if refusals else near) + ranges

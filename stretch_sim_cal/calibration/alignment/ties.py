@@ -110,7 +110,7 @@ def coarse_ties(surfaces: Sequence[Surface], initial: Sequence[np.ndarray | None
                 continue
             # Views with little in common may fit in a wrong place as well: what is far from the description is not
             # used.
-            why = wrong_minimum(agreement, near=given is not None) or sum(model_findings(given, found, settings), [])
+            why = wrong_minimum(agreement, near=given is not None) or sum(model_findings(given, found), [])
             if why:
                 left_out[pair] = agreement, why
             else:

@@ -13,9 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from stretch_sim_cal.calibration.floor.rays import FloorRays, LidarView, RayResiduals
+from stretch_sim_cal.calibration.floor.rays import RADIUS, FloorRays, LidarView, RayResiduals
 from stretch_sim_cal.geometry.planes import Plane, height_slopes
 
+# Square cells over the floor around base_footprint in which rays are counted, and patches of cells whose mean heights
+# are compared; flat indices, x-major. Lengths in m.
+CELL_SIZE, CELLS_PER_PATCH = 0.05, 5
+PATCH_SIZE = CELL_SIZE * CELLS_PER_PATCH
+PATCHES_PER_SIDE = 2 * int(np.ceil(RADIUS / PATCH_SIZE))
+CELLS_PER_SIDE = PATCHES_PER_SIDE * CELLS_PER_PATCH
+HALF_WIDTH = 0.5 * CELLS_PER_SIDE * CELL_SIZE
 SIZE = 3  # of the plane's increment
 GATE = 4.0  # standard deviations; so wide that the gate itself does not pull the means
 BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it something stands there
@@ -37,46 +44,23 @@ class HeightNoise:
         return np.hypot(self.along_ray * cosines, self.across_surface) / np.sqrt(counts)
 
 
-@dataclass(frozen=True)
-class FloorGrid:
-    """Square cells over the floor around base_footprint, and patches of cells; flat indices, x-major."""
+def cells_of(aims: np.ndarray) -> np.ndarray:
+    """Return the cell (N,) of each aim (N, 2); aims lie within the radius."""
+    columns = np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64)
+    columns = np.clip(columns, 0, CELLS_PER_SIDE - 1)
+    return columns[:, 0] * CELLS_PER_SIDE + columns[:, 1]
 
-    radius: float
-    cell_size: float
-    cells_per_patch: int
 
-    @property
-    def patches_per_side(self) -> int:
-        return 2 * int(np.ceil(self.radius / (self.cell_size * self.cells_per_patch)))
+def patch_of_cells() -> np.ndarray:
+    """Return the patch of every cell (cells,)."""
+    patch = np.arange(CELLS_PER_SIDE) // CELLS_PER_PATCH
+    return (patch[:, None] * PATCHES_PER_SIDE + patch[None, :]).ravel()
 
-    @property
-    def num_patches(self) -> int:
-        return self.patches_per_side**2
 
-    @property
-    def cells_per_side(self) -> int:
-        return self.patches_per_side * self.cells_per_patch
-
-    @property
-    def half_width(self) -> float:
-        return 0.5 * self.cells_per_side * self.cell_size
-
-    def cells_of(self, aims: np.ndarray) -> np.ndarray:
-        """Return the cell (N,) of each aim (N, 2); aims lie within the radius."""
-        columns = np.floor((aims + self.half_width) / self.cell_size).astype(np.int64)
-        columns = np.clip(columns, 0, self.cells_per_side - 1)
-        return columns[:, 0] * self.cells_per_side + columns[:, 1]
-
-    def patch_of_cells(self) -> np.ndarray:
-        """Return the patch of every cell (cells,)."""
-        patch = np.arange(self.cells_per_side) // self.cells_per_patch
-        return (patch[:, None] * self.patches_per_side + patch[None, :]).ravel()
-
-    def patch_centres(self) -> np.ndarray:
-        """Return the centres (patches, 2) of all patches."""
-        size = self.cell_size * self.cells_per_patch
-        axis = (np.arange(self.patches_per_side) + 0.5) * size - self.half_width
-        return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+def patch_centres() -> np.ndarray:
+    """Return the centres (patches, 2) of all patches."""
+    axis = (np.arange(PATCHES_PER_SIDE) + 0.5) * PATCH_SIZE - HALF_WIDTH
+    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 class CellSums:
@@ -88,8 +72,8 @@ class CellSums:
     residuals of the hits, along the ray and across the floor.
     """
 
-    def __init__(self, view: LidarView, rays: FloorRays, floor: Plane, grid: FloorGrid, noise: HeightNoise):
-        self.view, self.floor, self.grid, self.noise = view, floor, grid, noise
+    def __init__(self, view: LidarView, rays: FloorRays, floor: Plane, noise: HeightNoise):
+        self.view, self.floor, self.noise = view, floor, noise
         cells, residuals, heights, gate, sigma = self._measured(rays)
         near = (np.abs(heights) < gate) & ~rays.own
         self.blocked = self._sum(cells, rays.counts * ((heights >= gate) | rays.own))
@@ -109,7 +93,7 @@ class CellSums:
                 self.information[:, i, j] = self.information[:, j, i] = self._sum(cells, weighted * slopes[:, j])
 
     def _sum(self, cells: np.ndarray, values: np.ndarray | None) -> np.ndarray:
-        return np.bincount(cells, values, minlength=self.grid.cells_per_side**2)
+        return np.bincount(cells, values, minlength=CELLS_PER_SIDE**2)
 
     def _measured(self, rays: FloorRays) -> tuple[np.ndarray, RayResiduals, np.ndarray, np.ndarray, np.ndarray]:
         """Return of rays their cells, their residuals, heights over the floor, the gate that these must pass to be of
@@ -118,7 +102,7 @@ class CellSums:
         sigma = self.noise.of_heights(residuals.cosines, rays.counts)
         # The surface's own roughness stays, however many returns a mean is of.
         gate = GATE * np.hypot(sigma, self.noise.across_surface)
-        return self.grid.cells_of(rays.aims), residuals, residuals.heights, gate, sigma
+        return cells_of(rays.aims), residuals, residuals.heights, gate, sigma
 
     def equations_of(self, rays: FloorRays, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the normal equations, (3, 3) and (3,), of other rays alone, in the cells of the mask `used`
@@ -130,12 +114,11 @@ class CellSums:
 
     def unobstructed(self) -> np.ndarray:
         """Return the cells (cells,) with hits that have nothing standing in them or within the margin around."""
-        side = self.grid.cells_per_side
         total = self.hits + self.blocked + self.beyond
         occupied = (self.blocked > BLOCKED_SHARE * total) | (self.beyond > BEYOND_SHARE * total)
-        reach = int(np.ceil(OCCUPIED_MARGIN / self.grid.cell_size))
+        reach = int(np.ceil(OCCUPIED_MARGIN / CELL_SIZE))
         square = np.ones((2 * reach + 1, 2 * reach + 1), bool)
-        near_occupied = ndimage.binary_dilation(occupied.reshape(side, side), square).ravel()
+        near_occupied = ndimage.binary_dilation(occupied.reshape(CELLS_PER_SIDE, CELLS_PER_SIDE), square).ravel()
         return (self.hits > 0) & ~near_occupied
 
 
@@ -143,7 +126,7 @@ class PatchSums:
     """Normal equations of one lidar's chosen cells, patch by patch: `information` (P, 3, 3), `gradient` (P, 3)."""
 
     def __init__(self, sums: CellSums, used: np.ndarray):
-        patch, count = sums.grid.patch_of_cells()[used], sums.grid.num_patches
+        patch, count = patch_of_cells()[used], PATCHES_PER_SIDE**2
         self.information, self.gradient = np.zeros((count, SIZE, SIZE)), np.zeros((count, SIZE))
         for i in range(SIZE):
             self.gradient[:, i] = np.bincount(patch, sums.gradient[used, i], minlength=count)

@@ -16,10 +16,11 @@ import numpy as np
 
 from stretch_sim_cal.calibration.floor.cells import (
     CellSums,
-    FloorGrid,
     HeightNoise,
     PatchSums,
     mean_heights,
+    patch_centres,
+    patch_of_cells,
 )
 from stretch_sim_cal.calibration.floor.rays import LidarView, Rays
 from stretch_sim_cal.calibration.floor.search import (
@@ -61,6 +62,7 @@ CORE = 0.5  # weight of patches that a curvature is fitted to: an edge to anothe
 
 FIRST_ERROR = 0.006  # m, of the first plane: it must pass the gate
 LEAST_NOISE = 0.0005  # m
+SURFACE_NOISE = 0.001  # m, across the surface: roughness, and the aim
 WIDE_HEIGHT, WIDE_TILT = 0.5, float(np.deg2rad(10.0))
 
 
@@ -108,11 +110,11 @@ class _RobustFit:
 
     def __init__(self, lidars: Sequence[CellSums]):
         self.clean = [sums.unobstructed() for sums in lidars]
-        self.patch_of_cells = lidars[0].grid.patch_of_cells()
+        self.patch_of_cells = patch_of_cells()
         self.patches = [PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
         self.heights, self.noise, self.slopes = mean_heights(self.patches)
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
-        self.centres = lidars[0].grid.patch_centres()
+        self.centres = patch_centres()
         # The mean points at which the patches' rays meet the floor: the levers of their slopes.
         levers = np.column_stack([self.slopes[:, 2], -self.slopes[:, 1]])
         x, y = np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0).T
@@ -311,20 +313,19 @@ def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) 
     floor = search_floor(tiles, settings)
     if floor is None:
         return None
-    grid = FloorGrid(settings.radius, settings.cell_size, settings.cells_per_patch)
     returns = float(np.median(np.concatenate([own.counts for own in rays])))
     along_ray = max(range_noise(tiles, views[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
-    for across_surface in (FIRST_ERROR, settings.surface_noise):
+    for across_surface in (FIRST_ERROR, SURFACE_NOISE):
         # The first sums are about a plane that is millimetres off: only the second ones show the noise.
-        sums = _cell_sums(rays, views, floor, grid, HeightNoise(along_ray, across_surface))
+        sums = _cell_sums(rays, views, floor, HeightNoise(along_ray, across_surface))
         fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
     squares = sum(float(own.range_squares[used].sum()) for own, used in zip(sums, fit.used, strict=True))
     means = sum(float(own.means[used].sum()) for own, used in zip(sums, fit.used, strict=True))
-    noise = HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), settings.surface_noise)
-    sums = _cell_sums(rays, views, floor, grid, noise)
+    noise = HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
+    sums = _cell_sums(rays, views, floor, noise)
     fit = fit_floor(sums)
     return None if fit is None else FoundFloor(floor, tiles, noise, sums, fit)
 
@@ -335,10 +336,8 @@ def nearest_level_surface(rays: Rays, views: Sequence[LidarView], settings: Floo
     return search_floor(level_tiles(_measured(rays, views), wider), wider)
 
 
-def _cell_sums(
-    rays: Rays, views: Sequence[LidarView], floor: Plane, grid: FloorGrid, noise: HeightNoise
-) -> tuple[CellSums, CellSums]:
-    return tuple(CellSums(view, own, floor, grid, noise) for view, own in zip(views, rays, strict=True))
+def _cell_sums(rays: Rays, views: Sequence[LidarView], floor: Plane, noise: HeightNoise) -> tuple[CellSums, ...]:
+    return tuple(CellSums(view, own, floor, noise) for view, own in zip(views, rays, strict=True))
 
 
 def _measured(rays: Rays, views: Sequence[LidarView]) -> np.ndarray:

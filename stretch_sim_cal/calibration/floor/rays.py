@@ -16,6 +16,8 @@ from stretch_sim_cal.geometry.planes import Plane
 
 # Rays at flatter incidence on the nominal floor depend more on its roughness than on its height.
 MIN_INCIDENCE_COSINE = 0.2
+# Floor farther (m) than this from the robot is not used: the wheels are not on it, and it is the least likely level.
+RADIUS = 3.5
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,9 @@ class LidarView:
     """One lidar over the nominal floor, at `footprint_from_lidar` (4, 4), its pose in the description's
     base_footprint."""
 
-    def __init__(self, footprint_from_lidar: np.ndarray, radius: float):
+    def __init__(self, footprint_from_lidar: np.ndarray):
         self.rotation = footprint_from_lidar[:3, :3]
         self.origin = footprint_from_lidar[:3, 3]
-        self.radius = radius
 
     def rays(self, points: np.ndarray, counts: np.ndarray, own: np.ndarray) -> FloorRays:
         """Return the rays of points (N, 3), lidar frame, that aim at the floor within the radius (m); each point is the
@@ -83,7 +84,7 @@ class LidarView:
         )
         nominal = -self.origin[2] / directions[:, 2]
         aims = self.origin[:2] + nominal[:, None] * directions[:, :2]
-        near = np.einsum("ij,ij->i", aims, aims) < self.radius**2
+        near = np.einsum("ij,ij->i", aims, aims) < RADIUS**2
         return FloorRays(aims[near], (ranges - nominal)[near], counts[near], own[near])
 
     def against(self, rays: FloorRays, floor: Plane) -> RayResiduals:

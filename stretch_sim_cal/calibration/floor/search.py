@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stretch_sim_cal.calibration.floor.rays import RADIUS
 from stretch_sim_cal.calibration.robust import weighted_quantile
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, fit_plane
@@ -54,7 +55,7 @@ def level_tiles(points: np.ndarray, settings: FloorSettings) -> Tiles:
     feet of furniture or steps within them."""
     distances = np.linalg.norm(points[:, :2], axis=1)
     allowed = settings.search_height + distances * np.tan(settings.search_tilt) + 0.03
-    points = points[(np.abs(points[:, 2]) < allowed) & (distances < settings.radius)]
+    points = points[(np.abs(points[:, 2]) < allowed) & (distances < RADIUS)]
     columns = np.floor(points[:, :2] / TILE).astype(np.int64)
     keys = columns[:, 0] * 100_003 + columns[:, 1]
     order = np.lexsort((points[:, 2], keys))

@@ -1,48 +1,41 @@
-"""The floor that supports a fit: its area and sides, the share of the floor around the robot that lies on the plane,
-and a map."""
-
-from collections.abc import Sequence
+"""The floor that supports a fit: its area and sides, and the share of the floor around the robot that lies on the
+plane."""
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.cells import CellSums
-from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor
+from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, patch_centres, patch_of_cells
+from stretch_sim_cal.calibration.floor.fit import FoundFloor
 from stretch_sim_cal.calibration.floor.search import Tiles
 from stretch_sim_cal.calibration.floor.steps import direction_in_words
-from stretch_sim_cal.calibration.results import ResidualMap, Support
+from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
 
-SECTORS = 12
 TRUSTED = 0.3  # patches with this weight or more support the plane
 MIN_RAYS = 20  # in a patch that supports it
 LEAST_TOLERANCE = 0.001  # m; steps lower than this do not count against a floor
+# Floor farther (m) off the plane is another level, however uneven it is; what counts is floor within the radius (m).
+FLATNESS, FLATNESS_RADIUS = 0.003, 1.5
 PIECE = 0.5  # m; the worst place is named by pieces of this size
 
 
 def support_of(found: FoundFloor, level_share: float) -> Support:
-    """Return how much floor supports the fit, in sectors around the robot; `level_share` is that of `flatness`."""
+    """Return how much floor supports the fit; `level_share` is that of `flatness`."""
     lidars, fit = found.sums, found.fit
-    grid = lidars[0].grid
-    patch, count = grid.patch_of_cells(), grid.num_patches
+    patch, centres = patch_of_cells(), patch_centres()
+    count = len(centres)
     used = np.any(fit.used, axis=0)
     seen = sum(sums.hits + sums.blocked for sums in lidars) > 0
     hits = sum(sums.hits * own for sums, own in zip(lidars, fit.used, strict=True))
     rays = np.bincount(patch, hits, minlength=count)
     share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
     supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
-    areas = np.where(supporting, share, 0.0) * (grid.cell_size * grid.cells_per_patch) ** 2
+    areas = np.where(supporting, share, 0.0) * PATCH_SIZE**2
 
-    centres = grid.patch_centres()
     bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
-    sector = np.round(bearings / (2 * np.pi / SECTORS)).astype(int) % SECTORS
-    reach = np.zeros(SECTORS)
-    np.maximum.at(reach, sector[supporting], distances[supporting])
     gap, middle = widest_gap(bearings[supporting])
     return Support(
         area=float(areas.sum()),
-        sectors=np.bincount(sector, areas, minlength=SECTORS),
-        reach=reach,
         gap=gap,
         gap_bearing=middle,
         level_share=level_share,
@@ -63,18 +56,18 @@ def widest_gap(bearings: np.ndarray) -> tuple[float, float]:
 
 def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
     """Return the share of the floor around the robot that lies on the plane, and in words the place farthest off it;
-    of all floor that is seen if there is none within `settings.flatness_radius`.
+    of all floor that is seen if there is none within `FLATNESS_RADIUS`.
 
     A tile lies on the plane if noise and the floor's own unevenness (m) explain its height. Only level tiles within the
     search height count: higher or lower ones are furniture or stairs, not floor.
     """
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
     heights = floor.distance(tiles.centres)
-    around = (distances < settings.flatness_radius) & (np.abs(heights) < settings.search_height)
+    around = (distances < FLATNESS_RADIUS) & (np.abs(heights) < settings.search_height)
     if not around.any():  # the robot's own body may hide it: then all that is seen farther away
         around = np.abs(heights) < settings.search_height
     explained = np.maximum(3.5 * np.hypot(tiles.noise, unevenness), LEAST_TOLERANCE)
-    off = around & (np.abs(heights) > np.minimum(explained, settings.flatness + 3 * tiles.noise))
+    off = around & (np.abs(heights) > np.minimum(explained, FLATNESS + 3 * tiles.noise))
     share = 1.0 - np.count_nonzero(off) / max(np.count_nonzero(around), 1)
     return share, _worst_place(tiles.centres[off], heights[off])
 
@@ -93,23 +86,3 @@ def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
             where = direction_in_words(np.arctan2(y, x))
             place = f"{abs(height) * 1e3:.0f} mm {side} than the plane {np.hypot(x, y):.1f} m {where}"
     return place
-
-
-def residual_map(fit: FloorFit, lidars: Sequence[CellSums], cells: int = 2) -> ResidualMap:
-    """Return mean heights over the fitted floor on squares of `cells` x `cells` cells, all lidars together."""
-    grid = lidars[0].grid
-    side = grid.cells_per_side // cells
-
-    def squares(values: np.ndarray) -> np.ndarray:
-        shaped = values.reshape(grid.cells_per_side, grid.cells_per_side)[: side * cells, : side * cells]
-        return shaped.reshape(side, cells, side, cells).sum(axis=(1, 3))
-
-    weight = squares(sum(sums.information[:, 0, 0] for sums in lidars))
-    heights = sum(sums.information[:, 0] @ fit.increment - sums.gradient[:, 0] for sums in lidars)
-    trusted = fit.patch_weights[grid.patch_of_cells()] >= TRUSTED
-    return ResidualMap(
-        edges=np.arange(side + 1) * cells * grid.cell_size - grid.half_width,
-        heights=np.where(weight > 0, squares(heights) / np.where(weight > 0, weight, 1.0), np.nan),
-        counts=squares(sum(sums.hits for sums in lidars)),
-        used=squares(np.any(fit.used, axis=0) & trusted) > 0,
-    )

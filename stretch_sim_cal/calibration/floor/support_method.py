@@ -15,45 +15,42 @@ import numpy as np
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import Views, between
 from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.findings import (
+from stretch_sim_cal.calibration.findings import unit_warnings
+from stretch_sim_cal.calibration.floor.cells import FloorMotion, cells_of, floor_motion, patch_of_cells
+from stretch_sim_cal.calibration.floor.findings import (
     Disagreement,
     Findings,
     check_disagreement,
     check_motion,
     check_shape,
     check_support,
-    unit_warnings,
 )
-from stretch_sim_cal.calibration.floor.cells import FloorMotion, floor_motion
 from stretch_sim_cal.calibration.floor.fit import (
     LIKELY_CURVATURE,
     FoundFloor,
     find_floor,
     nearest_level_surface,
 )
-from stretch_sim_cal.calibration.floor.rays import MIN_INCIDENCE_COSINE, LidarView, Rays
+from stretch_sim_cal.calibration.floor.rays import MIN_INCIDENCE_COSINE, RADIUS, LidarView, Rays
 from stretch_sim_cal.calibration.floor.search import within_search
-from stretch_sim_cal.calibration.floor.support import flatness, residual_map, support_of
+from stretch_sim_cal.calibration.floor.support import flatness, support_of
 from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
-from stretch_sim_cal.calibration.problem import (
-    FIXED,
-    FLOOR,
-    NormalEquations,
-    Priors,
-    Solution,
-    Solver,
-    State,
-    Unknowns,
-    first_units,
-    sensor_numbers,
-)
+from stretch_sim_cal.calibration.problem import FIXED, FLOOR, Solution, Solver, State, Unknowns, sensor_numbers
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base, height_slopes, incremented
+from stretch_sim_cal.geometry.planes import (
+    Plane,
+    floor_between,
+    floor_of_footprint,
+    footprint_from_base,
+    height_slopes,
+    incremented,
+)
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
@@ -70,7 +67,7 @@ class JointFloor:
     """Find the floor under the robot from what any number of lidars see.
 
     `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is where the
-    description has base_footprint, `priors` are what is known of the poses, as of `Priors`. `settings.observations` is
+    description has base_footprint. `settings.observations` is
     what is known of the poses to each other. `first_two` are the lidars of the result's `by_units`. After `solve` the
     poses are those of `state`, with the covariance of `solution`, both in the description's base_footprint. Raises
     `InputError` for a pose that is no rigid transform.
@@ -81,10 +78,10 @@ class JointFloor:
 
     def __init__(
         self, base_from_lidar: Sequence[np.ndarray], nominal_footprint_from_base: np.ndarray,
-        settings: FloorSettings | None = None, names: Sequence[str] = SIDES,
-        priors: Sequence[np.ndarray | None] = (FIXED,), first_two: Sequence[int] = (0, 1),
+        settings: FloorSettings | None = None, names: Sequence[str] = SIDES, first_two: Sequence[int] = (0, 1),
     ):  # fmt: skip
-        self.settings, self._names, self._priors = settings or FloorSettings(), names, priors
+        self.settings, self._names = settings or FloorSettings(), names
+        self._priors: Sequence[np.ndarray | None] = (FIXED,)
         self._first_two = first_two[: len(names)]
         self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
         # All is estimated in the description's base_footprint.
@@ -95,16 +92,16 @@ class JointFloor:
             self._footprint_from_base @ check_rigid(pose, f"base_from_{name}")
             for name, pose in zip(names, base_from_lidar, strict=True)
         )
-        self._alignment = self._known_poses()
-        self._intake = FrameIntake(self.settings, names)
+        self._alignment = self.settings.observations or self._usual_alignment()
+        self._intake = FrameIntake(names)
         self._seen = tuple(map(DirectionCells, by_lidar(self.settings.sensor, len(names))))
         self.state: State | None = None
         self.solution: Solution | None = None
 
-    def _known_poses(self) -> Observations | None:
-        """Return what is known of the lidars to each other: what was observed, or as well as it usually is."""
-        if len(self._poses) == 1 or self.settings.observations is not None:
-            return self.settings.observations
+    def _usual_alignment(self) -> Observations | None:
+        """Return the lidars to each other, known as well as they usually are; None of one."""
+        if len(self._poses) == 1:
+            return None
         first, *others = self._poses
         typical = np.repeat([self.settings.typical_std_translation, self.settings.typical_std_rotation], 3) ** 2
         return Observations.of_known_poses(
@@ -115,9 +112,10 @@ class JointFloor:
         self, footprint_from_lidar: Sequence[np.ndarray], observations: Observations | None,
         priors: Sequence[np.ndarray | None],
     ) -> None:  # fmt: skip
-        """Begin with other poses (4, 4) in the description's base_footprint, what was observed of them to each other,
-        and what is known of each, (6, 6) in base_footprint."""
-        self._poses, self._alignment, self._priors = tuple(footprint_from_lidar), observations, priors
+        """Begin with other poses (4, 4) in the description's base_footprint, what was observed of them to each other
+        (None: known as well as usually), and what is known of each, (6, 6) in base_footprint."""
+        self._poses, self._priors = tuple(footprint_from_lidar), priors
+        self._alignment = observations or self._usual_alignment()
 
     def add(self, *clouds: np.ndarray) -> None:
         """Add one cloud of each lidar, in its own frame: points (N, 3), or structured arrays (N,) with x, y, z and
@@ -126,8 +124,7 @@ class JointFloor:
         A cloud that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no clouds.
         """
         for cells, cloud in zip(self._seen, self._intake.admit(*clouds), strict=True):
-            if len(cloud):
-                cells.add(cloud)
+            cells.add(cloud)
 
     def solve(self) -> FloorResult:
         """Return the floor, with refusals if the data does not support it.
@@ -136,14 +133,14 @@ class JointFloor:
         """
         if not self._intake.num_given:
             raise InputError("floor: no scans were given; record at least one pair")
-        lidars = tuple(Lidar.of_cells(cells, side) for side, cells in enumerate(self._seen))
-        unknowns, known = Unknowns(tuple(lidar.model for lidar in lidars)), self.settings.units
-        state = State(self._poses, first_units(unknowns.models, known), Plane(np.array([0.0, 0.0, 1.0]), 0.0))
+        lidars = tuple(map(Lidar.of_cells, self._seen))
+        unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
+        nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
+        solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, nominal)
         lidars = self._worth_keeping(lidars, state)
         if self._alignment is not None and not self._alignment.fits(unknowns.models):
             # The errors of lidars with other channels are not theirs.
             self._alignment = self._alignment.of_the_transform()
-        solver = Solver(unknowns, Priors(state, self._priors, units_known=known is not None))
         noise = Noise.first(len(lidars))
         room = replace(state, floor=None)
         given = solver.solve(self._aligned_at(room, unknowns), room)
@@ -153,9 +150,8 @@ class JointFloor:
                 block = room_block(lidars, room, noise, slack, grids)
                 block.add_to(equations, unknowns, lidars)
                 noise = block.noise
-            solution = solver.solve(equations, room)
-            room = solver.decided(unknowns.moved(room, solution.change), solution)
-        state = replace(room, floor=state.floor)
+            room, _ = solver.step(equations, room)
+        state = replace(room, floor=nominal)
         for slack, grids in FLOOR_PASSES:
             found = self._found(lidars, state)
             if found is None:
@@ -217,7 +213,7 @@ class JointFloor:
 
     def _views(self, lidars: Sequence[Lidar], state: State) -> tuple[list[LidarView], Rays]:
         """Return the lidars over the nominal floor, and their corrected rays that aim at it."""
-        views = [LidarView(pose, self.settings.radius) for pose in state.base_from_lidar]
+        views = [LidarView(pose) for pose in state.base_from_lidar]
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         return views, tuple(
             view.rays(surface.points, surface.counts, self._own(surface.points, pose))
@@ -237,12 +233,12 @@ class JointFloor:
 
     def _trust(self, found: FoundFloor) -> FloorTrust:
         """Return which patches the estimate takes for floor, as far as the fit trusts them."""
-        grid, fit = found.sums[0].grid, found.fit
+        fit = found.fit
 
         def trust(points: np.ndarray) -> np.ndarray:
             places = points[:, :2]
-            inside = np.linalg.norm(places, axis=1) < self.settings.radius
-            trusted = fit.patch_weights[grid.patch_of_cells()[grid.cells_of(places)]]
+            inside = np.linalg.norm(places, axis=1) < RADIUS
+            trusted = fit.patch_weights[patch_of_cells()[cells_of(places)]]
             return np.where(inside, trusted, 0.0)
 
         return FloorTrust(trust, fit.unevenness, FLOOR_GATE)
@@ -279,10 +275,10 @@ class JointFloor:
                 "the floor lies beyond the search limits of the description's base_footprint",
                 "check the description's base_footprint",
             )  # fmt: skip
-        check_shape(findings, fit, self.settings)
+        check_shape(findings, fit)
         for name, disagreement in of_each.items():
-            check_disagreement(findings, disagreement, self.settings, name, self._names[0])
-        check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames, self.settings)
+            check_disagreement(findings, disagreement, name, self._names[0])
+        check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames)
         hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
         return FloorResult(
@@ -293,7 +289,6 @@ class JointFloor:
             num_frames=self._intake.num_frames,
             num_inliers=int(hits),
             method=self.name,
-            residual_map=residual_map(fit, found.sums),
             support=support,
             warnings=findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names),
             refusals=findings.refusals,
@@ -345,13 +340,12 @@ class JointFloor:
             reason = Finding(
                 "no_floor",
                 f"no lidar looks at the floor: none has a return along a ray that meets it within "
-                f"{self.settings.radius:g} m of the robot, {steepness:.0f} deg or more from flat",
+                f"{RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat",
                 "mount a lidar so that it looks down; this floor is not needed for lidar to lidar",
             )
-        plane = Plane(self._footprint_from_base[2, :3].copy(), float(self._footprint_from_base[2, 3]))
         return FloorResult(
             footprint_from_base=self._footprint_from_base,
-            plane=plane,
+            plane=floor_of_footprint(self._footprint_from_base),
             covariance=np.diag([np.inf] * 3),
             rmse=float("nan"),
             num_frames=self._intake.num_frames,

@@ -20,8 +20,7 @@ from scipy import sparse
 from stretch_sim_cal.calibration.clouds import DirectionGrid
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
-from stretch_sim_cal.calibration.observations import columns_of
-from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor

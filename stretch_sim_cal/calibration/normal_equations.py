@@ -1,0 +1,172 @@
+"""Normal equations of sparse rows, with the parameters of groups of rows eliminated, and those of poses against each
+other."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from stretch_sim_cal.geometry.points import group_sums
+
+# What is left of a direction's information at least: next to nothing, so that the pose's own prior constrains it.
+LEAST_KEPT = 1e-12
+# So many rows are multiplied at once.
+SUBTRACTED = 2000
+
+
+@dataclass
+class NormalEquations:
+    """`information` (n, n) and `gradient` (n,) of |J x + r|^2 W, to be added up over blocks."""
+
+    information: np.ndarray
+    gradient: np.ndarray
+
+    @classmethod
+    def empty(cls, size: int) -> "NormalEquations":
+        """Return what no data says."""
+        return cls(np.zeros((size, size)), np.zeros(size))
+
+    def weighing(self, share: float) -> "NormalEquations":
+        """Return the same with only a share of its weight."""
+        return NormalEquations(share * self.information, share * self.gradient)
+
+    def plus(self, other: "NormalEquations") -> "NormalEquations":
+        """Return both together; the other may be without the last columns."""
+        size, total = len(other.gradient), NormalEquations(self.information.copy(), self.gradient.copy())
+        total.information[:size, :size] += other.information
+        total.gradient[:size] += other.gradient
+        return total
+
+    def add_eliminating(
+        self, jacobian: sparse.csr_array, pattern: np.ndarray, residuals: np.ndarray, weights: np.ndarray,
+        group: np.ndarray, design: np.ndarray, weak: float, part: np.ndarray | None = None,
+        part_design: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """Add rows J x + r - D c - E d, the parameters c of each row's group and d of its part of the group eliminated
+        (Schur complement).
+
+        `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the
+        same columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which
+        are constrained by nothing but the precision `weak`; `part` (K,), -1 for none, and `part_design` (K, o) the same
+        of parts, each of one group. Parts with neighbouring numbers should have their entries in the same columns.
+        """
+        for rows in np.split(np.arange(len(pattern)), np.flatnonzero(np.diff(pattern)) + 1):
+            begin, end = jacobian.indptr[rows[0]], jacobian.indptr[rows[-1] + 1]
+            columns = jacobian.indices[begin : jacobian.indptr[rows[0] + 1]]
+            values = np.sqrt(weights[rows])[:, None] * jacobian.data[begin:end].reshape(len(rows), -1)
+            self.information[np.ix_(columns, columns)] += values.T @ values
+        self.gradient -= jacobian.T @ (weights * residuals)
+        count, size = int(group.max(initial=-1)) + 1, design.shape[1]
+        weighted = weights[:, None] * design
+        blocks = group_sums(group, count, _products(weighted, design)).reshape(count, size, size)
+        on_groups, residuals_on_groups = (
+            _by_number(weighted, group, count) @ each for each in (jacobian, residuals[:, None])
+        )
+        if part is not None:
+            own = np.flatnonzero(part >= 0)
+            part, of_parts, jacobian = part[own], part_design[own], jacobian[own]
+            weighted, parts, width = weights[own, None] * of_parts, int(part.max(initial=-1)) + 1, of_parts.shape[1]
+            roots = _roots_of_inverses(
+                group_sums(part, parts, _products(weighted, of_parts)).reshape(parts, width, width), weak
+            )
+            with_group = roots @ group_sums(part, parts, _products(weighted, design[own])).reshape(parts, width, size)
+            of_group = np.zeros(parts, int)
+            of_group[part] = group[own]
+            by_part = sparse.bsr_array((roots, np.arange(parts), np.arange(parts + 1))).tocsr() @ _by_number(
+                weighted, part, parts
+            )
+            on_parts, residuals_on_parts = by_part @ jacobian, by_part @ residuals[own]
+            blocks -= group_sums(
+                of_group, count, (with_group.transpose(0, 2, 1) @ with_group).reshape(parts, size * size)
+            ).reshape(count, size, size)
+            to_groups = _by_number(with_group.reshape(parts * width, size), np.repeat(of_group, width), count)
+            on_groups = on_groups - to_groups @ on_parts
+            residuals_on_groups = residuals_on_groups - to_groups @ residuals_on_parts[:, None]
+            self._subtract(on_parts, residuals_on_parts)
+        roots = sparse.bsr_array((_roots_of_inverses(blocks, weak), np.arange(count), np.arange(count + 1))).tocsr()
+        self._subtract(roots @ on_groups, (roots @ residuals_on_groups)[:, 0])
+
+    def _subtract(self, rows: sparse.csr_array, residuals: np.ndarray) -> None:
+        """Subtract what rows (K, n) with `residuals` (K,) say, each with weight 1."""
+        for first in range(0, rows.shape[0], SUBTRACTED):
+            some = rows[first : first + SUBTRACTED].tocsc()
+            columns = np.flatnonzero(np.diff(some.indptr))
+            values = some[:, columns].toarray()
+            self.information[np.ix_(columns, columns)] -= values.T @ values
+            self.gradient[columns] += values.T @ residuals[first : first + SUBTRACTED]
+
+
+def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the products (K, a b) of every column of (K, a) with every one of (K, b)."""
+    return (first[:, :, None] * second[:, None]).reshape(len(first), -1)
+
+
+def _by_number(values: np.ndarray, number: np.ndarray, count: int) -> sparse.csr_array:
+    """Return what sums up the columns of `values` (K, m) by the rows' `number` (K,): (count m, K)."""
+    size = values.shape[1]
+    row = (size * number)[:, None] + np.arange(size)
+    column = np.repeat(np.arange(len(values)), size)
+    return sparse.csr_array((values.ravel(), (row.ravel(), column)), shape=(count * size, len(values)))
+
+
+def _roots_of_inverses(blocks: np.ndarray, weak: float) -> np.ndarray:
+    """Return roots (G, m, m), with R' R the inverse of blocks (G, m, m) that are enlarged by the precision `weak`."""
+    return np.linalg.cholesky(np.linalg.inv(blocks + weak * np.eye(blocks.shape[1]))).transpose(0, 2, 1)
+
+
+def columns_of(own: slice) -> np.ndarray:
+    """Return the columns of a slice (n,)."""
+    return np.arange(own.start, own.stop)
+
+
+def sparse_rows(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
+    """Return rows (N, size) with `values` (N, C) at `columns` (N, C)."""
+    count, width = values.shape
+    return sparse.csr_array((values.ravel(), columns.ravel(), np.arange(count + 1) * width), shape=(count, size))
+
+
+def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> np.ndarray | sparse.csr_array:
+    """Return the derivatives (K, 6 (n - 1)) by the twists of all lidars but the first of what changes by `rows` (K, 6)
+    with the twist of the second lidar of `pairs` (K, 2) against the first one; sparse for more than two lidars."""
+    if num_lidars <= 2:
+        return rows * (pairs[:, 1:] - pairs[:, :1]) if num_lidars == 2 else rows[:, :0]
+    columns = (6 * pairs[:, :, None] + np.arange(6)).reshape(-1, 12)
+    return sparse_rows(np.hstack([-rows, rows]), columns, 6 * num_lidars)[:, 6:]
+
+
+def products_of_relative_poses(
+    first: np.ndarray, weights: np.ndarray, second: np.ndarray, pairs: np.ndarray, num_lidars: int
+) -> np.ndarray:
+    """Return F' W S (6 (n - 1), 6 (n - 1)) of what `of_relative_poses` makes of rows (K, 6) `first` and `second`, with
+    `weights` (K,)."""
+    number = pairs[:, 0] * num_lidars + pairs[:, 1]
+    order = np.argsort(number, kind="stable")
+    ends = np.flatnonzero(np.diff(number[order], prepend=-1, append=-1))
+    first, weighted = first[order], (weights[:, None] * second)[order]
+    total = np.zeros((num_lidars, 6, num_lidars, 6))
+    for begin, end in itertools.pairwise(ends):
+        one, other = pairs[order[begin]]
+        if one != other:
+            own = first[begin:end].T @ weighted[begin:end]
+            total[one, :, one] += own
+            total[other, :, other] += own
+            total[one, :, other] -= own
+            total[other, :, one] -= own
+    return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
+
+
+def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
+    """Return the matrix (p, p) that the jacobian of poses' columns, which have this `information` (p, p), has to be
+    multiplied with since the part `by_chance` (6, 6) of it is noise.
+
+    Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much,
+    also in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would
+    outweigh what is left of it after unknowns that nearly move like the pose are eliminated.
+    """
+    values, axes = np.linalg.eigh(information)
+    root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
+    whitened = np.linalg.solve(root, np.linalg.solve(root, by_chance).T)
+    shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
+    kept = np.sqrt(np.maximum(1.0 - shares, LEAST_KEPT))
+    return np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T
