@@ -21,7 +21,7 @@ BENCHMARKS := alignment floor mounts body_shape sensor costs information watch
 # What FAST=1 leaves out.
 SLOW := campaign commands harness launch packaging ros test_api.py test_benchmarks.py \
 	simulation/test_gazebo_simulator.py conventions/test_spawned_robots.py robot/test_awkward_robot.py \
-	$(patsubst %,calibration/test_%.py,alignment alignment_[!p]* array body_evidence body_shape calibrat*_driving \
+	$(patsubst %,calibration/test_%.py,alignment alignment_[!p]* alignment_places array body_evidence body_shape calibrat*_driving \
 	estimate_properties faults floor* identification mounts mounts_[!s]* observations published room watch)
 
 # Tests of ROS's launch_testing, each run by its own runner; Gazebo's only where it is installed.
