@@ -1,6 +1,7 @@
 # make demo  the whole path: simulate, calibrate, judge     make test   the tests
 # make env   only the environment in .venv                  make lint   ruff and mypy, which make test runs first
 # make bench  the benchmarks                                make docs   the pages as a site, in build/site
+# make test FAST=1  in about a minute what neither starts processes nor calibrates whole recordings
 # make test-long  further seeds, and whole runs of what `make test` has in parts
 # make test-launch  the launch tests, with ROS 2 sourced or LAUNCH_SRC=a checkout of github.com/ros2/launch
 # make test-wheel  the wheel in plain environments of every Python that is there, WHEEL_PYTHONS="3.11 3.12 3.13"
@@ -16,6 +17,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Those that need no argument; benchmarks/effects.py takes one and a half hours more, real_data.py needs --data.
 BENCHMARKS := alignment floor mounts body_shape sensor costs information watch
+
+# What FAST=1 leaves out.
+SLOW := campaign commands harness launch packaging ros test_api.py test_benchmarks.py \
+	simulation/test_gazebo_simulator.py conventions/test_spawned_robots.py robot/test_awkward_robot.py \
+	$(patsubst %,calibration/test_%.py,alignment alignment_[!p]* alignment_places array body_evidence body_shape calibrat*_driving \
+	estimate_properties faults floor* identification mounts mounts_[!s]* observations published room watch)
 
 # Tests of ROS's launch_testing, each run by its own runner; Gazebo's only where it is installed.
 LAUNCH_SRC ?=
@@ -35,9 +42,10 @@ demo: env
 # What is freed is kept: returned to the system, it would be zeroed anew for every large array, a tenth of the time.
 test: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 test: export MALLOC_MMAP_THRESHOLD_ := 1073741824
-# All tests are run behind the linter, a folder of them without it.
-test: env $(if $(filter test,$(TESTS)),lint)
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(TESTS) $(ARGS)
+# All tests are run behind the linter, a folder of them, or FAST=1, without it.
+test: env $(if $(FAST),,$(if $(filter test,$(TESTS)),lint))
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" \
+		$(if $(FAST),$(SLOW:%=--ignore-glob=test/%)) $(TESTS) $(ARGS)
 
 test-long: env
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m long $(TESTS) $(ARGS)

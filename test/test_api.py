@@ -25,7 +25,7 @@ from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSet
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SENSOR = "jt128_sparse_real"
-PAIRS = 10
+PAIRS = 5
 
 
 class Scene:
@@ -77,12 +77,11 @@ def test_importing_the_package_imports_no_numpy():
 def test_a_user_says_how_exact_is_enough(scene, result):
     deviations = np.sqrt(np.diag(result.covariance))
     nearly = 0.5 * float(deviations[:3].max()), float(deviations[3:].max())
-    strict = cal.calibrate(scene.rig, scene.left, scene.right, floor=False, accept=nearly)
+    strict = cal.calibrate(replace(scene.rig, accept=nearly), scene.left, scene.right, floor=False)
     assert not strict.accepted and {found.code for found in strict.findings if found.severity == "error"} <= {
         "unobserved", "little_support"
     }  # fmt: skip
     np.testing.assert_allclose(strict.left_from_right, result.left_from_right)
-    assert cal.calibrate(replace(scene.rig, accept=nearly), scene.left, scene.right, floor=False).accepted is False
 
 
 def test_clouds_give_alignment_floor_and_the_lidars_errors_as_exactly_as_is_said(scene, result):
@@ -207,7 +206,7 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda scene: cal.calibrate(scene.rig, scene.left, scene.right[:3]), "10 left and 3 right clouds"),
+        (lambda scene: cal.calibrate(scene.rig, scene.left, scene.right[:3]), "5 left and 3 right clouds"),
         (
             lambda scene: cal.calibrate(scene.rig, cal.RecordedClouds(scene.left, scene.right, None), scene.right),
             "right_clouds: a recording has the clouds of both lidars",
@@ -237,7 +236,7 @@ def test_the_example_runs_without_ros(tmp_path):
     # A stand-in for a machine without ROS: importing it fails.
     (tmp_path / "rclpy.py").write_text("raise ImportError('no ROS here')")
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "calibrate_arrays.py", "--sensor", "jt128_sparse", "--pairs", "10"],
+        [sys.executable, EXAMPLES / "calibrate_arrays.py", "--sensor", "jt128_sparse", "--pairs", "4"],
         cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": f"{tmp_path}:{EXAMPLES.parent}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -256,8 +255,8 @@ def test_moving_the_right_lidar_in_the_description_does_not_move_the_result(scen
 
 
 def test_simulated_clouds_come_with_their_truth_and_a_result_with_its_errors():
-    sim = cal.simulate(sensor="jt128_sparse", seed=7, frames=6)
-    again = cal.simulate(sensor="jt128_sparse", seed=7, frames=6)
+    sim = cal.simulate(sensor="jt128_sparse", seed=7, frames=4)
+    again = cal.simulate(sensor="jt128_sparse", seed=7, frames=4)
     assert all(
         np.array_equal(*clouds)
         for name in sim.clouds

@@ -2,6 +2,7 @@
 simulator. `python test/test_architecture.py` draws the imports anew."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -41,6 +42,7 @@ def imported_modules(room: str) -> set[str]:
     return names
 
 
+@functools.cache
 def imported_rooms() -> dict[str, set[str]]:
     ours = {room: {name.split(".")[1] for name in imported_modules(room) if name.startswith("stretch_sim_cal.")}
             for room in ROOMS}  # fmt: skip
@@ -82,29 +84,32 @@ def test_only_the_ros_room_speaks_ros(room):
 
 
 STARTED = """
-import sys
-from stretch_sim_cal import programs
+import os, sys
 
-sys.argv[1:] = [sys.argv[2]]
-try:
-    programs.{name}()
-finally:
-    print("imported:", *sorted({{name.partition(".")[0] for name in sys.modules}}))
+for given in sys.argv[1:]:
+    if not os.fork():
+        from stretch_sim_cal import programs
+
+        name, option = given.split()
+        sys.argv[1:] = [option]
+        try:
+            getattr(programs, name)()
+        finally:
+            print("imported:", *sorted({module.partition(".")[0] for module in sys.modules}), flush=True)
+            os._exit(0)
+    os.wait()
 """
 
 
-@pytest.mark.parametrize(
-    "name, option",
-    [("stretch_sim_cal", "--version"), ("stretch_sim_cal", "--help")]
-    + [(name, "--help") for name in PROGRAMS if name != "stretch_sim_cal"],
-)
-def test_help_and_version_answer_without_importing_what_the_program_needs(name, option):
-    script = STARTED.format(name=name)
-    done = subprocess.run([sys.executable, "-c", script, name, option], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    answer, _, imported = done.stdout.rpartition("imported:")
-    assert "usage:" in answer or stretch_sim_cal.__version__ in answer
-    assert not {"numpy", "scipy", "yaml", "small_gicp", *ROS_MODULES} & set(imported.split())
+def test_help_and_version_answer_without_importing_what_the_program_needs():
+    asked = ["stretch_sim_cal --version", *(f"{name} --help" for name in PROGRAMS)]
+    done = subprocess.run([sys.executable, "-c", STARTED, *asked], capture_output=True, text=True)
+    assert done.stderr == "", done.stderr
+    answers = re.findall(r"(.*?)^imported: (.*?)$", done.stdout, flags=re.S | re.M)
+    assert len(answers) == len(asked)
+    for given, (answer, imported) in zip(asked, answers, strict=True):
+        assert "usage:" in answer or stretch_sim_cal.__version__ in answer, given
+        assert not {"numpy", "scipy", "yaml", "small_gicp", *ROS_MODULES} & set(imported.split()), given
 
 
 if __name__ == "__main__":

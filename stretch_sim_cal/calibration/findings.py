@@ -125,7 +125,7 @@ def _scalars_of(
 ) -> Iterator[tuple[str, float, float, float]]:  # fmt: skip
     """Yield a lidar's errors that no channel has of its own: name, value, standard deviation, and what one standard
     deviation of its sensor file is."""
-    for scalar, known in zip(SCALARS, np.sqrt(np.diag(sensor.error_model().prior_covariance())), strict=False):
+    for scalar, known in zip(SCALARS, sensor.error_model().scalar_deviations, strict=True):
         if scalar not in UNCORRECTED and known > 0 and f"{scalar}_{name}" in numbers:
             yield scalar, numbers[f"{scalar}_{name}"], numbers[f"{scalar}_{name}_std"], float(known)
 

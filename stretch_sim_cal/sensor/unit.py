@@ -127,6 +127,17 @@ class ErrorModel:
         start = len(SCALARS) + CHANNEL_KINDS.index(kind) * self.num_channels
         return slice(start, start + self.num_channels)
 
+    @property
+    def scalar_deviations(self) -> np.ndarray:
+        """The standard deviations (14,) of `SCALARS` in units as they are made."""
+        spread, driver = self.spread, float(self.spread.driver_uncertain)
+        first, second = spread.azimuth_harmonics
+        return np.array([
+            spread.range_offset, spread.range_scale, spread.near_range, spread.incidence, spread.echo,
+            first, first, second, second, *spread.optical_centre,
+            driver * bool(np.any(self.optical_centre)), driver * (self.firing_azimuths is not None),
+        ])  # fmt: skip
+
     def prior_roots(self) -> dict[str, np.ndarray]:
         """Return, by independent part of a unit's errors, a root R (n, k) of the part's covariance R R^T, of full rank:
         the scalars, and each kind of channels' errors, of the elevations one that varies
@@ -134,14 +145,7 @@ class ErrorModel:
 
         The mean of all channels' azimuths is no error of the unit but part of its pose, so it does not vary.
         """
-        spread, count = self.spread, self.num_channels
-        driver = float(spread.driver_uncertain)
-        first, second = spread.azimuth_harmonics
-        scalars = np.array([
-            spread.range_offset, spread.range_scale, spread.near_range, spread.incidence, spread.echo,
-            first, first, second, second, *spread.optical_centre,
-            driver * bool(np.any(self.optical_centre)), driver * (self.firing_azimuths is not None),
-        ])  # fmt: skip
+        spread, count, scalars = self.spread, self.num_channels, self.scalar_deviations
         apart = self.elevations[:, None] - self.elevations
         shapes = {
             "channel_range": np.eye(count),

@@ -13,7 +13,7 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 ROBOT, NAMES = "three_lidar_amr", ("left", "right", "mast")
-FRAMES = 6
+FRAMES = 4
 # Bearings (rad, in each lidar's own frame) and half widths of views: of two that look opposite ways, each past what the
 # other sees; and of two that see too little in common with anything.
 APART = {"left": (np.pi / 4, 1.55), "mast": (-np.pi / 2, 1.55)}

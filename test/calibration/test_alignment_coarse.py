@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import trimesh
 from alignment_scenes import SimulatedScene, align, errors
-from test_alignment_refusals import refusals_in
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -16,22 +15,13 @@ from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.optics import Hits, Scene
 
 
-def test_a_corridor_leaves_the_guess_along_it_and_is_not_turned_around():
-    scene = SimulatedScene("long_corridor")
-    result = align([scene.frame(tick) for tick in range(3)], scene.initial, scene.settings)
-    distance, angle = error(scene.truth, result.right_to_left)
-    assert distance < 0.05 and angle < np.deg2rad(0.5)  # the truth is 5 mm from the guess
-    assert any("sliding along base x" in refusal for refusal in result.refusals)
-    assert not any("moved" in refusal for refusal in result.refusals)
-
-
 @pytest.fixture(scope="module")
 def bare_room():
     """A room that looks the same from both ends, the robot in its middle."""
     scene = SimulatedScene("open_field")
     walls = trimesh.creation.box((5.0, 3.6, 2.6)).apply_translation((0.0, 0.0, 1.29))
     scene.simulator.add_surface("walls", Surface(np.asarray(walls.vertices), np.asarray(walls.faces)))
-    return scene, [scene.frame(tick) for tick in range(5)]
+    return scene, [scene.frame(tick) for tick in range(3)]
 
 
 def test_a_bare_room_is_not_turned_around(bare_room):
@@ -45,12 +35,6 @@ def test_without_a_guess_a_bare_room_that_looks_alike_from_both_ends_is_refused(
     scene, frames = bare_room
     with pytest.raises(Refused, match=r"two transforms, .* m and 1[78]\d deg apart"):
         align(frames, None, scene.settings)
-
-
-def test_a_round_room_keeps_the_guessed_turn():
-    refusals, unobserved = refusals_in("round_room")
-    assert "turning about base z" in unobserved
-    assert not any("moved" in refusal for refusal in refusals)
 
 
 @pytest.mark.parametrize("world, metres, degrees", [("furnished_room", 0.05, 1.0), ("round_room", 0.1, 10.0)])

@@ -33,6 +33,14 @@ def result(scene):
 
 
 @pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A robot with real lidars, and the file with what three of its clouds gave, its observations beside it."""
+    scene, path = ArrayScene(11, sensor="jt128_sparse_real", frames=5), tmp_path_factory.mktemp("kept") / "file.yaml"
+    cal.calibrate(scene.rig, {name: own[:3] for name, own in scene.clouds.items()}, floor=False).save(path)
+    return scene, path
+
+
+@pytest.fixture(scope="module")
 def over_robots():
     """Three robots with other units, mounts and noise, each with its result and with that from views `APART`."""
     scenes = [ArrayScene(seed, sensor="jt128_sparse_real", frames=3) for seed in range(11, 14)]
@@ -112,7 +120,7 @@ def test_two_lidars_come_out_as_they_do_by_themselves(scene):
     assert np.sqrt(np.diag(found.covariance("left", "right"))) == pytest.approx(deviations, rel=0.05)
 
 
-def test_another_standing_place_makes_the_lidars_surer_now_or_later(tmp_path):
+def test_another_standing_place_makes_the_lidars_surer_later(tmp_path):
     scene = ArrayScene(5, frames=3)
     lidars = {name: ArrayLidar(pose, scene.sensor) for name, pose in scene.rig.base_from_lidar.items()}
 
@@ -127,13 +135,10 @@ def test_another_standing_place_makes_the_lidars_surer_now_or_later(tmp_path):
     turned = {name: [scene.simulator.scan(name, tick) for tick in range(3, 6)] for name in NAMES}
     later = LidarArray(lidars, np.eye(4), floor=False)
     later.load_places(tmp_path / "places.npz")
-    before, later = one.solve(), seen(later, turned).solve()
-    one.new_place()
-    both = seen(one, turned).solve()
+    before, both = one.solve(), seen(later, turned).solve()
     for pair in itertools.combinations(NAMES, 2):
         assert np.trace(both.covariance(*pair)[3:, 3:]) < 0.8 * np.trace(before.covariance(*pair)[3:, 3:])
         assert normalised(scene.truth(*pair), both.transform(*pair), both.covariance(*pair)) < 3.7
-        np.testing.assert_allclose(later.transform(*pair), both.transform(*pair), atol=1e-9)
 
 
 def test_a_lidar_that_nothing_ties_is_named_and_nothing_is_written(scene, tmp_path):
@@ -273,16 +278,14 @@ def test_a_floor_method_for_two_sees_the_points_of_all_lidars(scene, result):
     assert abs(floor_between(floors[1].plane, scene.true_floor())[0]) < 0.01  # it knows of no range offsets
 
 
-def test_what_was_observed_of_all_lidars_is_kept_and_takes_each_ones_errors_out(tmp_path):
-    scene = ArrayScene(11, sensor="jt128_sparse_real", frames=3)
-    cal.calibrate(scene.rig, scene.clouds, floor=False).save(tmp_path / "calibration.yaml")
-    file = CalibrationFile.load(tmp_path / "calibration.yaml")
-    kept = load_beside(file)
-    assert kept.names == NAMES
+def test_what_was_observed_of_all_lidars_is_kept_and_takes_each_ones_errors_out(kept):
+    scene, file = kept[0], CalibrationFile.load(kept[1])
+    observed = load_beside(file)
+    assert observed.names == NAMES
     for name in NAMES:
         lidar = scene.simulator.lidar(name)
         cloud = return_columns(returns_of(scene.clouds[name][0]))
-        points, corrected = cloud[:, :3].astype(float), kept.corrected(name, cloud)
+        points, corrected = cloud[:, :3].astype(float), observed.corrected(name, cloud)
         model = lidar.sensor.error_model()
         returns = model.returns(points, cloud[:, 3].astype(int), weak_echo(cloud[:, 4]))
         true = model.corrected(returns, 1.0, lidar.unit.values)
@@ -322,9 +325,8 @@ def test_of_two_of_three_lidars_as_much_is_known_as_of_all_together(result):
     assert np.all(by_two > 0.999 * by_all) and np.all(by_two < 1.5 * by_all)
 
 
-def test_what_was_observed_of_all_lidars_makes_a_later_look_surer(tmp_path):
-    scene, path = ArrayScene(11, sensor="jt128_sparse_real", frames=6), tmp_path / "calibration.yaml"
-    cal.calibrate(scene.rig, {name: own[:3] for name, own in scene.clouds.items()}, floor=False).save(path)
+def test_what_was_observed_of_all_lidars_makes_a_later_look_surer(kept):
+    scene, path = kept
     later, found = list(zip(*(own[3:] for own in scene.clouds.values()), strict=True)), []
     described = scene.rig.base_from_left, scene.rig.footprint_from_base
     for _ in range(2):

@@ -305,7 +305,7 @@ def test_what_a_drive_is_expected_to_tell_is_what_it_tells(driven, result):
 def test_slip_on_a_way_scatters_as_its_covariance_says():
     settings, legs = DrivingSettings(slip=0.01, slip_angle=0.02, track_width=0.4), []
     errors = OdometryErrors(slip=0.01, slip_angle=0.02)
-    for seed in range(150):
+    for seed in range(80):
         base = DrivingBase(BASE, errors, seed=seed)
         base.follow([(0.0, 0.0, 1.0, 1.5), (0.5, 0.0, 0.0, 2.0)])
         base.step(4.5)

@@ -42,26 +42,19 @@ def scene():
     return drawn_scene()
 
 
-@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize(
-    "way", [lambda frame: float(frame >= FRAMES // 2), lambda frame: frame / (FRAMES - 1)], ids=["jump", "drift"]
+    ("side", "jumps", "degrees"), [("left", True, 0.15), ("right", False, 0.15), ("right", True, 3.0)]
 )
-@pytest.mark.parametrize("degrees", [0.15, 3.0])
-def test_a_lidar_that_moves_against_the_other_is_refused(scene, side, way, degrees):
+def test_a_lidar_that_moves_against_the_other_is_refused(scene, side, jumps, degrees):
+    ways = np.arange(FRAMES) >= FRAMES // 2 if jumps else np.linspace(0.0, 1.0, FRAMES)
     clouds = [
-        moved(cloud, from_xyz_rpy((0, 0, 0), np.radians(degrees * way(frame)) * AXIS))
-        for frame, cloud in enumerate(getattr(scene, side))
+        moved(cloud, from_xyz_rpy((0, 0, 0), np.radians(degrees * way) * AXIS))
+        for way, cloud in zip(ways, getattr(scene, side), strict=True)
     ]
     assert "lidar_moved" in [finding.code for finding in scene.align(**{side: clouds}).refusals]
 
 
-def test_lidars_that_stand_still_do_not_move(scene):
-    found = scene.align()
-    assert found.accepted and found.diagnostics["motion_rotation"] < np.radians(0.03)
-
-
-@pytest.mark.parametrize("sides", [("left",), ("right",), SIDES], ids=" and ".join)
-@pytest.mark.parametrize("mirror", MIRRORS)
+@pytest.mark.parametrize(("sides", "mirror"), [(("right",), "x and y"), (SIDES, "y")])
 def test_mirrored_clouds_are_refused_and_named(scene, sides, mirror):
     transform = np.eye(4)
     transform[:3, :3] = MIRRORS[mirror]
@@ -71,13 +64,7 @@ def test_mirrored_clouds_are_refused_and_named(scene, sides, mirror):
     assert ("both lidars" if len(sides) == 2 else f"the {sides[0]} lidar's") in refusal
 
 
-def test_exchanged_clouds_are_refused(scene):
-    found = scene.align(left=scene.right, right=scene.left)
-    assert [refusal.code for refusal in found.refusals] == ["swapped"]
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("name", ["vlp16", "xt32"])
+@pytest.mark.parametrize(("name", "known"), [("vlp16", False), ("xt32", True)])
 def test_one_lidars_ranges_a_thousandth_too_long_are_covered(name, known):
     """No sensor file has units without errors unless it says so."""
     stage = Stage(load_sensor(name), seed=11)
@@ -87,9 +74,9 @@ def test_one_lidars_ranges_a_thousandth_too_long_are_covered(name, known):
     assert refused or 6.0 * squared < FOUR_SIGMA
 
 
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("distance, angle", [(0.01, 1.0), (0.2, 5.0)])
-@pytest.mark.parametrize("seed", [21, 22])
+@pytest.mark.parametrize(
+    ("known", "distance", "angle", "seed"), [(True, 0.2, 5.0, 21), (False, 0.2, 5.0, 22), (False, 0.01, 1.0, 21)]
+)
 def test_few_channels_with_somebody_in_one_scan_are_aligned_from_a_rough_guess(known, distance, angle, seed):
     stage = Stage(load_sensor("vlp16"), seed, disturbed=True)
     refused, millimetres, degrees, squared = judged(
@@ -102,7 +89,7 @@ def test_few_channels_with_somebody_in_one_scan_are_aligned_from_a_rough_guess(k
 def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     """Medians over stages against the better one, of translation and rotation; a lidar without errors of its own."""
     found = {method: [] for method in ("planes", "gicp", "published")}
-    for seed in range(31, 37):
+    for seed in range(31, 35):
         stage = Stage(replace(load_sensor("vlp16"), spread=UnitSpread()), seed)
         for method, rows in found.items():
             rows.append(judged(stage.align(method, True, stage.guess()), stage.truth))
@@ -116,9 +103,12 @@ def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     ("edit", "seed"),
     [
         ("nothing", 192), ("a sector 2 to 20 cm too far", 191), ("rotor angles wrong", 191), ("elevations wrong", 191),
-        ("three channels up to 8 cm wrong", 193), ("another room in one lidar for a while", 196), ("millimetres", 197),
-        ("returns that are none", 198), ("somebody in front of one lidar", 199), ("one frame repeated", 200),
+        ("three channels up to 8 cm wrong", 193), ("another room in one lidar for a while", 196),
         ("a lidar turned about its axis for good", 201), ("rings shuffled", 202),
+        *(pytest.param(*further, marks=pytest.mark.long) for further in (
+            ("millimetres", 197), ("returns that are none", 198), ("somebody in front of one lidar", 199),
+            ("one frame repeated", 200),
+        )),
     ],
 )  # fmt: skip
 def test_what_is_accepted_of_an_edited_recording_is_right(edit, seed):

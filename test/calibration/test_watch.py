@@ -79,7 +79,7 @@ def test_a_robot_that_is_all_right_is_left_alone_in_a_thousand_looks_at_many_pla
     assert all(state.sentence() for state in watch.states())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_lidar_that_is_pushed_is_noticed_and_named_with_size_and_time(seed):
     watch, robot = Watch(PERIOD), Robot(seed)
     for _ in range(60):
@@ -95,7 +95,7 @@ def test_a_lidar_that_is_pushed_is_noticed_and_named_with_size_and_time(seed):
 
 @pytest.mark.parametrize(("vector", "size"), [("lidars", 0.2 * DEG), ("lidars", 5 * MM), ("floor", 5 * MM)])
 def test_the_smallest_shift_that_is_promised_is_noticed_within_ten_looks(vector, size):
-    for seed in range(3):
+    for seed in range(2):
         watch, robot = Watch(PERIOD), Robot(seed, per_place=4)
         for _ in range(60):
             watch.add(robot.look())
@@ -221,7 +221,7 @@ def test_most_pushes_on_the_way_to_the_second_place_are_noticed_within_ten_looks
 
 
 def test_places_that_scatter_more_than_expected_are_no_change_before_they_are_known():
-    for seed in range(8):
+    for seed in range(4):
         watch, robot = Watch(PERIOD), Robot(seed, per_place=2, places=2.0)
         for _ in range(30):
             watch.add(robot.look())

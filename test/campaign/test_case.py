@@ -178,7 +178,9 @@ def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
     ("methods", "stages"),
     [
         ({}, ["alignment", "floor", "mounts"]),
-        ({"alignment": "gicp", "floor": "published"}, ["alignment", "floor", "body_shape"]),
+        pytest.param(
+            {"alignment": "gicp", "floor": "published"}, ["alignment", "floor", "body_shape"], marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_case_of_more_than_two_lidars_has_a_result_of_each(tmp_path, methods, stages):

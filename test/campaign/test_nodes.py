@@ -74,6 +74,7 @@ def test_a_run_that_breaks_is_no_agreement(run, monkeypatch):
     assert not found["nodes.agree"] and found["nodes.message"] == "the simulator died"
 
 
+@pytest.mark.long
 def test_nodes_and_arrays_come_to_the_same_of_more_than_two_lidars(tmp_path):
     methods = {"alignment": "gicp", "floor": "published"}
     campaign = Campaign.from_mapping(

@@ -87,9 +87,8 @@ def check(found: dict[str, float], tolerances: dict[str, dict[str, float]]) -> N
     assert all(abs(found[key]) < bounds[key] for key in found), (found, bounds)
 
 
-@pytest.mark.parametrize("name", ["two_lidar_amr", "two_lidar_manipulator"])
-def test_another_robots_scenario_is_calibrated_within_its_tolerances(name):
-    scenario = load_scenario(name)
+def test_another_robots_scenario_is_calibrated_within_its_tolerances():
+    scenario = load_scenario("two_lidar_amr")
     simulator = EmbeddedSimulator(scenario.simulation)
     check(errors(simulator, *calibrated(simulator, scenario.simulation.sensor, 4)), scenario.tolerances)
 
@@ -187,7 +186,13 @@ def stretch(path: str, **robot):
     return scenario, simulator, calibrated(simulator, "jt128_sparse")
 
 
-@pytest.mark.parametrize("tool", [tool for tool in available_tools() if tool != DEFAULT_TOOL])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        pytest.param(tool, marks=[pytest.mark.long] * (not tool.endswith("_tablet")))
+        for tool in available_tools() if tool != DEFAULT_TOOL
+    ],
+)  # fmt: skip
 def test_the_stretch_is_calibrated_with_each_of_its_other_tools(tool):
     scenario, simulator, found = stretch("tool.yaml", tool=tool)
     assert scenario.simulation.robot.notes == ("convention: stretch is kept; nothing had to be changed",)

@@ -86,6 +86,7 @@ def test_the_first_block_brings_what_the_others_start_from():
     assert Path(FETCHED).name in BLOCKS[1]
 
 
+@pytest.mark.long
 def test_the_profile_is_guessed_and_says_what_is_open(followed):
     folder, done = followed
     profile = yaml.safe_load((folder / "my_robot.yaml").read_text())
@@ -96,6 +97,7 @@ def test_the_profile_is_guessed_and_says_what_is_open(followed):
     assert "plan quick: 4 of 4 poses can be reached from the stowed one" in done[1].stdout
 
 
+@pytest.mark.long
 def test_it_is_simulated_and_calibrated(followed):
     folder, _ = followed
     result = json.loads((folder / "out" / "my_scenario" / "result.json").read_text())
@@ -108,6 +110,7 @@ def test_it_is_simulated_and_calibrated(followed):
     assert any("convention: none" in note for note in result["notes"])
 
 
+@pytest.mark.long
 def test_a_recording_is_calibrated_without_ros(followed):
     folder, done = followed
     calibration = yaml.safe_load((folder / "calibration.yaml").read_text())

@@ -134,8 +134,6 @@ def test_init_writes_down_the_packages_that_the_description_uses(guessed):
     ("words", "lidars"),
     [
         ([], {"left": "lidar_left_link", "right": "lidar_right_link", "mast": "lidar_mast_link"}),
-        (["--left", "lidar_mast_link"],
-         {"left": "lidar_mast_link", "right": "lidar_right_link", "lidar_3": "lidar_left_link"}),
         (["--lidar", "lidar_left_link", "--left", "lidar_mast_link"],
          {"left": "lidar_mast_link", "right": "lidar_right_link", "lidar_3": "lidar_left_link"}),
     ],

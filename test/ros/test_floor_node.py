@@ -33,7 +33,7 @@ def write_alignment(path, base_from_left: np.ndarray | None = None) -> None:
 def test_finds_the_floor_and_writes_both_files(graph):
     write_alignment(graph.calibration_file)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.run(
+        ended = graph.call(
             "ros_find_floor_calibration", "--num-samples", "8", "--fit-method", "svd", "--mode", "average_transforms"
         )
     assert ended.code == 0, ended.err

@@ -37,7 +37,7 @@ def radius(polygon) -> float:
 
 def test_the_footprint_follows_the_arm(graph, model):
     ready = "publishing the footprint"
-    with graph.running("ros_publish_footprint", str(model), ready=ready) as _:
+    with graph.running("ros_publish_footprint", str(model), ready=ready):
         with robot_client(int(graph.environment["ROS_DOMAIN_ID"])) as client:
             assert radius(client.take(Polygon, "/local_costmap/footprint")[0]) == pytest.approx(0.5, rel=0.03)
             joints = client.node.create_publisher(JointState, "/joint_states", 10)
@@ -60,7 +60,7 @@ def test_the_footprint_follows_the_arm(graph, model):
 
 
 def test_without_a_model_it_says_where_one_would_be(graph):
-    ended = graph.run("ros_publish_footprint")
+    ended = graph.call("ros_publish_footprint")
     assert ended.code == 2 and "body_shape_model.yaml: there is no body shape yet" in ended.error
 
 

@@ -40,7 +40,7 @@ def graph(domain, tmp_path_factory):
 
 
 def test_nothing_moves_before_the_calibration_is_in_tf(graph):
-    ended = graph.run("ros_calibrate_lidar_mounts", str(graph.folder / "early"), *QUICK, *SIMULATED_TIME)
+    ended = graph.call("ros_calibrate_lidar_mounts", str(graph.folder / "early"), *QUICK, *SIMULATED_TIME)
     assert ended.code == 1 and "ros_broadcast_calibration" in ended.err
     assert not (graph.folder / "early").exists()
 

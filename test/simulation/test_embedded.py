@@ -114,7 +114,7 @@ def test_a_lidar_does_not_see_its_own_housing(shared):
         assert np.linalg.norm(xyz(scan), axis=1).min() > 0.1
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_lidar_sees_out_of_its_mount_wherever_that_is(seed):
     rng = np.random.default_rng(seed)
     directions = rng.standard_normal((2, 3))
