@@ -87,8 +87,9 @@ class Cells:
     their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which leaves
     `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per block
     of time, without the blocks in which something stood before the usual surface, or the surface was away. `row` (M,)
-    is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `echo` (M,) the mean share of
-    the weak-echo error (`sensor/unit.py`).
+    is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `moving` (M,) whether that
+    is true of its neighbours in the row, too: of something that moved, while the jitter of the rays at an edge disturbs
+    single cells. `echo` (M,) is the mean share of the weak-echo error (`sensor/unit.py`).
     """
 
     row: np.ndarray
@@ -101,6 +102,7 @@ class Cells:
     block_counts: np.ndarray
     block_points: np.ndarray
     disturbed: np.ndarray
+    moving: np.ndarray
     echo: np.ndarray
 
 
@@ -250,13 +252,25 @@ class DirectionCells:
         between = np.moveaxis(kept[1:4] / safe_counts, 1, 0) @ np.moveaxis(kept[1:4], 0, -1)
         freedom = total[0] - (kept[0] > 0).sum(axis=1)
         within = (_matrices(total[4:_ECHO]) - between) / np.maximum(freedom, 1.0)[:, None, None]
+        disturbed = 1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_LEFT_OUT])).sum(axis=1)
+        row = self.grid.row_of(occupied)
         return Cells(
-            row=self.grid.row_of(occupied), counts=total[0], points=mean,
+            row=row, counts=total[0], points=mean,
             rays=mean / np.linalg.norm(mean, axis=1, keepdims=True), scatter=scatter,
             noise_scatter=within, noise_freedom=freedom, block_counts=kept[0], block_points=block_points,
-            disturbed=1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_LEFT_OUT])).sum(axis=1),
-            echo=total[_ECHO] / total[0],
+            disturbed=disturbed, moving=_three_wide(disturbed > 0, occupied, row), echo=total[_ECHO] / total[0],
         )  # fmt: skip
+
+
+def _three_wide(chosen: np.ndarray, cell: np.ndarray, row: np.ndarray) -> np.ndarray:
+    """Return which of the `chosen` (M,) cells, ascending in `cell` (M,), are among three neighbours in one `row`."""
+    middle = np.zeros(len(chosen), dtype=bool)
+    next_to = (np.diff(cell) == 1) & (np.diff(row) == 0)
+    middle[1:-1] = chosen[1:-1] & chosen[:-2] & chosen[2:] & next_to[:-1] & next_to[1:]
+    wide = middle.copy()
+    wide[:-1] |= middle[1:]
+    wide[1:] |= middle[:-1]
+    return wide
 
 
 def _trusted(moments: np.ndarray) -> np.ndarray:

@@ -465,7 +465,10 @@ class DrivenArray:
             self._floor_of(floor, base_from_footprint, covariance[:6, :6]), numbers_of_units,
             sum(intake.num_frames for intake in self._intakes), last.rmse, wheels=wheels,
         )  # fmt: skip
-        disturbed = np.bincount(last.surface.side, last.surface.disturbed > 0) / np.bincount(last.surface.side)
+        disturbed, moving = (
+            np.bincount(last.surface.side, cells) / np.bincount(last.surface.side)
+            for cells in (last.surface.disturbed > 0, last.surface.moving)
+        )
         refusals = [
             Finding(
                 "stations_differ",
@@ -487,7 +490,7 @@ class DrivenArray:
         refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
         warnings = list(dict.fromkeys(said for intake in self._intakes for said in intake.warnings()))
-        warnings += near + disturbance(float(disturbed.max())) + unit_warnings(numbers_of_units, self._sensors, names)
+        warnings += near + disturbance(float(moving.max())) + unit_warnings(numbers_of_units, self._sensors, names)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:

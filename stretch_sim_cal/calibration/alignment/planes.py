@@ -339,6 +339,11 @@ class PlaceEvidence:
         """The share of the views that saw something else for a while."""
         return float(np.mean(np.concatenate([view.disturbed for view in self.views]) > 0))
 
+    @property
+    def moving(self) -> float:
+        """The share of the views through which something moved."""
+        return float(np.mean(np.concatenate([view.moving for view in self.views])))
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -540,7 +545,7 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
     return AlignedLidars(
         names, poses, covariance,
         _seen_pairs(evidence), evidence.rmse, intake.num_frames, found.get((0, 1), []),
-        warnings=intake.warnings() + against_model + disturbance(disturbed)
+        warnings=intake.warnings() + against_model + disturbance(max(place.moving for place in places))
         + unit_warnings(numbers, evidence.sensors, names),
         refusals=refusals,
         diagnostics={
