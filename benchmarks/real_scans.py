@@ -12,6 +12,7 @@ depends little on them, along each channel's firings:
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -20,7 +21,7 @@ from recordings import SETS
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import command
-from stretch_sim_cal.errors import InputError, StretchSimCalError
+from stretch_sim_cal.errors import InputError
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -136,7 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except StretchSimCalError as problem:
-        raise SystemExit(command.failure(problem)) from problem
+    sys.exit(command.run(main))

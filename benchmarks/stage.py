@@ -79,7 +79,7 @@ class Stage:
         lidar = Lidar(self.sensor, "left", self.seed, unit)
         rays, scenes = lidar.rays(tick + 100 * SIDES.index(side)), [self._room, *([somebody] if somebody else [])]
         seen, other, _ = self._optics.scan(lidar, rays, pose, lambda begin, way, _rows: Hits(begin, way, scenes))
-        return returns_of(lidar.measure(rays, seen.echoes, None if other is None else other.echoes)[0])
+        return returns_of(lidar.measure(rays, seen, other)[0])
 
 
 def _person(pose: np.ndarray, random: np.random.Generator) -> Scene:

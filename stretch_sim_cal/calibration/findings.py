@@ -44,6 +44,8 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
 # Of the alignment.
 MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
+# Below this the overlap may be one sector of a view; two lidars of a robot have 0.5 and more, two domes 0.11.
+NARROW_OVERLAP = 0.2
 # So many surfaces may be outliers: what is left has to determine each direction.
 OUTVOTED = 2
 # Surfaces that disagree with the rest: in rooms in which somebody moved things a few do, of 1 to 2 %.
@@ -102,9 +104,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             continue
         beyond = [
             f"{scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.1f}"
-            for scalar, value, deviation, known in _scalars_of(numbers, side, sensor)
-            # What is less sure may as well be the other lidar's.
-            if abs(value) >= 2.0 * deviation and abs(value) > BEYOND_PRIOR * known
+            for scalar, value, deviation, known in _beyond_prior(numbers, side, sensor)
         ]
         for kind in CHANNEL_KINDS:
             share = numbers.get(f"{kind}_spread_{side}", 0.0) / (getattr(sensor.expected, kind) or np.inf)
@@ -118,6 +118,29 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             ) for excess in beyond
         ]  # fmt: skip
     return found
+
+
+def beyond_sensor_files(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str]) -> float:
+    """Return how many times further than `BEYOND_PRIOR` standard deviations of their sensor files the lidars' errors
+    are, at least 1: as much further may be the errors of which the model knows nothing."""
+    return max(
+        (
+            abs(value) / (BEYOND_PRIOR * known)
+            for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
+            for _, value, _, known in _beyond_prior(numbers, name, sensor)
+        ),
+        default=1.0,
+    )  # fmt: skip
+
+
+def _beyond_prior(
+    numbers: Mapping[str, float], name: str, sensor: Sensor
+) -> Iterator[tuple[str, float, float, float]]:  # fmt: skip
+    """Yield those of a lidar's errors, as `_scalars_of`, that its sensor file does not allow."""
+    for scalar, value, deviation, known in _scalars_of(numbers, name, sensor):
+        # What is less certain may as well be the other lidar's.
+        if abs(value) >= 2.0 * deviation and abs(value) > BEYOND_PRIOR * known:
+            yield scalar, value, deviation, known
 
 
 def _scalars_of(
@@ -222,6 +245,20 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
             f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
             f"{100.0 * views.overlap:.0f} % overlap",
             "stow the arm and move the robot to where both see the same surfaces",
+        )
+    ]  # fmt: skip
+
+
+def narrow_overlap(overlap: float) -> list[Finding]:
+    """Return whether the `overlap` of two views is so small that all of it may have one lidar's error."""
+    if overlap >= NARROW_OVERLAP:
+        return []
+    return [
+        Finding(
+            "narrow_overlap",
+            f"only {100.0 * overlap:.0f} % of the two views overlap: an error of one lidar in that part of its "
+            "view, beyond what its sensor file allows, cannot be distinguished from its pose",
+            "compare with a calibration by driving, or from several standing places",
         )
     ]  # fmt: skip
 

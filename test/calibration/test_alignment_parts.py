@@ -69,6 +69,20 @@ def test_what_stood_there_for_a_while_is_left_out():
     np.testing.assert_allclose(found.disturbed, [1 / 8])
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+def test_what_moves_is_three_cells_wide_and_the_jitter_at_an_edge_is_not(width):
+    azimuths = np.radians(np.arange(40) + 0.5)
+    around = np.column_stack([np.cos(azimuths), np.sin(azimuths), np.zeros(40)])
+    cells = DirectionCells()
+    for tick in range(8):
+        ranges = np.full((40, 1), 3.0)
+        ranges[10 : 10 + width] = 1.0 if tick == 3 else 3.0
+        cells.add(Cloud(around * ranges))
+    found = cells.cells()
+    assert np.count_nonzero(found.disturbed) == width
+    assert np.count_nonzero(found.moving) == (width if width >= 3 else 0)
+
+
 def test_directions_are_named_in_base_axes():
     # The lidar's x axis is base's y axis.
     base_from_lidar = from_xyz_rpy((0.0, 0.0, 1.0), (0.0, 0.0, np.pi / 2))

@@ -54,6 +54,8 @@ def model_warnings(*poses):
             "little_overlap",
             ("12 flat", "9 % overlap; stow"),
         ),
+        (lambda: findings.narrow_overlap(0.2), None, ()),
+        (lambda: findings.narrow_overlap(0.11), "narrow_overlap", ("only 11 %",)),
         (lambda: findings.wrong_minimum(Consistency(0.88, 0.03, 0.5)), None, ()),
         (lambda: findings.wrong_minimum(Consistency(0.5, 0.03, 0.09)), None, ()),
         (

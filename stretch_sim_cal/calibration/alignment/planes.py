@@ -29,6 +29,7 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     COARSE_ONLY,
     another_opinion,
+    beyond_sensor_files,
     differing_ranges,
     dissenting,
     distorted,
@@ -39,6 +40,7 @@ from stretch_sim_cal.calibration.findings import (
     mirrored,
     model_findings,
     movement,
+    narrow_overlap,
     overlap_refusals,
     unit_warnings,
     wrong_minimum,
@@ -385,14 +387,16 @@ class Evidence:
     @cached_property
     def covariance(self) -> np.ndarray:
         """The covariance of the poses; larger than the solution's by as much as the gaps are, and by what a lidar
-        moved, and by where the frames of clouds of unknown lidars are."""
+        moved, and by where the frames of clouds of unknown lidars are, and if a lidar's errors are beyond its sensor
+        file."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         free, others = self.unknowns.free_poses, len(self.names) - 1
         moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
         against = by_poses(np.eye(4), others)
-        return self.solution.covariance[np.ix_(free, free)] * self.scale**2 + moved + against @ frames @ against.T
+        scale = self.scale * beyond_sensor_files(self.numbers, self.sensors, self.names)
+        return self.solution.covariance[np.ix_(free, free)] * scale**2 + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: tuple[int, int]) -> np.ndarray:
         """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""
@@ -528,6 +532,9 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
         far += evidence.of_pair(pair, other_robot)
         near += evidence.of_pair(pair, against_model)
     against_model = ([] if refusals else near) + ranges
+    narrow = [] if refusals else evidence.in_each_pair(
+        lambda pair: narrow_overlap(max(views[pair].overlap for views in agreement))
+    )  # fmt: skip
     refusals = (
         refusals
         or far
@@ -545,7 +552,7 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
     return AlignedLidars(
         names, poses, covariance,
         _seen_pairs(evidence), evidence.rmse, intake.num_frames, found.get((0, 1), []),
-        warnings=intake.warnings() + against_model + disturbance(max(place.moving for place in places))
+        warnings=intake.warnings() + against_model + narrow + disturbance(max(place.moving for place in places))
         + unit_warnings(numbers, evidence.sensors, names),
         refusals=refusals,
         diagnostics={
