@@ -144,13 +144,13 @@ def _lidars(
     planar = [link for link, sensor in sensors if _is_planar(sensor)]
     if planar:
         guess.found.append(f"no lidar here: {', '.join(planar)} scans one plane")
-    by_sensor = [link for link, _ in sensors if link not in planar]
     named = [link for link in model.order if link not in planar and any(word in link.lower() for word in LIDAR_WORDS)]
     sure = [link for link in named if any(word in link.lower() for word in SURE_WORDS)]
     if sure and len(sure) < len(named):
-        guess.found.append(f"taken for a laser that scans one plane: {', '.join(set(named) - set(sure))}")
+        others = [link for link in named if link not in sure]
+        guess.found.append(f"taken for a laser that scans one plane: {', '.join(others)}")
         named = sure
-    candidates = list(dict.fromkeys([link for link in by_sensor if link in model.links]))
+    candidates = list(dict.fromkeys(link for link, _ in sensors if link not in planar and link in model.links))
     named = [link for link in named if link not in further]
     candidates, sure = ([link for link in links if link not in further] for links in (candidates, sure))
     if not candidates or (sure and len(candidates) != 2 and not set(candidates) <= set(sure)):
@@ -175,10 +175,8 @@ def _lidars(
         ]
         pair = [[given] if given else found for given, found in zip((left, right), sided, strict=True)]
         if all(len(found) == 1 for found in pair):
-            pair = [found[0] for found in pair]
-            further = [*further, *(link for link in candidates if link not in pair)]
-            guess.found.append(f"lidars: left {pair[0]}, right {pair[1]}")
-            return *pair, *further
+            chosen = left, right = [found[0] for found in pair]
+            further, candidates = [*further, *(link for link in candidates if link not in chosen)], []
     if len(candidates) != 2 - len(chosen):
         raise InputError(
             f"{given.source}: {len(candidates)} links could be lidars ({', '.join(candidates) or 'none'}); name both "
@@ -334,9 +332,7 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     as the profile names them."""
 
     footprint = guess.data["footprint_frame"]
-    still = {
-        name for name, joint in model.joints.items() if joint.variables and joint.mimic is None and joint not in arm
-    }
+    still = {joint.name for joint in model.moving_joints() if joint not in arm}
     collision = SelfCollision(model, MARGIN, float(link_transform(model, {}, footprint)[2, 3]), still=still)
     outline = RobotOutline(surfaces)
     parts = {name: [joint for joint in arm if _named(joint, guess.data["joints"]) == name] for name in order}

@@ -126,9 +126,9 @@ def _of_shape(link: Link, moments: np.ndarray) -> Iterator[Finding]:
 
 def joints(shaped: Shaped) -> Iterator[Finding]:
     """Joints can move: limits with a range, a velocity and an effort, in rad and m."""
-    for joint in shaped.model.joints.values():
+    for joint in shaped.model.moving_joints():
         limit = joint.limit
-        if limit is None or not joint.variables or joint.mimic is not None:
+        if limit is None:
             continue
         if joint.type in ("revolute", "prismatic") and limit.lower == limit.upper:
             message = f"its limits are both {limit.lower:g}: it cannot move"

@@ -49,7 +49,6 @@ class Description:
     packages: frozenset[str] = frozenset()
 
     def model(self) -> RobotModel:
-        """Return the model of the elements as they are now."""
         return parse_urdf(self.root, source=self.source)
 
 
@@ -106,12 +105,10 @@ class Normal:
 
     @property
     def broken(self) -> list[Finding]:
-        """The rules that stay broken."""
         return [each for each in self.remaining if each.level == ERROR]
 
     @property
     def unchanged(self) -> bool:
-        """Whether the model was in its normal form already."""
         return not (self.renamed or self.negated or self.shifted or self.old_from_new or self.added)
 
 

@@ -119,7 +119,6 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
 
 
 def _tool_links(root: Element, site: str) -> set[str]:
-    """Return the links below the place for tools."""
     children: dict[str, list[str]] = {}
     for joint in root.findall("joint"):
         children.setdefault(joint.find("parent").get("link"), []).append(joint.find("child").get("link"))
@@ -200,7 +199,6 @@ def mapping_text(normal: Normal) -> str:
 
 
 def report_text(normal: Normal) -> str:
-    """Return the report of changes as Markdown."""
     turned = []
     for old, rotation in normal.old_from_new.items():
         degrees = " ".join(f"{value + 0.0:.6g}" for value in np.degrees(roll_pitch_yaw(rotation)))

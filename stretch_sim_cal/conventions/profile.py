@@ -63,7 +63,6 @@ class Exemption:
     at_least: float = -np.inf
 
     def covers(self, finding: Finding) -> bool:
-        """Return whether `finding` is such a departure."""
         if finding.rule != self.rule or not fnmatchcase(finding.name, self.names):
             return False
         unlimited = (self.at_least, self.up_to) == (-np.inf, np.inf)
@@ -127,7 +126,6 @@ def prefixed_names(model: RobotModel, prefix: str) -> tuple[list[str], list[str]
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return whether any finding is an error."""
     return any(finding.level == ERROR for finding in findings)
 
 
@@ -176,7 +174,6 @@ def nearest_primary(vector: np.ndarray) -> str:
 
 
 def rigidly_joined(model: RobotModel, first: str, second: str) -> bool:
-    """Return whether only fixed joints lie between two links."""
     return not any(joint.variables for joint in model.between(first, second))
 
 
@@ -193,5 +190,4 @@ def not_fixed(model: RobotModel, link: str, rule: str) -> Iterator[Finding]:
 
 
 def has_geometry(model: RobotModel, link: str) -> bool:
-    """Return whether a link has a visual or a collision shape."""
     return bool(model.links[link].visuals or model.links[link].collisions)

@@ -61,7 +61,6 @@ class Arm:
     prefix: str
 
     def name(self, role: str) -> str:
-        """Return the link that plays a role in this arm."""
         return self.prefix + role
 
     def first(self, model: RobotModel) -> str | None:

@@ -50,7 +50,6 @@ class SpawnedRobot:
 
     @cached_property
     def model(self) -> RobotModel:
-        """The description as a model."""
         return parse_urdf(self.text, source=str(self.file))
 
 

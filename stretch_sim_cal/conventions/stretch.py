@@ -4,7 +4,7 @@ model differ.
 Each function yields one finding for each departure. Frames are compared at position zero, in base_link.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from stretch_sim_cal.conventions.profile import (
     Exemption,
     Finding,
     Profile,
+    Rule,
     across,
     angle_deg,
     frames_in,
@@ -40,6 +41,10 @@ LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
 """Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
 
 
+Frames = dict[str, np.ndarray]
+"""base_link_from_link (4, 4) of every link at position zero."""
+
+
 def base_link(model: RobotModel) -> Iterator[Finding]:
     """Everything is measured in base_link."""
     if names.BASE not in model.links:
@@ -47,11 +52,8 @@ def base_link(model: RobotModel) -> Iterator[Finding]:
         yield Finding("base-link", ERROR, model.root, message, f"name the link of the base {names.BASE}")
 
 
-def identity_alignment(model: RobotModel) -> Iterator[Finding]:
+def identity_alignment(model: RobotModel, frames: Frames) -> Iterator[Finding]:
     """Rule 1: primary links, and the wrist's and the wheels' zero positions, are aligned with base_link."""
-    if names.BASE not in model.links:
-        return
-    frames = frames_in(model, names.BASE)
     upwards = [names.FOOTPRINT] if names.FOOTPRINT in model.links else []
     for link in (*upwards, *names.PRIMARY_LINKS, *names.ROTATING_LINKS, *names.wheels(model)):
         if link not in model.links:
@@ -76,7 +78,7 @@ def identity_alignment(model: RobotModel) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def axis_of_motion(frames: dict[str, np.ndarray], joint: Joint | None) -> np.ndarray | None:
+def axis_of_motion(frames: Frames, joint: Joint | None) -> np.ndarray | None:
     """Return the axis (3,) that a joint with one degree of freedom moves along or about, in the frame that `frames`
     are in; None for other joints."""
     if joint is None or joint.variables != 1:
@@ -135,16 +137,13 @@ def positive_axes(model: RobotModel) -> Iterator[Finding]:
             yield Finding("rule-3-positive", ERROR, joint.name, message, fix)
 
 
-def wheels(model: RobotModel) -> Iterator[Finding]:
+def wheels(model: RobotModel, frames: Frames) -> Iterator[Finding]:
     """Rule 6: wheels turn about z, which points to the base's centre; x is the way they roll; numbers go round."""
     found = names.wheels(model)
-    if names.BASE not in model.links:
-        return
     if not found:
         message = "there is no wheel_0_link"
         yield Finding("rule-6-numbers", ERROR, names.BASE, message, "name the wheels wheel_0_link and so on")
         return
-    frames = frames_in(model, names.BASE)
     placed = [link for link in found if np.linalg.norm(across(frames[link][:3, 3], UP)) > 1e-3]
     for link in found:
         joint, is_ = model.parent_joints.get(link), frames[link][:3, :3]
@@ -223,11 +222,8 @@ def suffixes(model: RobotModel) -> Iterator[Finding]:
             yield Finding("rule-7-consistent", INFO, joint.name, message, fix)
 
 
-def sensor_bases(model: RobotModel) -> Iterator[Finding]:
+def sensor_bases(model: RobotModel, frames: Frames) -> Iterator[Finding]:
     """Rule 4: x of a sensor's base frame points forward, z to its top; the head's cameras lie on their sides."""
-    if names.BASE not in model.links:
-        return
-    frames = frames_in(model, names.BASE)
     for link in names.sensors(model):
         rotation, position = frames[link][:3, :3], frames[link][:3, 3]
         if link.startswith("line_sensor") and np.linalg.norm(position[:2]) < 1e-3:
@@ -279,11 +275,9 @@ def optical_frames(model: RobotModel) -> Iterator[Finding]:
             yield Finding("rule-4-optical-parent", ERROR, link, message, "hang it on the base frame of its sensor")
 
 
-def lidars(model: RobotModel) -> Iterator[Finding]:
+def lidars(model: RobotModel, frames: Frames) -> Iterator[Finding]:
     """Rule 4: a lidar's z points out of it, y to the head's centre, x up."""
-    if names.BASE not in model.links:
-        return
-    frames, found = frames_in(model, names.BASE), names.lidars(model)
+    found = names.lidars(model)
     for link in found:
         x, y, z = frames[link][:3, :3].T
         inwards = names.head_centre(frames, found, link) - frames[link][:3, 3]
@@ -381,9 +375,14 @@ def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndar
     return -widest / length if length >= 1e-4 else None
 
 
+def _in_base(rule: Callable[[RobotModel, Frames], Iterable[Finding]]) -> Rule:
+    """Return a rule about frames in base_link, which says nothing of models without that link."""
+    return lambda model: rule(model, frames_in(model, BASE)) if BASE in model.links else ()
+
+
 RULES = (
-    base_link, identity_alignment, arm_order, positive_axes, sensor_bases, optical_frames, lidars, grasp_center,
-    fingertips, wheels, suffixes,
+    base_link, _in_base(identity_alignment), arm_order, positive_axes, _in_base(sensor_bases), optical_frames,
+    _in_base(lidars), grasp_center, fingertips, _in_base(wheels), suffixes,
 )  # fmt: skip
 
 EXEMPTIONS = (

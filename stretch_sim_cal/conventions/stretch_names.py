@@ -61,7 +61,6 @@ def suffixed(name: str, kind: str) -> str:
 
 
 def is_optical(link: str) -> bool:
-    """Return whether a link is an optical frame."""
     return _OPTICAL.search(link) is not None
 
 
@@ -76,7 +75,6 @@ def optical_frames(model: RobotModel, sensor: str) -> list[str]:
 
 
 def lidars(model: RobotModel) -> list[str]:
-    """Return the lidars' frames."""
     return [link for link in model.order if _LIDAR.match(link)]
 
 
@@ -87,12 +85,10 @@ def wheels(model: RobotModel) -> list[str]:
 
 
 def fingertips(model: RobotModel) -> list[str]:
-    """Return the fingertips' links."""
     return [link for link in model.order if _TIP.match(link)]
 
 
 def fingers(model: RobotModel) -> list[Joint]:
-    """Return the moving joints of fingers."""
     return [joint for joint in model.joints.values() if joint.variables and _FINGER.search(joint.child)]
 
 

@@ -62,7 +62,6 @@ class Link:
     inertial: Inertial | None = None
 
     def shapes(self, kind: str) -> tuple[Geometry, ...]:
-        """Return the shapes of a kind, "visual" or "collision"."""
         return self.collisions if kind == "collision" else self.visuals
 
 
@@ -133,7 +132,6 @@ class RobotModel:
         return self.parent_joints.get(self.checked_link(link))
 
     def child_joints(self, link: str) -> list[Joint]:
-        """Return the joints whose parent `link` is."""
         self.checked_link(link)
         return [joint for joint in self.joints.values() if joint.parent == link]
 

@@ -186,7 +186,6 @@ class RobotProfile:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The sides that a lidar is on."""
         return SIDES[:1] if self.one_lidar else SIDES
 
     @property
@@ -201,7 +200,6 @@ class RobotProfile:
 
     @property
     def planned_names(self) -> tuple[str, ...]:
-        """The names of the joints of arm poses."""
         return tuple(joint.name for joint in self.planned)
 
     @property
@@ -211,7 +209,6 @@ class RobotProfile:
 
     @property
     def stowed(self) -> Pose:
-        """The commanded positions of the stowed pose."""
         return {name: value for step in self.stow for name, value in step.items()}
 
     @property

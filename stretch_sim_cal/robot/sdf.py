@@ -52,11 +52,9 @@ class Element:
         return name
 
     def all(self, tag: str) -> Iterator["Element"]:
-        """Yield the direct children of that tag."""
         return (child for child in self.children if child.tag == tag)
 
     def first(self, tag: str) -> "Element | None":
-        """Return the first direct child of that tag, or None."""
         return next(self.all(tag), None)
 
     def required(self, tag: str) -> "Element":

@@ -51,7 +51,6 @@ def urdf_of_sdf(path: Path) -> str:
 
 
 def _add_body(urdf: ElementTree.Element, link: Element, sdf: SdfModel, path: Path) -> None:
-    """Add a link's shapes, and its inertia, to the URDF's link."""
     link_from_model = inverse(sdf.links[link.name])
     for kind in ("visual", "collision"):
         for part in link.all(kind):

@@ -48,7 +48,6 @@ class WheeledBase:
 
     @property
     def strafes(self) -> bool:
-        """Whether it can drive sideways."""
         return self.kind == OMNIDIRECTIONAL
 
 

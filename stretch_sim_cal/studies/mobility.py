@@ -52,7 +52,6 @@ class Mechanism:
 
     @property
     def loops(self) -> int:
-        """The number of independent closed loops."""
         return len(self.connections) - (len(self.bodies) - 1)
 
 
@@ -255,7 +254,6 @@ class Mobility:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for the user."""
         if self.loops == 0:
             return ["no closed loop: every joint moves freely"]
         notes = []

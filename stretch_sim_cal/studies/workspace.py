@@ -93,7 +93,6 @@ class Grid:
 
     @property
     def dimension(self) -> int:
-        """The dimension of the space that is spanned."""
         return len(self.axes)
 
     def along(self, points: np.ndarray) -> np.ndarray:
