@@ -266,6 +266,10 @@ class SimulationSetup:
             **self.robot_keys,
         }
 
+    def with_seed(self, seed: int) -> "SimulationSetup":
+        """Return the same simulation with other noise."""
+        return replace(self, seed=seed)
+
 
 def _file(value: Any, source: str, where: str) -> str | Path:
     name = validate.text(str(value) if isinstance(value, Path) else value, where)
