@@ -16,12 +16,12 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.collection.plan import Pose
+from stretch_sim_cal.geometry.rays import RangeImage
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 
 CELL = np.deg2rad(2.0)  # of a direction; coarser than the rows of any lidar that is used
-AZIMUTHS, ELEVATIONS = int(round(2 * np.pi / CELL)), int(round(np.pi / CELL))
 NEARER = 0.3  # m in front of the range before: more than noise, mixed pixels, and a robot that rocks on its wheels
 REACH = 2.0  # m from the base's axis: the arm's 1.1 m, and a step
 HEIGHTS = (0.15, 2.1)  # m above the floor
@@ -49,14 +49,13 @@ class RoomWatch:
     ):
         self._sweep = Sweep(model, profile)
         self._poses = dict(footprint_from_lidar)
-        self._nearest = {name: np.full((AZIMUTHS, ELEVATIONS), np.inf) for name in self._poses}
+        self._images = {name: RangeImage(CELL) for name in self._poses}
         self._seen = 0
 
     def learn(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Take a scan of each lidar of the room as it is allowed to be."""
         for name, cloud in clouds.items():
-            cells, ranges = _directions(cloud)
-            np.minimum.at(self._nearest[name].reshape(-1), cells, ranges)
+            self._images[name].add(cloud)
 
     def look(
         self, clouds: Mapping[str, np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]
@@ -72,14 +71,15 @@ class RoomWatch:
     ) -> Newcomer | None:
         points, cells = [], []
         for number, (name, cloud) in enumerate(clouds.items()):
-            directions, ranges = _directions(cloud)
-            allowed = minimum_filter(self._nearest[name], size=3, mode=("wrap", "nearest")).reshape(-1)
+            image = self._images[name]
+            directions, ranges = image.cells(cloud)
+            allowed = minimum_filter(image.nearest, size=3, mode=("wrap", "nearest")).reshape(-1)
             chosen = np.flatnonzero(ranges < allowed[directions] - NEARER)
             seen = apply(self._poses[name], cloud[chosen, :3])
             near = np.hypot(seen[:, 0], seen[:, 1]) < REACH
             near &= (seen[:, 2] > HEIGHTS[0]) & (seen[:, 2] < HEIGHTS[1])
             points.append(seen[near])
-            cells.append(directions[chosen][near] + number * AZIMUTHS * ELEVATIONS)
+            cells.append(directions[chosen][near] + number * image.nearest.size)
         where, which = np.concatenate(points), np.concatenate(cells)
         if len(where) < ENOUGH:
             return None
@@ -95,12 +95,3 @@ class RoomWatch:
             if count >= ENOUGH:
                 return Newcomer(where[inside, :2].mean(axis=0), count)
         return None
-
-
-def _directions(cloud: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells (N,) of the returns' directions, and their ranges (N,)."""
-    ranges = np.linalg.norm(cloud[:, :3], axis=1)
-    azimuth = np.floor((np.arctan2(cloud[:, 1], cloud[:, 0]) + np.pi) / CELL).astype(np.int64) % AZIMUTHS
-    sine = np.clip(cloud[:, 2] / np.maximum(ranges, 1e-9), -1.0, 1.0)
-    elevation = np.clip(np.floor((np.arcsin(sine) + np.pi / 2) / CELL).astype(np.int64), 0, ELEVATIONS - 1)
-    return azimuth * ELEVATIONS + elevation, ranges

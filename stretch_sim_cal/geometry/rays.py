@@ -1,4 +1,7 @@
-"""Rays against triangles, with Embree. Lengths in m; Embree computes in single precision, to a few micrometres here."""
+"""Rays against triangles, with Embree, and the nearest ranges by direction.
+
+Lengths in m; Embree computes in single precision, to a few micrometres here.
+"""
 
 import numpy as np
 from embreex.mesh_construction import TriangleMesh
@@ -24,3 +27,26 @@ class RayTarget:
         found = self._scene.run(origins, directions, output=1)
         triangles = np.asarray(found["primID"], dtype=np.int64)
         return np.where(triangles >= 0, found["tfar"], np.inf).astype(float), triangles
+
+
+class RangeImage:
+    """The `nearest` range (A, E) of points seen from the origin by cell of azimuth and elevation, inf for none; `cell`
+    (rad) is the size of a cell, a part of the half turn."""
+
+    def __init__(self, cell: float):
+        self._cell = cell
+        self.nearest = np.full((round(2 * np.pi / cell), round(np.pi / cell)), np.inf)
+
+    def cells(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells (N,) of points (N, 3 or more), as indices into the flat image, and their ranges (N,)."""
+        azimuths, elevations = self.nearest.shape
+        ranges = np.linalg.norm(points[:, :3], axis=1)
+        azimuth = np.floor((np.arctan2(points[:, 1], points[:, 0]) + np.pi) / self._cell).astype(np.int64) % azimuths
+        sine = np.clip(points[:, 2] / np.maximum(ranges, 1e-9), -1.0, 1.0)
+        elevation = np.floor((np.arcsin(sine) + np.pi / 2) / self._cell).astype(np.int64)
+        return azimuth * elevations + np.clip(elevation, 0, elevations - 1), ranges
+
+    def add(self, points: np.ndarray) -> None:
+        """Take points (N, 3 or more)."""
+        cells, ranges = self.cells(points)
+        np.minimum.at(self.nearest.reshape(-1), cells, ranges)

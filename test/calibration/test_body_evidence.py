@@ -9,7 +9,7 @@ from body_scenes import LIDARS, POSES, ROBOT, box, frames, post, recording
 
 from stretch_sim_cal.calibration.body.evidence import SeenRobot, gather_evidence
 from stretch_sim_cal.calibration.body.outline import LOWEST, RobotOutline
-from stretch_sim_cal.calibration.body.returns import EvidenceSettings, SurfaceIndex
+from stretch_sim_cal.calibration.body.returns import EvidenceSettings, robot_views
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
@@ -49,11 +49,11 @@ def test_the_robots_own_returns_are_found_and_freed_of_their_noise():
     here 3 to 8 % of the area, on the thin hand as well as on the mast, which is seen a hundred times as densely.
     """
     noisy, exact = recording(rays=40_000), recording(rays=40_000, noise=0.0)
-    index = SurfaceIndex(ROBOT)
+    views = robot_views(ROBOT, [frames(*pose) for pose in POSES])
     found = gather_evidence(noisy, ROBOT, LIDARS).returns
-    for pose, returns, there in zip(POSES, found, exact, strict=True):
+    for pose, view, returns, there in zip(POSES, views, found, exact, strict=True):
         outline = ConvexPolygon(RobotOutline(ROBOT).hull(frames(*pose)))
-        of_robot = np.isfinite(index.closest(there.points, frames(*pose), 1e-3)[0])
+        of_robot = np.abs(view.ahead(there.points, LIDARS[there.lidars])[0]) < 1e-3
         visible = ConvexPolygon(convex_hull(there.points[of_robot & (there.points[:, 2] > LOWEST), :2]))
         assert outline.protrusion(returns) < 0.01
         assert (

@@ -19,7 +19,6 @@ from stretch_sim_cal.calibration.body.returns import (
     OWN_HEAD,
     BodyRegistration,
     EvidenceSettings,
-    RangeImage,
     Sighting,
     SurfaceIndex,
     compare,
@@ -28,6 +27,7 @@ from stretch_sim_cal.calibration.body.returns import (
     robot_views,
 )
 from stretch_sim_cal.geometry.points import convex_hull
+from stretch_sim_cal.geometry.rays import RangeImage
 from stretch_sim_cal.geometry.transforms import apply, inverse, rotation_angle
 from stretch_sim_cal.robot.surfaces import Surface
 
@@ -35,6 +35,7 @@ SMALLEST_MOTION = 0.001  # m: a smaller motion of the model is not applied
 MIN_RETURNS = 100  # from the robot in a pose, below which a warning is given
 SEEN_THROUGH = 0.6  # share of a link's returns from behind it, above which the link is misplaced
 SEEN_RETURNS = 60
+BIN = np.deg2rad(1.5)  # of a direction in which one return may hide a place behind it
 FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 
@@ -115,11 +116,12 @@ def gather_evidence(
         found = []
         for pose in poses:
             cloud = apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float))
-            own = [pose.lidars == lidar if pose.lidars is not None else [] for lidar in range(len(origins))]
-            found.append([RangeImage(cloud[chosen], at) for chosen, at in zip(own, origins, strict=True)])
+            found.append([RangeImage(BIN) for _ in origins])
+            for lidar, image in enumerate(found[-1] if pose.lidars is not None else []):
+                image.add(cloud[pose.lidars == lidar] - origins[lidar])
         return found
 
-    objects = unmodelled_objects(sightings, frames, surfaces, images)
+    objects = unmodelled_objects(sightings, frames, surfaces, origins, images)
     held = [item for item in objects if item.kind == "payload"]
     payloads = {
         f"payload {number}": (item.link, payload_surface(item, sightings, frames, noise))

@@ -14,8 +14,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import ConvexHull, cKDTree
 
-from stretch_sim_cal.calibration.body.returns import RangeImage, Sighting
+from stretch_sim_cal.calibration.body.returns import Sighting
 from stretch_sim_cal.geometry.points import convex_hull, group_means, rank_in_cell, thinned, voxel_keys
+from stretch_sim_cal.geometry.rays import RangeImage
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.surfaces import Surface
@@ -26,6 +27,7 @@ LINKED = 0.045  # m, between points of one object
 TOUCHING = 0.05  # m, from the model's surface: an object fixed to it is nearer
 ADJOINING = 0.03  # m, in plan
 PART = 0.10  # m, between parts of one payload whose connection is hidden
+HIDING = 0.06  # m, by which a return has to be nearer than a place to hide it
 HIDDEN_HEIGHT = 0.25  # m, by which the support of an object may end below its lowest visible point
 IN_MOST = 0.6  # of the poses
 MIN_POINTS = 12  # thinned, of an object that is reported
@@ -83,12 +85,13 @@ def unmodelled_objects(
     sightings: Sequence[Sighting],
     poses: Sequence[Mapping[str, np.ndarray]],
     surfaces: Mapping[str, Surface],
+    origins: np.ndarray,
     images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:
     """Return the objects that the returns of all poses show beyond the model.
 
     `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order that the sightings' link
-    numbers count in; `images` gives the range images of the lidars in each pose, room included.
+    numbers count in; `images` gives the range images of the lidars at `origins` (L, 3) in each pose, room included.
     """
     links = list(surfaces)
     groups = rigid_groups(poses, links)
@@ -98,7 +101,7 @@ def unmodelled_objects(
         return []
     order, seen = sorted(names), images()
     local = {g: extra.in_frame([pose[names[g]] for pose in poses]) for g in order}
-    support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], seen) for g in order])
+    support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], origins, seen) for g in order])
     # Among the frames in which a point is (almost) as steady, that of the nearest link is meant.
     best = (support + 0.15 * (np.array(order)[:, None] == extra.groups)).argmax(axis=0)
     steady = np.take_along_axis(support, best[None], axis=0)[0] >= IN_MOST
@@ -189,8 +192,9 @@ class _Extra:
 
 
 def _support(
-    extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], images: Sequence[Sequence[RangeImage]]
-) -> np.ndarray:
+    extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], origins: np.ndarray,
+    images: Sequence[Sequence[RangeImage]],
+) -> np.ndarray:  # fmt: skip
     """Return for each extra return in which share of the poses that could see its place there is something.
 
     `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen if the
@@ -204,7 +208,8 @@ def _support(
         hidden = np.zeros(len(local), dtype=bool)
         for lidar, image in enumerate(views):
             its = extra.lidars == lidar
-            hidden[its] = image.hides(places[its])
+            cells, ranges = image.cells(places[its] - origins[lidar])
+            hidden[its] = image.nearest.reshape(-1)[cells] < ranges - HIDING
         present += seen
         possible += seen | ~hidden
     return present / np.maximum(possible, 1)

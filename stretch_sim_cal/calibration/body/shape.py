@@ -81,7 +81,6 @@ class BodyShapeFit:
     """
 
     model: BodyShapeModel
-    names: list[str]
     protrusions: np.ndarray
     areas: np.ndarray
     protrusion_between: tuple[float, float] | None
@@ -146,7 +145,6 @@ def fit_body_shape(
     at_samples = [model.shape_for(sample.commanded) for sample in samples]
     return BodyShapeFit(
         model,
-        [sample.name for sample in samples],
         np.array([shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]),
         np.array([shape.area for shape in at_samples]),
         tuple(between) if between else None,

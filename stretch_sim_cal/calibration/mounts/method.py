@@ -13,7 +13,7 @@ from it. Poses are base_link_from_lidar.
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -89,21 +89,12 @@ MIN_POINTS = 500  # of each lidar
 Poses = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Found:
-    """The end of the search: the poses, the cost there (share of returns that are unexplained), and of all starts."""
-
-    poses: Poses
-    cost: float
-    costs: list[float]
-
-
 def search(
     samples: Sequence[PosedSample], nominal: Poses, alignment: Observations | None, settings: MountSettings,
     readers: Mapping[str, CloudReader], units: Sequence[np.ndarray],
-) -> Found:  # fmt: skip
-    """Return the best of the minima from all starts; the errors of the lidars with parameters
-    `units` (n,) are taken out."""
+) -> tuple[Poses, list[float]]:  # fmt: skip
+    """Return the best of the minima from all starts, and the cost of each, the share of returns that are unexplained;
+    the errors of the lidars with parameters `units` (n,) are taken out."""
     clouds: dict[str, list[LidarRays]] = {name: [] for name in nominal}
     for (name, pose), values in zip(nominal.items(), units, strict=True):
         for sample in samples:
@@ -111,8 +102,7 @@ def search(
             clouds[name].append(readers[name].rays(readers[name].returns(near), values))
     ends = [_descend(samples, clouds, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(samples, clouds, end, settings) for end in ends]
-    best = int(np.argmin(costs))
-    return Found(ends[best], costs[best], costs)
+    return ends[int(np.argmin(costs))], costs
 
 
 def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
@@ -324,8 +314,10 @@ class _Mounts:
 
     def solve(self) -> MountsResult:
         """Return the result: searched, then solved until the lidars' errors have settled."""
-        found = search(self.models, self.nominal, self._for_search(), self.settings, self.readers, self.state.units)
-        self.state = replace(self.state, base_from_lidar=tuple(found.poses.values()))
+        poses, costs = search(
+            self.models, self.nominal, self._for_search(), self.settings, self.readers, self.state.units
+        )
+        self.state = replace(self.state, base_from_lidar=tuple(poses.values()))
         clouds: dict[tuple[str, int], Returns] = {}
         widened = settled = False
         for step in range(MOST_STEPS):
@@ -347,7 +339,7 @@ class _Mounts:
             if settled and (widened or not self.solver.exceeded(self.state)):
                 break
             widened |= settled
-        return self._result(found, matches, left, noise, equations, errors, of_scalars, settled)
+        return self._result(costs, matches, left, noise, equations, errors, of_scalars, settled)
 
     def _for_search(self) -> Observations | None:
         """Return the alignment as loose as errors of the lidars make it that the search does not take out."""
@@ -441,7 +433,7 @@ class _Mounts:
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
-    def _result(self, found: Found, matches, left, noise, equations, errors, of_scalars, settled) -> MountsResult:
+    def _result(self, costs: list[float], matches, left, noise, equations, errors, of_scalars, settled) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         by_link = link_residuals(robot, matches, errors, settings)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
@@ -470,7 +462,7 @@ class _Mounts:
             ),
             {
                 "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
-                "search_cost": found.cost, "starts": float(len(found.costs)),
+                "search_cost": min(costs), "starts": float(len(costs)),
             }
             | numbers
             | {f"points_{name}": float(count) for name, count in counts.items()},

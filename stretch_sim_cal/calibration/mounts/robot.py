@@ -23,7 +23,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
-from stretch_sim_cal.robot.model import Joint, RobotModel
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.sensor.sensor import Sensors
@@ -101,19 +101,15 @@ class MountedRobot:
     def free_poses(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield names and commanded joints of poses in which no parts are near each other."""
         profile, footprint = self.profile, self.profile.footprint_frame
-        floor = float(link_transforms(self.model, {}, [footprint])[footprint][2, 3])
-        collision, limits = (
-            SelfCollision(self.model, MARGIN, floor, still=profile.still_joints(self.model)),
-            profile.commanded_limits(self.model),
-        )
+        floor = float(link_transform(self.model, {}, footprint)[2, 3])
+        collision = SelfCollision(self.model, MARGIN, floor, still=profile.still_joints(self.model))
+        limits = profile.commanded_limits(self.model)
         for values in itertools.product(*profile.mount_candidates.values()) if profile.mount_candidates else ():
             commanded = dict(zip(profile.mount_candidates, values, strict=True))
             within = all(limits[joint].lower <= value <= limits[joint].upper for joint, value in commanded.items())
             if within and collision.is_free(profile.joint_positions(self.model, commanded)):
-                yield (
-                    ", ".join(f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items()),
-                    commanded,
-                )
+                words = (f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items())
+                yield ", ".join(words), commanded
 
     def _holders(self, link: str) -> Iterator[str]:
         """Yield the links with a surface between a link and base_link, nearest first."""
@@ -246,7 +242,10 @@ def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable
     for name, joint in joints.items():
         if joint is None or joint.variables:
             raise InputError(f"robot '{model.name}': the {name} lidar is on no fixed joint; it cannot be written")
-    return {name: _origin(joint) for name, joint in joints.items()}
+    return {
+        name: JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)
+        for name, joint in joints.items()
+    }
 
 
 def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
@@ -275,10 +274,6 @@ def as_described(
             joint = replace(joint, parent_from_child=between @ joint.parent_from_child)
         found.append(joint)
     return found
-
-
-def _origin(joint: Joint) -> JointOrigin:
-    return JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)
 
 
 class LeftMountCheck:
