@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from stretch_sim_cal.command import one_line
+from stretch_sim_cal.command import one_line, table_lines
 from stretch_sim_cal.errors import InputError
 
 EXAMPLE = "stretch-sim-cal compare out.main out --markdown"
@@ -49,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
             print(markdown_table(HEAD, cells))
         else:
-            widths = [max(map(len, column)) for column in zip(HEAD, *cells, strict=True)]
-            for line in (HEAD, *cells):
-                print("  ".join(map(str.ljust, line, widths)).rstrip())
+            print("\n".join(table_lines([HEAD, *cells])))
         for which, names in only.items():
             if names:
                 print(f"only in {which}: {', '.join(names)}")
@@ -78,7 +76,6 @@ def _results(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the results in a file: one, or a list of them."""
     from stretch_sim_cal.files import read_text
 
     try:
