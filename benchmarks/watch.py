@@ -117,10 +117,8 @@ def day(sensor: str, hours: float, number: int) -> int:
         def look(index: int, place: int, robot: EmbeddedSimulator) -> bool:
             pose = place % len(ARM)
             robot.joints.place(ARM[pose])
-            scans = list(robot.recorded_pairs(2, 100 + 2 * index))
-            clouds = {
-                side: np.concatenate([coordinates(pair[lidar]) for pair in scans]) for lidar, side in enumerate(SIDES)
-            }
+            scans = [dict(zip(SIDES, pair, strict=True)) for pair in robot.recorded_pairs(2, 100 + 2 * index)]
+            clouds = {side: np.concatenate([coordinates(each[side]) for each in scans]) for side in SIDES}
             own = own_vectors(mounted, robot.joints.joint_positions, poses, clouds)
             seen.update((side, pose) for side in own)
             vectors = vectors_of(found_anew(file, scans, left, footprint, robot.sensor))
@@ -162,7 +160,8 @@ def scatter(sensor: str, rooms: int) -> dict[str, np.ndarray]:
         refused = 0
         for number in range(rooms):
             robot = simulator(drawn_room(random, Path(scratch) / str(number)), sensor)
-            found = found_anew(file, robot.recorded_pairs(2, 100), left, footprint, robot.sensor)
+            scans = [dict(zip(SIDES, pair, strict=True)) for pair in robot.recorded_pairs(2, 100)]
+            found = found_anew(file, scans, left, footprint, robot.sensor)
             refused += bool(found.open_questions)
             for name, (residual, covariance) in vectors_of(found).items():
                 seen.setdefault(name, []).append(residual)

@@ -15,7 +15,7 @@ import importlib.util, json, os, sys, sysconfig
 def version_of(name):
     try:
         return getattr(__import__(name), "__version__", "?")
-    except Exception:
+    except (ImportError, AttributeError, OSError, SyntaxError):  # missing, or made for another Python
         return None
 
 include = sysconfig.get_paths()["include"]

@@ -27,35 +27,31 @@ Transforms are named target_from_source, lengths are in m, angles in rad (see `g
 
 import html
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, known_mount, with_lidars
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, known_mount
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, Wheels
-from stretch_sim_cal.calibration.finding import Finding as CodedFinding
+from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.findings import error_in_units
-from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.mounts.file import with_floor
-from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
-from stretch_sim_cal.calibration.summaries import (
-    alignment_lines,
-    alignment_numbers,
-    array_lines,
-    array_numbers,
-    floor_lines,
-    floor_numbers,
-    wheels_lines,
-    wheels_numbers,
+from stretch_sim_cal.calibration.pipeline import (
+    alignment_stage,
+    calibrated,
+    driven,
+    floor_stage,
+    together,
+    with_aligned,
 )
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
+from stretch_sim_cal.calibration.summaries import floor_numbers, wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.errors import InputError, Refused
@@ -137,12 +133,10 @@ class Rig:
             raise InputError("no URDF: the recording has no /robot_description; give the robot's URDF file")
         profile: RobotProfile = profile_called(robot)
         own = profile.description
-        is_own = isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<")
-        is_own = is_own and own.file is not None and Path(source).expanduser().resolve() == Path(own.file).resolve()
+        is_file = isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<")
+        is_own = is_file and own.file is not None and Path(source).expanduser().resolve() == Path(own.file).resolve()
         model = load_model(source, own.arguments if is_own else None, own.packages)
-        where = (
-            source if isinstance(source, Path) or not source.lstrip("\ufeff \t\r\n").startswith("<") else "URDF text"
-        )
+        where = source if is_file else "URDF text"
         older = {lidar.frame: lidar.older_frame for lidar in profile.every_lidar.values()}
         links = []
         if lidars is not None and (left or right or not lidars or isinstance(lidars, str)):
@@ -202,7 +196,11 @@ class Finding:
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.severity} {self.code}: {self.sentence}" + (f"; {self.remedy}" if self.remedy else "")
+        return f"{self.severity} {self.code}: {self._text}"
+
+    @property
+    def _text(self) -> str:
+        return self.sentence + (f"; {self.remedy}" if self.remedy else "")
 
 
 class SensorError(NamedTuple):
@@ -307,6 +305,13 @@ class Result:
             for lidar, side in lidars.items()
         }
 
+    def _clear_errors(self) -> Iterator[tuple[str, str, str]]:
+        """Yield lidar, name and value of the sensor errors that exceed two standard deviations."""
+        for lidar, errors in self.sensor_errors.items():
+            for name, one in errors.items():
+                if abs(one.value) > 2.0 * one.standard_deviation:
+                    yield lidar, name, error_in_units(name, *one)
+
     def errors(self, truth: "Truth") -> "Errors":
         """Return how far this is from the truth of a simulation (`cal.simulate(...).truth`): mm, deg and NEES of every
         pair of lidars and of the floor."""
@@ -328,34 +333,23 @@ class Result:
         def change(file: CalibrationFile) -> CalibrationFile:
             if isinstance(self.array, DrivenResult):
                 file = file.with_wheels(self.array.wheels, self.array.num_frames, robot_id)
-            if self.array is not None and len(self.array.names) > 1:
-                file = with_lidars(file, self.array, robot_id)
-            elif self.array is None:
-                file = file.with_alignment(self.alignment, robot_id)
+            if self.array is None or len(self.array.names) > 1:
+                file = with_aligned(file, self.array or self.alignment, robot_id)
             if self.floor is None or not self.floor.accepted:
                 return file
             left = self.rig.base_from_left if self.array is None else self.array.base_from_lidar[self.rig.names[0]]
             return with_floor(file, self.floor, robot_id, left)
 
-        observations = (self.alignment if self.array is None else self.array).observations
+        observations = (self.array or self.alignment).observations
         CalibrationFile.update(path, change, None if observations is None else observations.beside(path))
 
     def __str__(self) -> str:
-        if self.array is not None:
-            lines = array_lines(self.array, array_numbers(self.array, self.rig.base_from_lidar))
-        elif len(self.rig.names) == 1:
-            lines = ["one lidar: there is nothing to align"]
-        else:
-            lines = alignment_lines(
-                self.alignment, alignment_numbers(self.alignment, self.rig.left_from_right, self.rig.base_from_left)
-            )
+        lines = alignment_stage(self.array or self.alignment, self.rig.base_from_lidar).lines
         if self.floor is not None:
-            lines += floor_lines(self.floor, floor_numbers(self.floor, _footprint(self.rig)))
+            lines += floor_stage(self.floor, _footprint(self.rig)).lines
         if self.wheels is not None:
             lines += wheels_lines(self.wheels, wheels_numbers(self.wheels))
-        for side, errors in self.sensor_errors.items():
-            clear = {name: one for name, one in errors.items() if abs(one.value) > 2.0 * one.standard_deviation}
-            lines += [f"{side} lidar: {name} {error_in_units(name, *one)}" for name, one in clear.items()]
+        lines += [f"{lidar} lidar: {name} {said}" for lidar, name, said in self._clear_errors()]
         return "\n".join([*lines, *map(str, self.findings), "accepted" if self.accepted else "refused"])
 
     __repr__ = __str__
@@ -386,13 +380,9 @@ class Result:
                 rows.append((f"{lidar} from the centre of rotation, {axis}", found))
             found = f"{own['yaw_deg']:.3f} &plusmn; {own['standard_deviation_yaw_deg']:.3f} deg"
             rows.append((f"{lidar} against the direction of driving", found))
-        for side, errors in self.sensor_errors.items():
-            for name, one in errors.items():
-                if abs(one.value) > 2.0 * one.standard_deviation:
-                    rows.append(
-                        (f"{side} lidar, {name}", html.escape(error_in_units(name, *one)).replace("+-", "&plusmn;"))
-                    )
-        rows += [(f"{found.severity}: {found.code}", html.escape(_sentence(found))) for found in self.findings]
+        for lidar, name, said in self._clear_errors():
+            rows.append((f"{lidar} lidar, {name}", html.escape(said).replace("+-", "&plusmn;")))
+        rows += [(f"{found.severity}: {found.code}", html.escape(found._text)) for found in self.findings]
         body = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{value}</td></tr>" for name, value in rows
         )
@@ -431,28 +421,24 @@ def calibrate(
         if right_clouds is not None:
             raise InputError("right_clouds: the clouds by name are those of all lidars; give them alone")
         by_name = _clouds_by_name(rig, left_clouds)
-        if len(rig.names) != len(SIDES) or mounts:
-            return _calibrated_array(rig, by_name, floor, mounts or {}, accept or rig.accept)
-        left_clouds, right_clouds = by_name.values()
     elif len(rig.names) != len(SIDES) or mounts:
         raise InputError(f"clouds: give those of {', '.join(rig.names)} in a mapping by these names")
-    left, right = _clouds(left_clouds, "left"), _clouds(right_clouds, "right")
-    if len(left) != len(right):
-        raise InputError(
-            f"{len(left)} left and {len(right)} right clouds: give as many of one as of the other, in pairs"
-        )
-    alignment = PlaneAlignment(
-        rig.left_from_right,
-        AlignmentSettings(
-            base_from_left=rig.base_from_left, sensor=rig.sensor, **rig.body, **accepting(accept or rig.accept)
-        ),
-    )
-    result = Result(rig, _solved(alignment, left, right))
-    if not (floor and result.accepted):
-        return result
-    settings = FloorSettings(observations=result.alignment.known, sensor=rig.sensor, **rig.body)
-    method = SupportFloor(rig.base_from_left, result.left_from_right, _footprint(rig), settings)
-    return replace(result, floor=_solved(method, left, right))
+    else:
+        left, right = _clouds(left_clouds, "left"), _clouds(right_clouds, "right")
+        if len(left) != len(right):
+            raise InputError(
+                f"{len(left)} left and {len(right)} right clouds: give as many of one as of the other, in pairs"
+            )
+        by_name = dict(zip(rig.names, (left, right), strict=True))
+    for name in mounts or {}:
+        if name not in rig.names:
+            raise InputError(f"mounts: '{name}': the rig's lidars are {', '.join(rig.names)}")
+    lidars = {
+        name: ArrayLidar(pose, rig.sensors[name], known_mount(name, (mounts or {}).get(name)))
+        for name, pose in rig.base_from_lidar.items()
+    }
+    aligned, found = calibrated(lidars, list(together(by_name)), _footprint(rig), floor, rig.body, accept or rig.accept)
+    return _result(rig, aligned, found)
 
 
 def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dict[str, list[np.ndarray]]:
@@ -465,35 +451,12 @@ def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dic
     return found
 
 
-def _calibrated_array(
-    rig: Rig,
-    clouds: Mapping[str, list[np.ndarray]],
-    floor: bool,
-    mounts: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    accept: tuple[float, float] | None,
-) -> Result:
-    """Return the calibration of one lidar, or of several in one problem."""
-    if len(rig.names) == 1:
-        result, (left,) = Result(rig, AlignmentResult.of_one_lidar()), clouds.values()
-        if not floor:
-            return result
-        settings = FloorSettings(sensor=rig.sensors[rig.names[0]], **rig.body)
-        method = SupportFloor(rig.base_from_left, np.eye(4), _footprint(rig), settings)
-        return replace(result, floor=_solved(method, left, [cloud[:0] for cloud in left]))
-    for name in mounts:
-        if name not in rig.names:
-            raise InputError(f"mounts: '{name}': the rig's lidars are {', '.join(rig.names)}")
-    lidars = {
-        name: ArrayLidar(pose, rig.sensors[name], known_mount(name, mounts.get(name)))
-        for name, pose in rig.base_from_lidar.items()
-    }
-    array = LidarArray(lidars, _footprint(rig), floor, rig.body, accept)
-    for together in zip(*clouds.values(), strict=True):
-        array.add(dict(zip(clouds, together, strict=True)))
-    found = array.solve()
-    alignment = found.aligned(*rig.names[:2])
-    alignment = replace(alignment, refusals=list(found.refusals), warnings=list(found.warnings))
-    return Result(rig, alignment, found.floor if found.accepted else None, found)
+def _result(rig: Rig, aligned: AlignmentResult | ArrayResult, floor: FloorResult | None) -> Result:
+    if not isinstance(aligned, ArrayResult):
+        return Result(rig, aligned, floor)
+    first_two = AlignmentResult.of_one_lidar() if len(rig.names) == 1 else aligned.aligned(*rig.names[:2])
+    alignment = replace(first_two, refusals=list(aligned.refusals), warnings=list(aligned.warnings))
+    return Result(rig, alignment, floor, aligned)
 
 
 @threadpool_limits.wrap(limits=1)  # type: ignore[untyped-decorator]
@@ -511,19 +474,10 @@ def calibrate_by_driving(
     `findings`.
     """
     lidars = {name: ArrayLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
-    driven = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
-    for station in stations:
-        driven.new_station(station.odometry)
-        clouds = _clouds_by_name(rig, station.clouds)
-        for together in zip(*clouds.values(), strict=True):
-            driven.add(dict(zip(clouds, together, strict=True)))
-    found = driven.solve()
-    if len(rig.names) == 1:
-        alignment = AlignmentResult.of_one_lidar()
-    else:
-        alignment = found.aligned(*rig.names[:2])
-    alignment = replace(alignment, refusals=list(found.refusals), warnings=list(found.warnings))
-    return Result(rig, alignment, found.floor, found)
+    array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
+    checked = (SimpleNamespace(odometry=each.odometry, clouds=_clouds_by_name(rig, each.clouds)) for each in stations)
+    found = driven(array, checked)
+    return _result(rig, found, found.floor)
 
 
 def open_drive(path: str | Path, robot: str | Path | None = None, max_clouds: int = 10) -> list[Any]:
@@ -562,33 +516,25 @@ def open_recording(
     profile: RobotProfile = profile_called(robot)
     lidars = profile.every_lidar
     frames = {name: lidar.frame for name, lidar in lidars.items()}
+    topics = {name: lidar.topic for name, lidar in lidars.items()}
+    topics |= {side: given for side, given in (("left", left_topic), ("right", right_topic)) if given}
+    two = len(lidars) == len(SIDES)
     with Recording(path) as recording:
-        if len(lidars) != len(SIDES):
-            named = {name: lidar.topic for name, lidar in lidars.items()}
-            named |= {side: given for side, given in (("left", left_topic), ("right", right_topic)) if given}
-            found = recorded_clouds(recording, named, frames, max_pairs, warn=lambda _: None)
-            clouds = {name: list(map(_structured, own)) for name, own in found.items()}
-            description = recorded_description(recording)
-            return RecordedClouds(clouds["left"], clouds.get("right", []), description, clouds)
-        topics = {
-            side: given or lidars[side].topic
-            for side, given in (("left", left_topic), ("right", right_topic))
-        }  # fmt: skip
         # The frames' names are only checked for swapped topics: the rig says where the lidars are.
-        pairs = RecordedSets(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
-        left, right = map(list, zip(*(map(_structured, pair) for pair in pairs), strict=True))
-        return RecordedClouds(left, right, recorded_description(recording))
+        if two:
+            pairs = RecordedSets(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
+            found: Mapping[str, Sequence[np.ndarray]] = dict(zip(lidars, zip(*pairs, strict=True), strict=True))
+        else:
+            found = recorded_clouds(recording, topics, frames, max_pairs, warn=lambda _: None)
+        clouds = {name: list(map(_structured, own)) for name, own in found.items()}
+        description = recorded_description(recording)
+    return RecordedClouds(clouds["left"], clouds.get("right", []), description, {} if two else clouds)
 
 
 def finding_of(severity: str, said: str) -> Finding:
     """Return a method's warning or refusal as a finding; one without a code has the code "other"."""
-    if isinstance(said, CodedFinding):
-        return Finding(severity, said.code, said.sentence, said.remedy)
-    return Finding(severity, "other", said)
-
-
-def _sentence(finding: Finding) -> str:
-    return finding.sentence + (f"; {finding.remedy}" if finding.remedy else "")
+    found = coded(said)
+    return Finding(severity, found.code, found.sentence, found.remedy)
 
 
 def _footprint(rig: Rig) -> np.ndarray:
@@ -611,9 +557,3 @@ def _structured(columns: np.ndarray) -> np.ndarray:
     for name, column in zip(RETURN_COLUMNS, columns.T, strict=False):
         cloud[name] = column
     return cloud
-
-
-def _solved(method: Any, left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> Any:
-    for pair in zip(left, right, strict=True):
-        method.add(*pair)
-    return method.solve()

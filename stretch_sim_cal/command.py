@@ -44,6 +44,12 @@ def tell(result: Any, lines: Sequence[str]) -> None:
         refuse(reason)
 
 
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines, its columns aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
 def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
     """Raise `InputError` for an option that was given though only a command with `reader` reads it.
 

@@ -52,17 +52,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each of its marker's seeds."""
-    marker = metafunc.definition.get_closest_marker(MARKER)
-    if marker is not None and "seeds" in marker.kwargs and "simcal_seed" in metafunc.fixturenames:
-        seeds = list(marker.kwargs["seeds"])
+    asked = _asked(metafunc.definition)
+    if "seeds" in asked and "simcal_seed" in metafunc.fixturenames:
+        seeds = list(asked["seeds"])
         metafunc.parametrize("simcal_seed", seeds, ids=[f"seed{seed}" for seed in seeds], indirect=True)
+
+
+def _asked(node: Any) -> dict[str, Any]:
+    """Return the keywords of a test's marker."""
+    marker = node.get_closest_marker(MARKER)
+    return {} if marker is None else dict(marker.kwargs)
 
 
 @pytest.fixture
 def simcal_seed(request: pytest.FixtureRequest) -> int:
     """The seed of what is simulated: the marker's."""
-    marker = request.node.get_closest_marker(MARKER)
-    return getattr(request, "param", 1 if marker is None else marker.kwargs.get("seed", 1))
+    return getattr(request, "param", _asked(request.node).get("seed", 1))
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     from stretch_sim_cal import simulate
 
     marker = request.node.get_closest_marker(MARKER)
-    asked = {} if marker is None else dict(marker.kwargs)
+    asked = _asked(request.node)
     unknown = [*(() if marker is None else marker.args), *(key for key in asked if key not in KEYS)]
     if unknown:
         pytest.fail(f"marker {MARKER}: {unknown[0]!r} is none of its keys: {', '.join(KEYS)}", pytrace=False)
@@ -103,9 +108,7 @@ def truth(sim: Any) -> Any:
 def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any:
     """The calibration of what is simulated (`stretch_sim_cal.Result`): here, or by the nodes if the marker's `backend`,
     or `--simcal-backend`, says so."""
-    marker = request.node.get_closest_marker(MARKER)
-    backend = None if marker is None else marker.kwargs.get("backend")
-    backend = backend or request.config.getoption("--simcal-backend")
+    backend = _asked(request.node).get("backend") or request.config.getoption("--simcal-backend")
     if backend not in BACKENDS:
         pytest.fail(f"marker {MARKER}: backend {backend!r} is none of {', '.join(BACKENDS)}", pytrace=False)
     if backend == "embedded":
@@ -171,12 +174,16 @@ def _keep(request: pytest.FixtureRequest, sim: Any, text: str) -> str:
         return ""
     import numpy as np
 
-    own = folder / re.sub(r"[^\w.-]+", "_", request.node.nodeid).strip("_")
+    own = folder / _file_name(request.node.nodeid)
     own.mkdir(parents=True, exist_ok=True)
     clouds = {f"{name}_{number}": cloud for name, each in sim.clouds.items() for number, cloud in enumerate(each)}
     np.savez_compressed(own / "clouds.npz", **clouds)
     (own / "result.txt").write_text(text)
     return f"\nclouds and result: {own}"
+
+
+def _file_name(nodeid: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", nodeid).strip("_")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -208,9 +215,7 @@ class ScenarioItem(pytest.Item):
 
         artifacts = self.config.getoption("--simcal-artifacts")
         with tempfile.TemporaryDirectory(prefix="simcal_") as scratch:
-            folder = (
-                Path(scratch) if artifacts is None else artifacts / re.sub(r"[^\w.-]+", "_", self.nodeid).strip("_")
-            )
+            folder = Path(scratch) if artifacts is None else artifacts / _file_name(self.nodeid)
             try:
                 complaint = self._run(folder, backend)
             except StretchSimCalError as error:

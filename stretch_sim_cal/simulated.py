@@ -230,19 +230,24 @@ def errors(result: Result, truth: Truth) -> Errors:
             true, found = truth.transform(target, source), result.transform(target, source)
             distance, angle = error(true, found)
             twist = log(true @ inverse(found))
-            nees = twist @ np.linalg.solve(result.covariance_of(target, source), twist) / len(twist)
-            pairs[target, source] = PairError(1e3 * distance, float(np.degrees(angle)), float(nees))
+            consistency = nees(twist, result.covariance_of(target, source))
+            pairs[target, source] = PairError(1e3 * distance, float(np.degrees(angle)), consistency)
     wheels = {}
     for name in names if result.wheels is not None and truth.footprint_from_lidar else ():
         (x, y, yaw), covariance = result.wheels.planar(name)
         pose = truth.footprint_from_lidar[name]
         turned = np.remainder(np.arctan2(pose[1, 0], pose[0, 0]) - yaw + np.pi, 2.0 * np.pi) - np.pi
         off = np.array([pose[0, 3] - x, pose[1, 3] - y, turned])
-        nees = off @ np.linalg.solve(covariance, off) / len(off)
-        wheels[name] = WheelsError(1e3 * float(np.hypot(*off[:2])), float(np.degrees(abs(turned))), float(nees))
+        distance = 1e3 * float(np.hypot(*off[:2]))
+        wheels[name] = WheelsError(distance, float(np.degrees(abs(turned))), nees(off, covariance))
     if result.floor is None:
         return Errors(pairs, wheels=wheels)
     off = floor_between(result.floor.plane, truth.floor)
-    nees = off @ np.linalg.solve(result.floor.covariance, off) / len(off)
     tilt = float(np.degrees(np.linalg.norm(off[1:])))
-    return Errors(pairs, FloorError(1e3 * abs(float(off[0])), tilt, float(nees)), wheels)
+    return Errors(pairs, FloorError(1e3 * abs(float(off[0])), tilt, nees(off, result.floor.covariance)), wheels)
+
+
+def nees(off: np.ndarray, covariance: np.ndarray) -> float:
+    """Return the normalised estimation error squared of an error (N,) over its degrees of freedom: 1 on average if the
+    covariance (N, N) is consistent."""
+    return float(off @ np.linalg.solve(covariance, off)) / len(off)

@@ -128,6 +128,13 @@ class ArrayResult:
         found: np.ndarray = change @ self.pose_covariance @ change.T
         return found
 
+    @property
+    def known(self) -> Observations:
+        """The observations for later stages: the estimate's own, or the lidars' transforms by their covariance."""
+        return self.observations or Observations.of_known_poses(
+            tuple(self.to_first.values()), self.covariance_to_first, self.names
+        )
+
     def aligned(self, target: str, source: str) -> AlignmentResult:
         """Return the transform between two lidars as all of them give it, in the form of an alignment of two."""
         pair = next((pair for pair in self.pairs if set(pair.names) == {target, source}), None)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -16,6 +15,7 @@ from stretch_sim_cal.calibration.driving import OFF_PLANE, PLANAR, STEP, DrivenR
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import by_poses
+from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
@@ -24,27 +24,13 @@ from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inve
 DIFFERS = 3.0  # sigmas from which arm and drive do not agree
 
 
-class Stage(NamedTuple):
-    """A part of a result: its `name`, the `found` object with refusals and warnings, its `numbers` and `lines`."""
-
-    name: str
-    found: Any
-    numbers: dict[str, Any]
-    lines: list[str]
-
-
 def drive_stages(
     result: DrivenResult, described: Mapping[str, np.ndarray], footprint_from_base: np.ndarray
 ) -> list[Stage]:
     """Return lidar to lidar (of two or more), the floor and the wheels, as far as the result has them; the lidars'
     poses (4, 4) in base_link and base_footprint are as `described`."""
-    stages = []
-    if len(described) > 1:
-        numbers = summaries.array_numbers(result, described)
-        stages.append(Stage("lidars", result, numbers, summaries.array_lines(result, numbers)))
-    floor = _floor(result)
-    numbers = summaries.floor_numbers(floor, footprint_from_base)
-    stages.append(Stage("floor", floor, numbers, summaries.floor_lines(floor, numbers)))
+    stages = [alignment_stage(result, described)] if len(described) > 1 else []
+    stages.append(floor_stage(_floor(result), footprint_from_base))
     if result.wheels is not None:
         numbers = summaries.wheels_numbers(result.wheels)
         stages.append(Stage("wheels", result.wheels, numbers, summaries.wheels_lines(result.wheels, numbers)))

@@ -25,6 +25,15 @@ class Finding(str):
     def __getnewargs__(self) -> tuple[str, str, str]:
         return self.code, self.sentence, self.remedy
 
+    def as_json(self) -> dict[str, str]:
+        """Return the finding for machines."""
+        return {"code": self.code, "sentence": self.sentence, "remedy": self.remedy}
+
     def at(self, place: str) -> "Finding":
         """Return the same, said of one place."""
         return Finding(self.code, f"{self.sentence} ({place})", self.remedy)
+
+
+def coded(said: str) -> Finding:
+    """Return a method's warning or refusal as a finding; one without a code gets the code "other"."""
+    return said if isinstance(said, Finding) else Finding("other", said)

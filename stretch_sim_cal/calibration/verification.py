@@ -7,24 +7,24 @@ them it has drifted, within by all of them it holds, between them it is open.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult
 from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import deviations
-from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
-from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.calibration.observations import load_beside
+from stretch_sim_cal.calibration.pipeline import Clouds, calibrated
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, error
-from stretch_sim_cal.sensor.sensor import Sensors, for_each
+from stretch_sim_cal.sensor.sensor import Sensors, by_lidar, for_each
 
 SIGMAS = 3.0
 HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
@@ -96,7 +96,7 @@ class FoundAnew:
 
 def found_anew(
     file: CalibrationFile,
-    frames: Iterable[Sequence[np.ndarray]],
+    clouds: Iterable[Clouds],
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     sensor: Sensors = None,
@@ -105,89 +105,56 @@ def found_anew(
     """Find alignment and floor anew; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
         raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
-    if file.further_to_left:
-        return _array_found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor, body)
-    pairs = list(frames)
-    known = load_beside(file)
-    units = None if known is None else known.units
-    found = FoundAnew(file, known is not None)
-
-    def solved(method, name: str):
-        for left, right in pairs:
-            method.add(left, right)
-        result = method.solve()
-        found.open_questions += [f"{name}: {reason}" for reason in result.refusals]
-        return result if result.accepted else None
-
-    settings = AlignmentSettings(base_from_left=base_from_left, sensor=sensor, units=units, **(body or {}))
-    if np.array_equal(file.right_to_left, np.eye(4)):
-        aligned = AlignmentResult.of_one_lidar()
-    else:
-        aligned = solved(alignment_method()(file.right_to_left, settings), "lidars")
-    if aligned is not None:
-        found.aligned["right"] = aligned
-    if aligned is None or file.floor_plane is None:
-        return found
-    # Through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    settings = FloorSettings(sensor=sensor, units=units, observations=aligned.known, **(body or {}))
-    poses = seen_from(file, base_from_left), aligned.right_to_left, nominal_footprint_from_base
-    found.floor = solved(floor_method()(*poses, settings), "floor")
-    return _with_known_units(found, known)
-
-
-def _with_known_units(found: FoundAnew, known: Observations | None) -> FoundAnew:
-    """Return what was found anew, to be compared with the floor as it is by what is known of the lidars' errors."""
-    if found.floor is not None and known is not None and known.floor is not None:
-        units, none = known.units[: len(SIDES)], np.zeros((len(known.floor.scalars),) * 2)
-        found.file = with_units(found.file, known.floor, units, none)
-    return found
-
-
-def _array_found_anew(
-    file: CalibrationFile, frames: Iterable[Sequence[np.ndarray]], base_from_left: np.ndarray,
-    nominal_footprint_from_base: np.ndarray, sensor: Sensors, body: Mapping[str, Any] | None,
-) -> FoundAnew:  # fmt: skip
-    """As `found_anew` for more than two lidars, all of them in one estimate."""
     left = seen_from(file, base_from_left)
     poses = {"left": left} | {name: left @ pose for name, pose in file.to_left.items()}
-    sensors, known = for_each(sensor, len(poses)), load_beside(file)
+    if np.array_equal(file.right_to_left, np.eye(4)) and not file.further_to_left:  # the robot has one lidar
+        del poses["right"]
+    known = load_beside(file)
     units = None if known is None else dict(zip(known.names, known.units, strict=True))
-    if units is not None and set(units) != set(poses):
-        units = None
-    array = LidarArray(
-        {name: ArrayLidar(poses[name], own) for name, own in zip(poses, sensors, strict=True)},
-        nominal_footprint_from_base, floor=file.floor_plane is not None, body=body, units=units,
-    )  # fmt: skip
-    for clouds in frames:
-        array.add(dict(zip(poses, clouds, strict=True)))
-    result, found = array.solve(), FoundAnew(file, units is not None)
-    if not result.accepted:
-        why = [*result.refusals, *(said for said in result.warnings if said.code == "pair_left_out")]
+    if units is not None and units.keys() != poses.keys():
+        known = units = None
+    sensors = by_lidar(sensor)[:1] if len(poses) == 1 else for_each(sensor, len(poses))
+    lidars = {name: ArrayLidar(poses[name], own) for name, own in zip(poses, sensors, strict=True)}
+    # The floor through today's alignment, so that a drift of the lidars does not read as one of the floor.
+    aligned, floor = calibrated(
+        lidars, list(clouds), nominal_footprint_from_base, file.floor_plane is not None, body, units=units
+    )
+    found = FoundAnew(file, known is not None)
+    if not aligned.accepted:
+        why = [*aligned.refusals, *(said for said in aligned.warnings if coded(said).code == "pair_left_out")]
         found.open_questions += [f"lidars: {reason}" for reason in why]
         return found
-    found.aligned = {name: result.aligned("left", name) for name in file.to_left}
-    if result.floor is not None:
-        found.open_questions += [f"floor: {reason}" for reason in result.floor.refusals]
-        found.floor = result.floor if result.floor.accepted else None
-    return _with_known_units(found, known if units else None)
+    if isinstance(aligned, ArrayResult):
+        found.aligned = {name: aligned.aligned("left", name) for name in file.to_left}
+    else:
+        found.aligned = {"right": aligned}
+    if floor is None:
+        return found
+    found.open_questions += [f"floor: {reason}" for reason in floor.refusals]
+    if floor.accepted:
+        found.floor = floor
+        if known is not None and known.floor is not None:  # the floor as it is by what is known of the lidars' errors
+            none = np.zeros((len(known.floor.scalars),) * 2)
+            found.file = with_units(file, known.floor, known.units[: len(SIDES)], none)
+    return found
 
 
 def verify(
     file: CalibrationFile,
-    frames: Iterable[Sequence[np.ndarray]],
+    clouds: Iterable[Clouds],
     base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray,
     tolerances: Tolerances = Tolerances(),
     sensor: Sensors = None,
     body: Mapping[str, Any] | None = None,
 ) -> Verification:
-    """Compare the calibration in `file` with fresh frames: a cloud (N, 3 or 5) of each lidar in its own frame, left,
-    right, and those beyond two in the file's order; `sensor` is their kind, `body` as of `body_settings`.
+    """Compare the calibration in `file` with fresh clouds of all its lidars, each in its own frame; `sensor` is their
+    kind, `body` as of `body_settings`.
 
     The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
     4) are the description's. Raises `InputError` if the file holds no alignment.
     """
-    found = found_anew(file, frames, base_from_left, nominal_footprint_from_base, sensor, body)
+    found = found_anew(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
     drifts = []
     for name, aligned in found.aligned.items():
         apart = error(file.to_left[name], aligned.right_to_left)

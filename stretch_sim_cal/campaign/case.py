@@ -22,20 +22,17 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, left_from_lidars, with_lidars
-from stretch_sim_cal.calibration.array_methods import ArrayFloor, array_alignment
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult
-from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.file import every_mount
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.pipeline import Aligned, LidarFloor, alignment_of, driven, placed, solved
+from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
@@ -55,7 +52,7 @@ from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import CORRECTIONS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
-from stretch_sim_cal.simulated import stations_of
+from stretch_sim_cal.simulated import nees, stations_of
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
@@ -106,18 +103,12 @@ class SimulatedCase:
         return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
 
     @cached_property
-    def aligned(self) -> AlignmentResult | ArrayResult:
+    def aligned(self) -> Aligned:
         """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded
         again, and the method is given all of it, as long as places are left (`num_places` says how many it took)."""
         name = self.campaign.methods["alignment"]
-        method_class, left, right = alignment_method(name), *(self.described[s].base_from_lidar for s in SIDES)
-        if len(self.lidars) > len(SIDES):
-            method = array_alignment(name, self.described, self.body)
-        else:
-            method = method_class(
-                inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=self.sensor, **self.body)
-            )
-        result, takes_places = self._solved(method, "alignment"), hasattr(method_class, "new_place")
+        method = alignment_of(name, self.described, self.body)
+        result, takes_places = self._solved(method, "alignment"), hasattr(alignment_method(name), "new_place")
         while result.refusals and self.num_places < self.numbers["recording.places"] and takes_places:
             self.simulator.move_base(from_xyz_rpy((0, 0, 0), (0, 0, self.num_places * TURN)))
             self.num_places += 1
@@ -132,14 +123,9 @@ class SimulatedCase:
         aligned, name = self.aligned, self.campaign.methods["floor"]
         if aligned.refusals:
             return None
-        if isinstance(aligned, ArrayResult):
-            found = {each: ArrayLidar(pose, self.sensor) for each, pose in aligned.base_from_lidar.items()}
-            return self._solved(ArrayFloor(name, found, self.footprint_from_base, self.body), "floor")
-        method = floor_method(name)(
-            self.described["left"].base_from_lidar, aligned.right_to_left, self.footprint_from_base,
-            FloorSettings(sensor=self.sensor, observations=aligned.known, **self.body),
-        )  # fmt: skip
-        return self._solved(method, "floor")
+        observations = None if isinstance(aligned, ArrayResult) else aligned.known
+        lidars = placed(self.described, aligned)
+        return self._solved(LidarFloor(name, lidars, self.footprint_from_base, self.body, observations), "floor")
 
     @cached_property
     def mounts(self) -> MountsResult | None:
@@ -162,7 +148,7 @@ class SimulatedCase:
             positions = profile.joint_positions(model, pose)
             samples.append(robot.sample(f"pose {number}", positions, clouds, tuple(profile.offset_joints)))
         joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
-        return calibrate_mounts(robot.surfaces, samples, robot.nominal, known(aligned), settings)
+        return calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
 
     @cached_property
     def body_shape(self) -> dict[str, Any] | None:
@@ -175,7 +161,7 @@ class SimulatedCase:
         path = find_shared("config", SETTINGS_NAME, ".yaml")
         grids = load_settings(path, "demo", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
         found = left_from_lidars(aligned)[0], floor.footprint_from_base
-        recorder = BodyDatasetRecorder(simulator, known(aligned), found, self._tick)
+        recorder = BodyDatasetRecorder(simulator, aligned.known, found, self._tick)
         values = [grids[joint] for joint in profile.planned_names]
         with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
             recorder.record(folder, [*itertools.product(*values)], int(self.numbers["recording.body_shape_frames"]))
@@ -204,11 +190,7 @@ class SimulatedCase:
         settings = DrivingSettings(track_width=base.track_width)
         array = DrivenArray(self.described, self.footprint_from_base, settings, self.body)
         way = [*SPIN, *STRAIGHT, *(SIDEWAYS if base.strafes else ())]
-        for station in stations_of(simulator, self.lidars, int(self.numbers["recording.drive_frames"]), way):
-            array.new_station(station.odometry)
-            for scans in zip(*station.clouds.values(), strict=True):
-                array.add(dict(zip(station.clouds, scans, strict=True)))
-        return array.solve()
+        return driven(array, stations_of(simulator, self.lidars, int(self.numbers["recording.drive_frames"]), way))
 
     def scans(self, stage: str, lidars: Sequence[str]) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield the returns of the scans of lidars that a stage is given next, as readers of recordings do."""
@@ -221,13 +203,7 @@ class SimulatedCase:
             yield tuple(map(returns_of, scans))
 
     def _solved(self, method: Any, stage: str) -> Any:
-        """Return what a method makes of the scans that it is given next: a method for two, or one for all lidars."""
-        for scans in self.scans(stage, self.lidars):
-            if len(self.lidars) > len(SIDES):
-                method.add(dict(zip(self.lidars, scans, strict=True)))
-            else:
-                method.add(*given_clouds(method, *scans))
-        return method.solve()
+        return solved(method, (dict(zip(self.lidars, scans, strict=True)) for scans in self.scans(stage, self.lidars)))
 
     def rewind(self) -> None:
         """Begin anew with the first pair of scans."""
@@ -297,17 +273,6 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     return found | _judged_lidars("mounts", case.mounts, true, *every_mount(file, case.mounts))
 
 
-def known(aligned: AlignmentResult | ArrayResult) -> Observations:
-    """Return the observations of an alignment for later stages: its own, or the lidars' transforms by their
-    covariance."""
-    if isinstance(aligned, ArrayResult):
-        to_first = tuple(aligned.to_first.values())
-        return aligned.observations or Observations.of_known_poses(
-            to_first, aligned.covariance_to_first, tuple(aligned.base_from_lidar)
-        )
-    return aligned.known
-
-
 def _judged_lidars(
     stage: str, result: Any, true: Mapping[str, np.ndarray], poses: Mapping[str, np.ndarray],
     covariance: np.ndarray | None,
@@ -319,10 +284,10 @@ def _judged_lidars(
     for number, (name, pose) in enumerate(poses.items()):
         own = slice(6 * number, 6 * number + 6)
         distance, angle = error(true[name], pose)
-        nees = _nees(off[number], None if covariance is None else covariance[own, own])
+        of_lidar = _nees(off[number], None if covariance is None else covariance[own, own])
         lidars.append({
             "name": name, "translation_mm": 1e3 * distance, "rotation_deg": float(np.degrees(angle)),
-            "sigmas": None if nees is None else float(np.sqrt(6 * nees)),
+            "sigmas": None if of_lidar is None else float(np.sqrt(6 * of_lidar)),
         })  # fmt: skip
     return _judged(stage, result, off.ravel(), covariance) | {f"{stage}.lidars": lidars} | {
         f"{stage}.{key}": max(each[key] for each in lidars) for key in ("translation_mm", "rotation_deg")
@@ -352,22 +317,21 @@ def _judged_drive(case: SimulatedCase) -> dict[str, Any]:
 
 
 def _nees(off: np.ndarray, covariance: np.ndarray | None) -> float | None:
-    """Return the squared error (N,) in units of its covariance over the degrees of freedom; None without a covariance,
-    as from some methods."""
+    """Return the NEES of an error (N,); None without a covariance, as from some methods."""
     if covariance is None or not np.isfinite(covariance).all() or (np.diag(covariance) <= 0).any():
         return None
-    return float(off @ np.linalg.solve(covariance, off)) / len(off)
+    return nees(off, covariance)
 
 
 def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | None) -> dict[str, Any]:
     """Return whether a result was accepted, its refusals, and its error (N,) in units of its covariance: `nees` over
     the degrees of freedom, `sigmas` as a distance."""
-    nees = _nees(off, covariance)
+    of_all = _nees(off, covariance)
     return {
         f"{stage}.accepted": not result.refusals,
         f"{stage}.refusals": " | ".join(result.refusals),
-        f"{stage}.nees": nees,
-        f"{stage}.sigmas": None if nees is None else float(np.sqrt(nees * len(off))),
+        f"{stage}.nees": of_all,
+        f"{stage}.sigmas": None if of_all is None else float(np.sqrt(of_all * len(off))),
     }
 
 

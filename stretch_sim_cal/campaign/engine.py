@@ -402,7 +402,6 @@ def run(
 
 
 def _workers(client: Client) -> int:
-    """Return how many workers there are, at least one."""
     return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
 
 

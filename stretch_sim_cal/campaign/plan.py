@@ -215,10 +215,11 @@ class Campaign:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign that a file says. Raises `InputError` naming `source` and the key."""
-        data = validate.mapping(dict(data), KEYS, source)
+        given = validate.Section(dict(data), KEYS, source)
+        data = given.data
         robot, kind = "", DEFAULT_SENSOR
         if "robot" in data:
-            robot = validate.text(data["robot"], f"{source}: robot")
+            robot = given.text("robot")
             if (beside := Path(source).parent / robot).is_file():  # workers start elsewhere
                 robot = data["robot"] = str(beside.resolve())
             kind = load_profile(robot).sensor
@@ -236,32 +237,34 @@ class Campaign:
                 load(methods[stage])
             except InputError as error:
                 raise InputError(f"{source}: methods: {stage}: {error}") from error
-        sensor = validate.text(data.get("sensor", kind), f"{source}: sensor")
+        sensor = given.text("sensor", kind)
         if validate.BETWEEN in sensor:
             raise InputError(f"{source}: sensor: is '{sensor}'; a campaign's lidars are of one kind: name it")
         load_sensor(sensor)
         known = {name for name in QUANTITIES if name.partition(".")[0] in stages}
-        given = validate.mapping(data.get("limits"), known, f"{source}: limits")
-        limits = {name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6) for name, value in given.items()}
+        limits = {
+            name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6)
+            for name, value in validate.mapping(data.get("limits"), known, f"{source}: limits").items()
+        }
         inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
         for name in OF_THE_STRETCH:
             if robot and name in inputs:
                 raise InputError(f"{source}: inputs: {name}: a Stretch alone has it; leave it out, or the key robot")
         return cls(
-            name=validate.text(data.get("name"), f"{source}: name"),
+            name=given.text("name"),
             description=data.get("description", ""),
-            seed=validate.integer(data.get("seed", 1), f"{source}: seed", 0, 2**31 - 1),
+            seed=given.integer("seed", 0, 2**31 - 1, cls.seed),
             sensor=sensor,
             stages=tuple(stages),
             methods=methods,
             inputs={name: _distribution(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()},
             limits=limits,
-            share=validate.number(data.get("share", 0.99), f"{source}: share", 0.01, 0.9999),
-            confidence=validate.number(data.get("confidence", 0.95), f"{source}: confidence", 0.5, 0.9999),
-            time_limit=validate.number(data.get("time_limit", 300.0), f"{source}: time_limit", 1.0, 1e5),
-            memory_limit=validate.number(data.get("memory_limit", 6000.0), f"{source}: memory_limit", 1000.0, 1e6),
-            nodes=validate.number(data.get("nodes", 0.0), f"{source}: nodes", 0.0, 1.0),
-            cases=validate.integer(data.get("cases", 100), f"{source}: cases", 1, 10**7),
+            share=given.number("share", 0.01, 0.9999, cls.share),
+            confidence=given.number("confidence", 0.5, 0.9999, cls.confidence),
+            time_limit=given.number("time_limit", 1.0, 1e5, cls.time_limit),
+            memory_limit=given.number("memory_limit", 1000.0, 1e6, cls.memory_limit),
+            nodes=given.number("nodes", 0.0, 1.0, cls.nodes),
+            cases=given.integer("cases", 1, 10**7, cls.cases),
             robot=robot,
             data=data,
         )

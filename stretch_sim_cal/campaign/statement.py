@@ -78,10 +78,7 @@ class Cases:
             with np.errstate(invalid="ignore"):
                 self.wrong |= self.accepted[stage] & contradicts(self.sigmas[stage] ** 2, self.freedom[stage])
         self.all_accepted = self.computed & np.all([self.accepted[stage] for stage in stages], axis=0)
-        self.within = self.computed.copy()
-        for name, limit in campaign.limits.items():
-            with np.errstate(invalid="ignore"):
-                self.within &= self.column(name) <= limit
+        self.within = self.below_limits()
         self.good = self.all_accepted & self.within & ~self.wrong
         reasons = [self.table[f"{stage}.refusals"].to_pylist() for stage in stages]
         self.refusals = [next((reason for reason in row if reason), "") for row in zip(*reasons, strict=True)]
@@ -89,6 +86,15 @@ class Cases:
     def column(self, name: str) -> np.ndarray:
         """Return a column (N,) as numbers, NaN where it is empty."""
         return np.array([np.nan if value is None else float(value) for value in self.table[name].to_pylist()])
+
+    def below_limits(self, beginning: str = "") -> np.ndarray:
+        """Return which cases (N,), refused or not, are within the limits whose names begin so."""
+        within = self.computed.copy()
+        for name, limit in self.campaign.limits.items():
+            if name.startswith(beginning):
+                with np.errstate(invalid="ignore"):
+                    within &= self.column(name) <= limit
+        return within
 
     def __len__(self) -> int:
         return len(self.index)
@@ -136,7 +142,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
         "cases_needed": cases_needed(failures, total, campaign.share, campaign.confidence),
         "wrong": wrong, "wrong_at_most": upper_bound(wrong, total, campaign.confidence),
         "refused": int(refused.sum()),
-        "refused_though_within_limits": int((refused & _would_be_within(cases)).sum()),
+        "refused_though_within_limits": int((refused & cases.below_limits("alignment.")).sum()),
         "beyond_limits": int((cases.all_accepted & ~cases.within).sum()),
         "places": sorted(Counter(int(n) for n in table["alignment.places"].to_pylist() if n is not None).items()),
         "nodes": {"cases": len(agree), "disagree": int((~agree).sum()),
@@ -165,16 +171,6 @@ def _lidars(cases: Cases) -> dict[str, dict[str, dict[str, float]]]:
                 if values:  # some methods give no covariance
                     own |= {f"median_{key}": float(np.median(values)), f"worst_{key}": max(values)}
     return found
-
-
-def _would_be_within(cases: Cases) -> np.ndarray:
-    """Return which alignments (N,) are within the limits, refused or not."""
-    within = cases.computed.copy()
-    for name, limit in cases.campaign.limits.items():
-        if name.startswith("alignment."):
-            with np.errstate(invalid="ignore"):
-                within &= cases.column(name) <= limit
-    return within
 
 
 def _kind(reason: str) -> str:

@@ -19,14 +19,13 @@ from stretch_sim_cal.calibration.body.model import (
     save_body_shape_model,
 )
 from stretch_sim_cal.calibration.body.settings import FIT, find_settings, fit_settings
-from stretch_sim_cal.commands.described import is_own
+from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.harness.fitted_body import FittedBody, RobotBody, fit_dataset
 from stretch_sim_cal.recording.dataset import Dataset, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.robot.stretch import nominal_description
 
 MOST_COLUMNS, MOST_ROWS = 8, 6
 
@@ -54,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
             f"{dataset.directory}: was seen by lidars {', '.join(dataset.further_lidars)} beside left and right, which "
             f"{profile.name} does not have; name the robot's profile with --robot"
         )
-    described = nominal_description() if is_own(source) else source
-    model = load_model(described, mesh_folders=profile.description.packages)
+    model = load_model(source_of(source), mesh_folders=profile.description.packages)
     fitted = fit_dataset(dataset, RobotBody(model, dataset.footprint_from_base_link, profile), settings)
     model, seen = fitted.model, fitted.seen
     out = args.out or Path(default_file_name(settings.shape.method))

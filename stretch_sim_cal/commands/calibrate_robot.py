@@ -5,16 +5,29 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal import command
+from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.ros.node_commands import ALIGN, COLLECT, DRIVE, FLOOR, MOUNTS, ROBOT_OPTION, SENSOR_OPTION
 
 EXAMPLE = "ros_calibrate_robot"
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
-SPEED, TURN_SPEED = (0.15, 0.5), (20.0, 90.0)  # m/s, deg/s: of a drive by default, and at most
+DRIVES = {"drive_distance": DRIVE.option("distance"), "turn_step": DRIVE.option("turn_step")}
+PASSED_ON = {
+    "alignment_samples": ALIGN.option("num_samples"), "floor_samples": FLOOR.option("num_samples"),
+    "mounts_plan": MOUNTS.option("plan"), "plan": COLLECT.option("plan"), "frames": COLLECT.option("frames"),
+    "speed_factor": COLLECT.option("speed_factor"), **DRIVES,
+}  # fmt: skip
+"""The options of the stages' nodes that this command has, by their names here."""
+WHOSE = {
+    "alignment_samples": ", for lidar to lidar", "floor_samples": ", for the floor", "plan": ", for the body shape",
+    **dict.fromkeys(DRIVES, "; with --drive"),
+}  # fmt: skip
 TRY_AGAIN = "what was done is kept: run ros_calibrate_robot again to continue"
 
 
@@ -47,12 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--drive", action="store_true",
         help="DRIVE as well (ros_calibrate_by_driving): after the arm's stages, in place of them without an arm",
     )  # fmt: skip
-    parser.add_argument(
-        "--drive-distance", type=float, metavar="M", help="of a straight way, at most (default: 0.8; with --drive)"
-    )
-    parser.add_argument(
-        "--turn-step", type=float, metavar="DEG", help="between the stops of a turn (default: 60; with --drive)"
-    )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--accept", action="store_true", help="put what is done so far to use, and end")
     end.add_argument("--discard", action="store_true", help="give the calibration under way up, and end")
@@ -64,31 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)"
     )
-    parser.add_argument(
-        "--robot",
-        metavar="NAME",
-        help="the robot's profile, a name in config/robots/ or a path (default: the Stretch's)",
-    )
-    parser.add_argument(
-        "--sensor", metavar="NAME",
-        help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files (default: the profile's)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--alignment-samples", type=int, default=100, metavar="N", help="pairs of clouds (default: 100)"
-    )
+    parser.add_argument("--robot", metavar="NAME", help=ROBOT_OPTION.help)
+    parser.add_argument("--sensor", metavar="NAME", help=f"{SENSOR_OPTION.help} (default: the profile's)")
     parser.add_argument(
         "--places", type=int, default=1, metavar="N",
         help="standing places of lidar to lidar; it asks for the robot to be turned in between (default: 1, and "
         "one more if that leaves a direction open)",
     )  # fmt: skip
-    parser.add_argument("--floor-samples", type=int, default=30, metavar="N", help="pairs of clouds (default: 30)")
-    parser.add_argument("--mounts-plan", default="mounts", metavar="PLAN", help="of the poses (default: mounts)")
-    parser.add_argument("--plan", default="default", help="of the poses for the body shape (default: default)")
-    parser.add_argument("--fit-method", default="tapered_capsule", help="kind of body shape (default: %(default)s)")
-    parser.add_argument("--frames", type=int, metavar="N", help="pairs of clouds per pose in place of the settings'")
-    parser.add_argument(
-        "--speed-factor", type=float, default=1.0, metavar="X", help="of the reduced speeds (default: 1)"
-    )
+    for name, option in PASSED_ON.items():
+        replace(option, name=name, help=f"{option.help}{WHOSE.get(name, '')}").add_to(parser)
+    parser.add_argument("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")
     parser.add_argument("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
     parser.add_argument("--verbose", action="store_true", help="show all output of every node")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON on standard output")
@@ -116,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
         args.drive |= "drive" in (args.begin, *(args.only or ()))
         if not args.drive:
-            command.only_with(args, {"drive_distance": None, "turn_step": None}, "--drive")
+            command.only_with(args, {name: option.default for name, option in DRIVES.items()}, "--drive")
         if not (args.yes or sys.stdin.isatty()):
             raise InputError("there is no terminal to ask on: give --yes, and the robot moves without being asked for")
         if args.yes and args.places > 1:
@@ -226,8 +218,8 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
 
     The places are kept: after any end it goes on with the next one.
     """
-    from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY
     from stretch_sim_cal.calibration.observations import num_places, places_beside
+    from stretch_sim_cal.harness.robot_calibration import another_place_may_help
     from stretch_sim_cal.harness.robot_session import DONE
 
     failure, first = None, True
@@ -238,7 +230,7 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
             break
         first, final = False, (seen if further else 0) + 1 >= args.places
         failure = run(another_place=further, final=final)
-        if failure is not None and ANOTHER_PLACE_MAY not in failure.output:
+        if failure is not None and not another_place_may_help(session):
             return failure
         if failure is None and final:
             break
@@ -268,8 +260,10 @@ def _options(stage: str, args: argparse.Namespace) -> dict:
         "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **speed},
         "drive": {
             "turn_step": args.turn_step, "distance": args.drive_distance, "scans": args.frames,
-            "speed": min(SPEED[0] * args.speed_factor, SPEED[1]),
-            "turn_speed": min(TURN_SPEED[0] * args.speed_factor, TURN_SPEED[1]),
+            **{
+                name: min(DRIVE.option(name).default * args.speed_factor, DRIVE.option(name).maximum)
+                for name in ("speed", "turn_speed")
+            },
         },
     }[stage]  # fmt: skip
 
@@ -301,13 +295,13 @@ def _yes(question: str) -> bool:
 
 def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False) -> int:
     """Show old against new, and put the new into place if the user, asked for it, agrees."""
-    from stretch_sim_cal.harness.robot_calibration import advice, lines_of, of_drive, table, write_page_of
+    from stretch_sim_cal.harness.robot_calibration import advice, of_drive, table, write_page_of
     from stretch_sim_cal.robot.profile import profile_called
 
     rows = table(session)
     page = write_page_of(session, profile_called(args.robot), args.view_file)
     of_wheels = of_drive(session)
-    for line in lines_of(rows) + of_wheels + advice(session):
+    for line in command.table_lines(rows) + of_wheels + advice(session):
         say(line)
     outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}
     if of_wheels:

@@ -166,7 +166,6 @@ def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
 
 
 def _in_units(length: float, angle: float) -> dict[str, float]:
-    """Return a length (m) and an angle (rad) in mm and deg."""
     return {"mm": length * 1e3, "deg": float(np.degrees(angle))}
 
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from stretch_sim_cal.command import one_line
+from stretch_sim_cal.command import one_line, table_lines
 from stretch_sim_cal.errors import InputError
 
 EXAMPLE = "stretch-sim-cal compare out.main out --markdown"
@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"rows": rows, "only_in": only, "passed": not failed}, indent=1))
     else:
-        from stretch_sim_cal.harness.ci import aligned, markdown_table
+        from stretch_sim_cal.harness.ci import markdown_table
 
         cells = [_cells(row) for row in rows]
-        print(markdown_table(HEAD, cells) if args.markdown else "\n".join(aligned([HEAD, *cells])))
+        print(markdown_table(HEAD, cells) if args.markdown else "\n".join(table_lines([HEAD, *cells])))
         for which, names in only.items():
             if names:
                 print(f"only in {which}: {', '.join(names)}")
@@ -73,7 +73,6 @@ def _results(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the results in a file: one, or a list of them."""
     from stretch_sim_cal.files import read_text
 
     try:

@@ -3,13 +3,20 @@
 import argparse
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import found_packages, load_model, mesh_packages, parse_xml, read_text
+from stretch_sim_cal.robot.description import (
+    found_packages,
+    load_model,
+    load_urdf_text,
+    mesh_packages,
+    parse_xml,
+    read_text,
+)
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -60,6 +67,16 @@ def load(args: argparse.Namespace):
 def is_own(model: str | Path | None) -> bool:
     """Return whether a model is the vendor's robot: by its name, or because none is given."""
     return model is None or (str(model) == OWN_MODEL and not Path(OWN_MODEL).exists())
+
+
+def source_of(model: str | Path | None) -> str | Path:
+    """Return a file as it is, or the text of the vendor's description if that is meant (`is_own`)."""
+    return nominal_description() if model is None or is_own(model) else model
+
+
+def urdf_text(model: str | Path | None, folders: Mapping[str, str] | None = None) -> str:
+    """Return the URDF text of a file, or of the vendor's robot (`is_own`); `folders` are those of packages."""
+    return nominal_description() if is_own(model) else load_urdf_text(model, folders=folders)
 
 
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
@@ -166,7 +183,7 @@ def load_description(path: str | None, robot: str | None = None) -> RobotModel:
     Raises `InputError` if it cannot be read.
     """
     path = description_file(path, robot)
-    return load_model(nominal_description() if is_own(path) else path)
+    return load_model(source_of(path))
 
 
 def described(model: RobotModel, profile: RobotProfile | None = None) -> Described:

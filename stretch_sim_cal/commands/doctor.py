@@ -84,7 +84,7 @@ def _live(args: argparse.Namespace) -> list:
 
 
 def _lidars(args: argparse.Namespace) -> list[str]:
-    from stretch_sim_cal.commands.calibrate import recorded_kinds
+    from stretch_sim_cal.commands.recorded import recorded_kinds
     from stretch_sim_cal.recording.rosbag import Recording
     from stretch_sim_cal.recording.topics import sensor_lines
 

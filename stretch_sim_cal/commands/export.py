@@ -24,14 +24,13 @@ from stretch_sim_cal.commands.described import (
     MODEL_HELP,
     ROBOT_HELP,
     description_file,
-    is_own,
     load_description,
+    urdf_text,
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
-from stretch_sim_cal.robot.description import load_urdf_text, parse_xml
+from stretch_sim_cal.robot.description import parse_xml
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.robot.stretch import nominal_description
 
 EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
 
@@ -120,9 +119,7 @@ def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:
 
 
 def _description_with(joints: list[JointOrigin], model: str | None) -> str:
-    """Return the description's URDF text with the origins of the joints replaced."""
-    text = nominal_description() if is_own(model) else load_urdf_text(model)
-    root = parse_xml(text, model or "the vendor's description")
+    root = parse_xml(urdf_text(model), model or "the vendor's description")
     by_name = {joint.name: joint for joint in joints}
     for element in root.findall("joint"):
         joint = by_name.get(element.get("name"))

@@ -62,7 +62,6 @@ def _number(name: str, text: str) -> float | list[float]:
 
 
 def _fk(args: argparse.Namespace) -> int:
-    """Print the frame's pose."""
     if args.root is not None and args.relative_to is not None:
         raise InputError(
             "--root is the pose of the root in the world; a pose relative to another link does not need it"

@@ -164,7 +164,6 @@ def _look(out: Path, guess: Guess) -> None:
 
 
 def _posed(profile: RobotProfile, choice: Choice) -> RobotProfile:
-    """Return the profile with the stowed pose and the plans of a choice."""
     stow = {profile.commands[name]: value for name, value in choice.stow.items()}
     return replace(profile, stow=(stow,), plans=choice.plans)
 

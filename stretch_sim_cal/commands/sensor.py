@@ -10,7 +10,7 @@ from pathlib import Path
 from stretch_sim_cal.calibration.identification import MIN_FRAMES, Standing, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import warn
-from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
+from stretch_sim_cal.commands.recorded import add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import scan_from_message

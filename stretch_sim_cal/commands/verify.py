@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
 from stretch_sim_cal.command import only_with, warn
-from stretch_sim_cal.commands.calibrate import add_recording_arguments, open_source, with_defaults
+from stretch_sim_cal.commands.recorded import NAMES, add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.profile import RobotProfile
@@ -41,9 +41,9 @@ def _verify(args: argparse.Namespace) -> int:
     profile = with_defaults(args)
     file = CalibrationFile.load(args.calibration or default_path())
     check_lidars(file, profile.further)
-    frames, base_from_left, footprint, body, sensor = _recorded(args) if args.recording else _live(args, profile)
+    clouds, base_from_left, footprint, body, sensor = _recorded(args) if args.recording else _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
-    verification = verify(file, frames, base_from_left, footprint, tolerances, sensor, body)
+    verification = verify(file, clouds, base_from_left, footprint, tolerances, sensor, body)
     if args.json:
         drifts = [asdict(drift) | {"verdict": drift.verdict} for drift in verification.drifts]
         print(json.dumps({"verdict": verification.verdict, "drifts": drifts, "open": verification.open_questions}))
@@ -59,22 +59,18 @@ def _verify(args: argparse.Namespace) -> int:
 def _recorded(args: argparse.Namespace):
     with Recording(args.recording) as recording:
         source = open_source(args, recording)
-        if source.profile.further:
-            frames = list(zip(*source.every_cloud(args.num_samples).values(), strict=True))
-        else:
-            frames = list(source.pairs(args.num_samples, "verifying"))
-        return frames, source.frames.base_from_left, source.footprint_from_base, source.body, source.sensors
+        clouds = list(source.clouds(args.num_samples, "verifying"))
+        return clouds, source.frames.base_from_left, source.footprint_from_base, source.body, source.sensors
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):
     from stretch_sim_cal.ros.lidar_clouds import live_clouds
 
-    frames, base_from_left, footprint, description = live_clouds(
-        args.num_samples, args.robot, args.left_topic, args.right_topic, args.left_frame, args.right_frame,
-        args.base_frame, args.footprint_frame, args.max_time_difference,
-    )  # fmt: skip
+    given = {option.name: getattr(args, name) for name, option in NAMES.items()}
+    given |= {name: getattr(args, name) for name in ("robot", "max_time_difference")}
+    clouds, base_from_left, footprint, description = live_clouds(args.num_samples, given)
     sensors = sensors_called(args.sensor or profile.sensor)
-    return frames, base_from_left, footprint, body_settings(profile, description, warn), sensors
+    return clouds, base_from_left, footprint, body_settings(profile, description, warn), sensors
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 from xml.etree import ElementTree
 
-from stretch_sim_cal.command import one_line, warn
+from stretch_sim_cal.command import one_line, table_lines, warn
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 
@@ -48,14 +48,8 @@ class Case:
 
     def table(self) -> str:
         """Return the rows in columns, a line each, and the reasons below."""
-        lines = aligned([row.cells for row in self.rows])
+        lines = table_lines([row.cells for row in self.rows])
         return "\n".join([*lines, *(f"because: {reason}" for reason in self.reasons)])
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def run_case(verdict: Any, name: str) -> Case:

@@ -2,6 +2,7 @@
 came of it against what was there before, as a table and as a page."""
 
 import html
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,14 @@ from stretch_sim_cal.calibration.body.model import (
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, to_left_by_wheels
+from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.summaries import wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.files import read_text, write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.clouds_3d import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
@@ -43,8 +45,6 @@ TITLES = {
     "drive": "lidars against the wheels",
 }  # fmt: skip
 DIFFERENCES = (("x", "mm"), ("y", "mm"), ("z", "mm"), ("roll", "deg"), ("pitch", "deg"), ("yaw", "deg"))
-PROPOSAL = "would help most"
-"""Part of the line in which a node says which further standing place, or pose of the arm, would help."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ def presents(
             check_lidars(file, profile.further)
         except InputError as error:
             wrong.append(str(error))
-    if file.right_to_left is not None and not wrong and look.frames and look.base_from_lidar:
+    if file.right_to_left is not None and not wrong and look.clouds and look.base_from_lidar:
         left = look.base_from_lidar["left"]
         body = body_settings(profile, look.description, warn)
-        verification = verify(file, look.frames, left, look.footprint_from_base, sensor=sensor, body=body)
+        verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
     for stage in stages:
         before = next((other for other in found.values() if not other.valid), None)
         if before is not None:
@@ -147,8 +147,8 @@ def _present_drive(file: CalibrationFile) -> Present:
 def keep_clouds(session: Session, look: LiveLook) -> None:
     """Keep the clouds of the first look, for the page."""
     arrays = {}
-    for index, (name, pose) in enumerate(look.base_from_lidar.items()):
-        arrays[cloud_name(name)] = np.concatenate([clouds[index] for clouds in look.frames])
+    for name, pose in look.base_from_lidar.items():
+        arrays[cloud_name(name)] = np.concatenate([clouds[name] for clouds in look.clouds])
         arrays[f"base_from_{name}"] = pose
     write_atomic(session.files.clouds, lambda stream: np.savez_compressed(stream, **arrays))
 
@@ -172,6 +172,10 @@ def run_stage(
     files = session.files
     if stage == "drive" and files.drive.exists():  # one that was cut off: a drive is recorded as a whole
         files.drive.rename(unused(files.drive))
+    outcome = _outcome_file(session, stage)
+    outcome.unlink(missing_ok=True)
+    if stage != "body_shape":  # its nodes find nothing of the lidars
+        options = options | {"outcome_file": str(outcome)}
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
     with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
         runner.run(sequence)
@@ -179,9 +183,24 @@ def run_stage(
         return sequence.failure
     if not final:
         return None
-    said = [line for output in sequence.output.values() for line in output.splitlines() if PROPOSAL in line]
-    session.ended(stage, DONE, " ".join(said[-1].split()) if said else "")
+    session.ended(stage, DONE, _outcome(session, stage).get("proposal", ""))
     return None
+
+
+def another_place_may_help(session: Session) -> bool:
+    """Return whether the alignment was refused, and nothing but another standing place is missing."""
+    refusals = _outcome(session, "alignment").get("refusals", [])
+    return bool(refusals) and all(refusal["code"] in OF_ALL_PLACES for refusal in refusals)
+
+
+def _outcome_file(session: Session, stage: str) -> Path:
+    return session.folder / f"{stage}_outcome.json"
+
+
+def _outcome(session: Session, stage: str) -> dict[str, Any]:
+    """Return the outcome that a stage's node wrote in its last run, empty if it did not come to one."""
+    path = _outcome_file(session, stage)
+    return json.loads(read_text(path)) if path.is_file() else {}
 
 
 def table(session: Session) -> list[list[str]]:
@@ -201,7 +220,6 @@ def table(session: Session) -> list[list[str]]:
 
 
 def _wheels_rows(session: Session) -> list[list[str]]:
-    """Return a row for each lidar's x, y and yaw against the wheels."""
     old, new = stored_wheels(session.old), stored_wheels(session.new)
     rows = []
     for name in new.footprint_from_lidar if new is not None else ():
@@ -271,12 +289,6 @@ def _body(session: Session) -> list[str] | None:
 def _area(model: BodyShapeModel) -> float:
     """Return the mean area over the model's grid, in m2."""
     return float(np.mean([shape.area for row in model.shapes for shape in row]))
-
-
-def lines_of(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table as lines, its columns aligned."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def advice(session: Session) -> list[str]:

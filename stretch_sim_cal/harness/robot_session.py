@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import locked as locked_file
 from stretch_sim_cal.files import read_text, write_atomic, write_text
 from stretch_sim_cal.harness.processes import RunFiles
+from stretch_sim_cal.ros.footprint_node import default_model
 
 STATE, LOCK = "state.json", ".lock"
 KEPT, DONE = "kept", "done"
-MODEL_NAME = "body_shape_model.yaml"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,17 @@ class Session:
 
     @property
     def targets(self) -> list[Target]:
-        return _targets(self.files)
+        """The robot's files that a session may change."""
+        files, place = self.files, default_path()
+        targets = [
+            Target("calibration", files.calibration, place),
+            Target("observations", path_beside(files.calibration), path_beside(place)),
+            Target("body shape", files.body_shape_model, default_model()),
+        ]
+        with contextlib.suppress(InputError):  # HELLO_FLEET_ID is not set: the nodes record no joints then
+            values = default_values_path()
+            targets.append(Target("values", default_values_path(files.environment), values))
+        return targets
 
     @classmethod
     def open(cls, folder: Path) -> "Session":
@@ -228,19 +238,6 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise InputError(f"{folder}: another calibration of this robot is under way") from error
         yield
-
-
-def _targets(files: RunFiles, environment: Mapping[str, str] | None = None) -> list[Target]:
-    place = default_path(environment)
-    targets = [
-        Target("calibration", files.calibration, place),
-        Target("observations", path_beside(files.calibration), path_beside(place)),
-        Target("body shape", files.body_shape_model, place.with_name(MODEL_NAME)),
-    ]
-    with contextlib.suppress(InputError):  # HELLO_FLEET_ID is not set: the nodes record no joints then
-        values = default_values_path(environment)
-        targets.append(Target("values", default_values_path(files.environment), values))
-    return targets
 
 
 def _digest(path: Path) -> str | None:

@@ -16,6 +16,7 @@ from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.ros.subscription import JointListener
+from stretch_sim_cal.ros.watchdog import Patience
 
 # How near (m, rad) to its target a joint has to be to have arrived, one that moves in m and any other.
 ARRIVED_WITHIN = (0.005, 0.03)
@@ -241,17 +242,12 @@ class ArmMotion:
         )
 
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
-        """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time.
-
-        Both, since simulated time may run many times faster than messages travel.
-        """
-        clock = self._context.node.get_clock()
-        ros_start, wall_start = clock.now().nanoseconds, time.monotonic()
+        """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time."""
+        patience = Patience(self._context, ros, wall)
         while not condition():
             self._context.spin_once(timeout=0.05)
             self._watchdog.tick()
-            in_time = clock.now().nanoseconds - ros_start <= ros * 1e9
-            if not in_time and time.monotonic() - wall_start > wall:
+            if patience.over:
                 raise RunFailure(complaint() if callable(complaint) else complaint)
 
     def _spin_until(self, condition, deadline: float) -> bool:

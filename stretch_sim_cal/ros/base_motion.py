@@ -14,6 +14,7 @@ from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.stations import SETTLE, STILL, yaw_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.ros.subscription import MatchedSubscription
+from stretch_sim_cal.ros.watchdog import Patience
 
 PERIOD = 0.05  # s of wall time between commands, well within the time-out of any base
 LAG = 2.0 * PERIOD  # s from where the base is until a command that knows it is obeyed
@@ -81,24 +82,6 @@ class Odometer:
             self._anchor, self.still_since = self.pose, self.stamp
 
 
-class Patience:
-    """Some s, of ROS time and of wall time both: simulated time may run faster than messages travel, or slower."""
-
-    def __init__(self, context: Any, seconds: float):
-        self._clock, self._seconds = context.node.get_clock(), seconds
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin anew."""
-        self._ros, self._wall = self._clock.now().nanoseconds, time.monotonic()
-
-    @property
-    def over(self) -> bool:
-        """Whether they have passed."""
-        ros = 1e-9 * (self._clock.now().nanoseconds - self._ros)
-        return min(ros, time.monotonic() - self._wall) > self._seconds
-
-
 class BaseMotion:
     """Drives the base through twists on `topic`, of the kind that its driver takes. `watchdog` is ticked while it
     moves: a silence that matters then has to end the motion."""
@@ -163,7 +146,7 @@ class BaseMotion:
         most, slowing = self._speeds.linear, self._speeds.acceleration
         if turns:
             most, slowing = self._speeds.angular, self._speeds.angular_acceleration
-        moved, stuck = begin, Patience(self._context, STUCK)
+        moved, stuck = begin, Patience(self._context, STUCK, STUCK)
         self._watchdog.resume()
         clock = self._context.node.get_clock()
         before = clock.now().nanoseconds
@@ -195,7 +178,7 @@ class BaseMotion:
         self._rest(look)
 
     def _rest(self, look: Callable[[np.ndarray], None]) -> None:
-        patience = Patience(self._context, RESTLESS)
+        patience = Patience(self._context, RESTLESS, RESTLESS)
         while True:
             self._command(np.zeros(3))
             self._let_pass()

@@ -15,20 +15,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.calibration import backups, values_file
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, with_lidars
-from stretch_sim_cal.calibration.array_methods import ArrayFloor, array_alignment
+from stretch_sim_cal.calibration.array import ArrayLidar
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.clouds import given_clouds
-from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
+from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
-from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES
+from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -37,20 +34,8 @@ from stretch_sim_cal.calibration.methods import (
     floor_method_names,
     gain_of_another_place,
 )
-from stretch_sim_cal.calibration.mounts.file import (
-    each_mount,
-    left_pose,
-    stored_mounts,
-    with_floor,
-    with_mounts,
-)
-from stretch_sim_cal.calibration.mounts.robot import (
-    LeftMountCheck,
-    mount_joints,
-    mount_settings,
-    proposed,
-    solve_dataset,
-)
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck, mount_joints, mount_settings, solve_dataset
 from stretch_sim_cal.calibration.observations import (
     Observations,
     known_alignment,
@@ -58,22 +43,24 @@ from stretch_sim_cal.calibration.observations import (
     num_places,
     places_beside,
 )
-from stretch_sim_cal.calibration.results import AlignmentResult
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
-from stretch_sim_cal.calibration.summaries import (
-    alignment_lines,
-    alignment_numbers,
-    array_lines,
-    array_numbers,
-    floor_lines,
-    floor_numbers,
-    mount_lines,
-    mount_numbers,
-    plain,
+from stretch_sim_cal.calibration.pipeline import (
+    Aligned,
+    LidarFloor,
+    Stage,
+    alignment_of,
+    alignment_stage,
+    driven,
+    floor_stage,
+    mounts_stage,
+    solved,
+    with_aligned,
 )
+from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
@@ -81,7 +68,7 @@ from stretch_sim_cal.ros.captures import robot_description
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import in_order, lidars_of
+from stretch_sim_cal.ros.lidar_clouds import described_poses, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
 from stretch_sim_cal.sensor.sensor import for_each, sensor_called, sensors_called
@@ -135,38 +122,46 @@ class _Files:
         return 0
 
     def finish(
-        self, result, lines: Sequence[str], numbers: dict[str, dict],
-        updated: Callable[[CalibrationFile], CalibrationFile], observations: Observations | None = None,
-        written: Sequence[str] = (),
+        self, stages: Sequence[Stage], updated: Callable[[CalibrationFile], CalibrationFile],
+        observations: Observations | None = None, written: Sequence[str] = (), more: Sequence[Agreement] = (),
     ) -> int:  # fmt: skip
-        """Print `result` (as `lines`, or `numbers` by stage as JSON), write it with its `observations` if it is
-        accepted, return the exit code.
+        """Print the `stages` (and what `more` there is to say of them), write them with their `observations` if they
+        are all accepted, and return the exit code.
 
         `updated` returns the calibration file's new content from what it holds only now, so that nothing is lost which
         another calibration wrote in the meantime; `written` names its parts if they are not all. A refusal prints each
         reason in a line of its own and writes nothing.
         """
-        for warning in result.warnings:
+        warnings = [said for stage in stages for said in stage.found.warnings]
+        warnings += [said for each in more for said in each.findings()]
+        refusals = [said for stage in stages for said in stage.found.refusals]
+        numbers = {stage.name: stage.numbers for stage in stages}
+        accepted, as_json = not refusals, self._context.arguments.json
+        for warning in warnings:
             self._context.log.warning(one_line(warning))
-        as_json = self._context.arguments.json
         if not as_json:
+            lines = [line for stage in stages for line in stage.lines] + [each.sentence() for each in more]
             print("\n".join(lines), flush=True)
-        if not result.accepted:
-            for reason in result.refusals:
-                refuse(reason)
-        else:
+        if accepted:
             backup = CalibrationFile.update(self.path, updated, observations and observations.beside(self.path))
             if not as_json:
-                what = " and ".join(written or numbers)
                 kept = f" (what it held before is in {backup.name})" if backup else ""
-                print(f"accepted: {what} written to {self.path}{kept}", flush=True)
+                print(f"accepted: {' and '.join(written or numbers)} written to {self.path}{kept}", flush=True)
+        else:
+            for reason in refusals:
+                refuse(reason)
+        if self._options.outcome_file:
+            findings = {"warnings": warnings, "refusals": refusals}
+            found = {name: [coded(said).as_json() for said in each] for name, each in findings.items()}
+            found |= {"accepted": accepted, "proposal": " ".join(filter(None, (stage.proposal for stage in stages)))}
+            write_text(self._options.outcome_file, json.dumps(found, indent=1) + "\n")
         if as_json:
             outcome = {
-                **numbers, "accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals,
-                "file": str(self.path) if result.accepted else None,
+                **numbers, "accepted": accepted, "warnings": warnings, "refusals": refusals,
+                "file": str(self.path) if accepted else None,
             }  # fmt: skip
             print(json.dumps(plain(outcome)), flush=True)
-        return 0 if result.accepted else Refused.exit_code
+        return 0 if accepted else Refused.exit_code
 
     def lidar_joints(self, frames: FrameListener) -> list[values_file.JointOrigin]:
         """Return where both lidars are on the head: the left one by the file's mounts, else as described, and the right
@@ -189,60 +184,52 @@ class _Files:
 
 
 def align(context: NodeContext) -> int:
-    """Collect pairs of clouds, align them, and write the result if the data supports it."""
-    options, files = context.options, _Files(context)
+    """Collect sets of clouds, align them, and write the result if the data supports it."""
+    options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
-    method_class = alignment_method(either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD)
+    method, places = either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD, places_beside(files.path)
+    method_class = alignment_method(method)
     if options.rollback:
         return files.roll_back()
-    by_all = method_class is alignment_method(DEFAULT_ALIGNMENT_METHOD)
-    further = profile_called(options.robot).further
-    if options.another_place and not (by_all or (hasattr(method_class, "load_places") and not further)):
+    by_default = method == DEFAULT_ALIGNMENT_METHOD
+    if options.another_place and not (by_default or (hasattr(method_class, "load_places") and not profile.further)):
         raise InputError(f"another_place: method {method_class.name} takes one standing place")
     if options.another_place and not num_places(files.path):
-        raise InputError(f"{places_beside(files.path)}: keeps no standing place yet; run without another_place first")
-    if profile_called(options.robot).one_lidar:
-        result = AlignmentResult.of_one_lidar()
-        return files.finish(
-            result, ["one lidar: there is nothing to align"], {"alignment": {}},
-            lambda file: file.with_alignment(result, default_robot_id()),
-        )  # fmt: skip
-    if further:
-        return _align_all(context, files)
-    sensor = sensor_called(options.sensor)
+        raise InputError(f"{places}: keeps no standing place yet; run without another_place first")
+
+    def finish(stage: Stage) -> int:
+        updated = functools.partial(with_aligned, aligned=stage.found, robot_id=default_robot_id())
+        return files.finish([stage], updated, stage.found.observations)
+
+    if len(lidars_of(options)) == 1:
+        return finish(alignment_stage(AlignmentResult.of_one_lidar(), {}))
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     clouds = context.clouds(options, watchdog, depth=options.num_samples)
-    first_guess, base_from_left = frames.wait_for(
-        (options.left_lidar_frame, options.right_lidar_frame),
-        (options.base_link_frame, options.left_lidar_frame),
-        watchdog=watchdog,
-    )
+    described = described_poses(options, frames, watchdog)
     given = {
         "downsampling_resolution": options.downsampling_resolution_m,
         "max_iterations": options.max_iterations,
         "max_correspondence_distance": options.max_correspondence_distance,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    given |= _body_settings(context, frames) | accepting(profile_called(options.robot).accept)
-    method = method_class(first_guess, AlignmentSettings(base_from_left=base_from_left, sensor=sensor, **given))
+    lidars, body = _lidars_at(context, described), _body_settings(context, frames)
+    alignment = alignment_of(method, lidars, body, profile.accept, **given)
     if options.another_place:
-        method.load_places(places_beside(files.path))
-    joints, check = context.joint_positions(), LeftMountCheck(sensor, profile_called(options.robot))
+        alignment.load_places(places)
+    joints, check = context.joint_positions(), LeftMountCheck(sensor_called(options.sensor), profile)
     for seen in clouds.take(options.num_samples, "aligning"):
-        method.add(*given_clouds(method, *in_order(seen.clouds)))
+        alignment.add(seen.clouds)
         check.add(seen.clouds)
     context.log.info(clouds.summary())
-    result, unchecked = check.with_warning(method.solve(), frames.description, joints, files.file)
-    if unchecked:
-        context.log.info(unchecked)
-    numbers = alignment_numbers(result, first_guess, base_from_left, gain_of_another_place(method, result))
-    code = files.finish(
-        result, alignment_lines(result, numbers), {"alignment": numbers},
-        lambda file: file.with_alignment(result, default_robot_id()), result.observations,
-    )  # fmt: skip
-    if hasattr(method, "save_places"):
-        _keep_places(context, method, result, places_beside(files.path))
-    if result.accepted and files.values and (joints := files.lidar_joints(frames)):
+    result = alignment.solve()
+    if not profile.further:
+        result, unchecked = check.with_warning(result, frames.description, joints, files.file)
+        if unchecked:
+            context.log.info(unchecked)
+    code = finish(alignment_stage(result, described, gain_of_another_place(alignment, result)))
+    if hasattr(alignment, "save_places"):
+        _keep_places(context, alignment, result, places)
+    if result.accepted and files.values and not profile.further and (joints := files.lidar_joints(frames)):
         files.record(joints, result)
     return code
 
@@ -254,77 +241,9 @@ def _body_settings(context: NodeContext, frames: FrameListener) -> dict[str, Any
     return body_settings(profile, frames.description, context.log.info)
 
 
-def _align_all(context: NodeContext, files: _Files) -> int:
-    """Align more than two lidars, in one estimate unless another method is named."""
-    watchdog, frames = context.watchdog(context.options.timeout), context.frames()
-    nominal = _every_pose(context, frames, watchdog)
-    method = either(context.options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD
-    array = array_alignment(
-        method, _array_lidars(context, nominal), _body_settings(context, frames),
-        profile_called(context.options.robot).accept,
-    )  # fmt: skip
-    if context.options.another_place:
-        array.load_places(places_beside(files.path))
-    for clouds in _every_cloud(context, watchdog):
-        array.add(clouds)
-    result = array.solve()
-    numbers = array_numbers(result, nominal)
-    code = files.finish(
-        result, array_lines(result, numbers), {"lidars": numbers},
-        lambda file: with_lidars(file, result, default_robot_id()), result.observations,
-    )  # fmt: skip
-    if isinstance(array, LidarArray):
-        _keep_places(context, array, result, places_beside(files.path))
-    return code
-
-
-def _floor_by_all(context: NodeContext, files: _Files, method: str) -> int:
-    """Find the floor by more than two lidars, from where the file has them; of the file nothing but the floor is
-    replaced."""
-    options, file = context.options, files.file
-    watchdog, frames = context.watchdog(options.timeout), context.frames()
-    described = _every_pose(context, frames, watchdog)
-    to_left = {"left": np.eye(4), "right": file.right_to_left} | file.further_to_left
-    if lacking := ", ".join(name for name in described if name not in to_left):
-        raise InputError(f"{files.path}: holds no alignment of {lacking}; run ros_align_dual_lidar first")
-    base_from_left = _left_by_file(context, files, described["left"])
-    first_guess = {name: base_from_left @ to_left[name] for name in described}
-    footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-    lidars, body = _array_lidars(context, first_guess), _body_settings(context, frames)
-    by_all = ArrayFloor(method, lidars, footprint_from_base, body)
-    for clouds in _every_cloud(context, watchdog):
-        by_all.add(clouds)
-    result, observations = by_all.solve(), load_beside(file)
-    numbers = floor_numbers(result, footprint_from_base)
-    code = files.finish(
-        result, floor_lines(result, numbers), {"floor": numbers},
-        lambda file: with_floor(file, result, default_robot_id(), described["left"]),
-        observations and replace(observations, floor=result.by_units),
-    )  # fmt: skip
-    if result.accepted and files.values:
-        files.record([values_file.base_joint(result.footprint_from_base)], result)
-    return code
-
-
-def _every_pose(context: NodeContext, frames: FrameListener, watchdog: Any) -> dict[str, np.ndarray]:
-    """Return the poses (4, 4) of all lidars in base_link as TF has them, by name."""
-    options = context.options
-    named = lidars_of(options)
-    poses = frames.wait_for(*((options.base_link_frame, frame) for _, frame in named.values()), watchdog=watchdog)
-    return dict(zip(named, poses, strict=True))
-
-
-def _array_lidars(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
+def _lidars_at(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
     sensors = for_each(sensors_called(context.options.sensor), len(poses))
     return {name: ArrayLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
-
-
-def _every_cloud(context: NodeContext, watchdog: Any) -> list[dict[str, np.ndarray]]:
-    """Return clouds of one time of all lidars by name."""
-    clouds = context.clouds(context.options, watchdog, depth=context.options.num_samples)
-    found = [seen.clouds for seen in clouds.take(context.options.num_samples, "collecting")]
-    context.log.info(clouds.summary())
-    return found
 
 
 def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
@@ -339,9 +258,9 @@ def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarra
     return base_from_left
 
 
-def _keep_places(context: NodeContext, method: Any, result: AlignmentResult | ArrayResult, path: Path) -> None:
+def _keep_places(context: NodeContext, method: Any, result: Aligned, path: Path) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
-    if all(getattr(refusal, "code", "") in OF_ALL_PLACES for refusal in result.refusals):
+    if all(coded(refusal).code in OF_ALL_PLACES for refusal in result.refusals):
         method.save_places(path)
         if not result.accepted:
             context.log.info(
@@ -351,44 +270,44 @@ def _keep_places(context: NodeContext, method: Any, result: AlignmentResult | Ar
 
 
 def find_floor(context: NodeContext) -> int:
-    """Collect pairs of clouds, find the floor in them, and write the result if the data supports it."""
-    options, files = context.options, _Files(context)
+    """Collect sets of clouds, find the floor in them from where the file has the lidars, and write the result if the
+    data supports it; of the file nothing but the floor is replaced."""
+    options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
     method = _floor_method(context)
-    method_class = floor_method(method)
+    floor_method(method)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
-    file, sensor = files.file, sensor_called(options.sensor)
+    file = files.file
     if file.right_to_left is None:
         raise InputError(f"{files.path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
-    if profile_called(options.robot).further:
-        return _floor_by_all(context, files, method)
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     clouds = context.clouds(options, watchdog, depth=options.num_samples)
     (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    names, to_left = lidars_of(options), {"left": np.eye(4)} | file.to_left
+    if lacking := ", ".join(name for name in names if name not in to_left):
+        raise InputError(f"{files.path}: holds no alignment of {lacking}; run ros_align_dual_lidar first")
     base_from_left = _left_by_file(context, files, described_left)
+    lidars = _lidars_at(context, {name: base_from_left @ to_left[name] for name in names})
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-    observations = known_alignment(file)
-    settings = FloorSettings(sensor=sensor, observations=observations, **_body_settings(context, frames))
-    by_two = method_class(base_from_left, file.right_to_left, nominal_footprint_from_base, settings)
-    for seen in clouds.take(options.num_samples, "looking at the floor"):
-        by_two.add(*given_clouds(by_two, *in_order(seen.clouds)))
+    known, body = None if profile.further else known_alignment(file), _body_settings(context, frames)
+    floor = LidarFloor(method, lidars, nominal_footprint_from_base, body, known)
+    result = solved(floor, (seen.clouds for seen in clouds.take(options.num_samples, "looking at the floor")))
     context.log.info(clouds.summary())
-    result = by_two.solve()
-    numbers = floor_numbers(result, nominal_footprint_from_base)
+    observations = load_beside(file)
     code = files.finish(
-        result, floor_lines(result, numbers), {"floor": numbers},
+        [floor_stage(result, nominal_footprint_from_base)],
         lambda file: with_floor(file, result, default_robot_id(), described_left),
-        replace(observations, floor=result.by_units) if observations and observations.knows_units else None,
+        observations and replace(observations, floor=result.by_units),
     )  # fmt: skip
     if result.accepted and files.values:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
-        lidars = [] if stored_mounts(file) is None else files.lidar_joints(frames)
-        files.record([*lidars, values_file.base_joint(result.footprint_from_base)], result)
+        record_lidars = stored_mounts(file) is not None and not profile.further
+        lidar_joints = files.lidar_joints(frames) if record_lidars else []
+        files.record([*lidar_joints, values_file.base_joint(result.footprint_from_base)], result)
     return code
 
 
 def _floor_method(context: NodeContext) -> str:
-    """Return the name of the floor method."""
     options = context.options
     if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
@@ -421,9 +340,8 @@ def calibrate_mounts(context: NodeContext) -> int:
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
     if file.right_to_left is not None:
         check_lidars(file, profile.further)
-    numbers = mount_numbers(result, robot.nominal, each_mount(file, result))
     code = files.finish(
-        result, mount_lines(result, numbers, proposed(result, robot, settings), profile), {"mounts": numbers},
+        [mounts_stage(result, robot, settings, file)],
         lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),
         observations and observations.better(result.units),
     )  # fmt: skip
@@ -444,8 +362,8 @@ def calibrate_by_driving(context: NodeContext) -> int:
     directory = arguments.directory or Path(f"drive_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     check_asked(arguments, directory)
     watchdog, frames = context.watchdog(options.timeout), context.frames()
-    described = _every_pose(context, frames, watchdog)
-    lidars = _array_lidars(context, described)
+    described = described_poses(options, frames, watchdog)
+    lidars = _lidars_at(context, described)
     description = robot_description(context, frames, watchdog)
     robot = DrivenRobot(
         profile,
@@ -455,17 +373,13 @@ def calibrate_by_driving(context: NodeContext) -> int:
         _body_settings(context, frames),
         description,
     )
-    driven = context.drive(robot, directory)
-    if driven is None:
+    taken = context.drive(robot, directory)
+    if taken is None:
         return 0
-    plan, stations = driven
+    plan, stations = taken
     settings = DrivingSettings(track_width=profile.driven_base.track_width)
     array = DrivenArray(lidars, robot.footprint_from_base, settings, robot.body, profile.accept)
-    for station in stations:
-        array.new_station(station.odometry)
-        for clouds in zip(*station.clouds.values(), strict=True):
-            array.add(dict(zip(station.clouds, clouds, strict=True)))
-    result = array.solve()
+    result = driven(array, stations)
     if plan.only_turns:
         context.log.warning(plan.note)
         result = replace(result, wheels=None)
@@ -475,16 +389,7 @@ def calibrate_by_driving(context: NodeContext) -> int:
     if kept and all(stage.found.accepted for stage in stages):
         context.log.info(f"{files.path} has the lidars by the arm: its lidars and floor stay, the wheels are added")
         by_arm = agreements(change(files.file))
-    together = SimpleNamespace(
-        warnings=[said for stage in stages for said in stage.found.warnings]
-        + [said for each in by_arm for said in each.findings()],
-        refusals=[said for stage in stages for said in stage.found.refusals],
-        accepted=all(stage.found.accepted for stage in stages),
-    )
-    code = files.finish(
-        together, [line for stage in stages for line in stage.lines] + [each.sentence() for each in by_arm],
-        {stage.name: stage.numbers for stage in stages}, change, written=["wheels"] if kept else (),
-    )  # fmt: skip
+    code = files.finish(stages, change, written=["wheels"] if kept else (), more=by_arm)
     if code == 0 and files.values and not kept:
         joints = [] if profile.one_lidar or profile.further else files.lidar_joints(frames)
         files.record([*joints, values_file.base_joint(result.floor.footprint_from_base)], result.floor)

@@ -21,6 +21,7 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet
+from stretch_sim_cal.ros.subscription import node_name
 
 # Sets of clouds scanned before the arm stood still, one after the other, that are no mere latency any more.
 STALE = 30
@@ -196,9 +197,8 @@ def check_driver(
 
 
 def _driver_name(context: Any, action: str) -> str | None:
-    """Return the full name of the node that offers the action, None if there is none."""
     infos = context.node.get_publishers_info_by_topic(f"{action}/_action/feedback")
-    return next((f"{info.node_namespace.rstrip('/')}/{info.node_name}" for info in infos), None)
+    return next(map(node_name, infos), None)
 
 
 def _driver_mode(context: Any, action: str) -> str | None:

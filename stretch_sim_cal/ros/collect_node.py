@@ -128,7 +128,6 @@ def given_grids(options: Any) -> dict[str, str]:
 
 
 def _info(settings: CollectionSettings) -> dict:
-    """Return what a dataset keeps of the robot and the settings."""
     return {
         **robot_identity(),
         "plan": settings.plan,

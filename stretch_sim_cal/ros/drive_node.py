@@ -25,11 +25,12 @@ from stretch_sim_cal.recording.rosbag import CLOUD_TYPE, Recording, RecordingWri
 from stretch_sim_cal.recording.stations import ODOMETRY_TYPE, SCAN, SETTLE, RecordedStation, recorded_stations
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Patience, Speeds
+from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.captures import STALE, check_driver
 from stretch_sim_cal.ros.collect_node import duration
 from stretch_sim_cal.ros.lidar_clouds import CloudSet, LidarClouds
 from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.watchdog import Patience
 
 BLIND_AFTER = 1.0  # s of silence of odometry or a lidar while the robot moves
 PER_STOP = 1.5  # s of the robot's time per stop beside its scans: slowing down and settling
@@ -244,7 +245,7 @@ def _stand(
     """Write so many scans of each lidar while the robot stands, and odometry until after them. Raises `RunFailure` if
     the stamps of clouds and odometry do not go together."""
     settled, counts, stale, last = -1, dict.fromkeys(topics, 0), dict.fromkeys(topics, 0), 0
-    waiting = Patience(context, LATE)
+    waiting = Patience(context, LATE, LATE)
     while True:
         context.spin_once(timeout=0.05)
         watchdog.tick()

@@ -17,7 +17,7 @@ from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.recording.frame_tree import complaint_about_frame
 from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching, StampSet, listed, stamp_of
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, TIMEOUT_OPTION
+from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
 from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
@@ -27,7 +27,7 @@ VERIFY = NodeCommand(
     node_name="verify_calibration",
     description="Listen to all lidars.",
     example="stretch-sim-cal verify",
-    options=(*CLOUD_OPTIONS, TIMEOUT_OPTION),
+    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION),
 )
 
 
@@ -62,6 +62,14 @@ def lidars_of(options: Any) -> dict[str, tuple[str, str]]:
     if len(both) == 2 and left[0] == right[0]:
         raise InputError(f"left_lidar_topic and right_lidar_topic are both {left[0]}")
     return both | {name: (lidar.topic, lidar.frame) for name, lidar in profile.further.items()}
+
+
+def described_poses(options: Any, frames: Any, watchdog: Any) -> dict[str, np.ndarray]:
+    """Return the poses (4, 4) of all lidars in base_link as TF, or the description, has them, by name. Raises as
+    `FrameListener.wait_for` does."""
+    lidars = lidars_of(options)
+    poses = frames.wait_for(*((options.base_link_frame, frame) for _, frame in lidars.values()), watchdog=watchdog)
+    return dict(zip(lidars, poses, strict=True))
 
 
 class LidarClouds:
@@ -200,27 +208,22 @@ def capture(context: NodeContext) -> int:
 
 
 def live_clouds(
-    count: int, robot: str | None, left_topic: str, right_topic: str, left_frame: str, right_frame: str, base: str,
-    footprint: str, max_time_difference: float,
-) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray, np.ndarray, str | None]:  # fmt: skip
-    """Return `count` sets of clouds of all lidars of a `robot` (its profile), as of `in_order`, base_from_left and the
-    nominal footprint_from_base (4, 4), and /robot_description if it is heard.
+    count: int, given: Mapping[str, Any]
+) -> tuple[list[dict[str, np.ndarray]], np.ndarray, np.ndarray, str | None]:
+    """Return `count` sets of clouds of all lidars by name, base_from_left and the nominal footprint_from_base
+    (4, 4), and /robot_description if it is heard; `given` are values of `VERIFY`'s options, by name.
 
     Raises `RunFailure` if a topic stays silent, `InputError` if frames are missing or ROS 2 is not there.
     """
 
     def listen(context: NodeContext):
-        watchdog = context.watchdog(context.options.timeout)
-        frames = context.frames()
-        (base_from_left,) = frames.wait_for((base, context.options.left_lidar_frame), watchdog=watchdog)
-        sets = context.clouds(context.options, watchdog, depth=count)
-        taken = [in_order(each.clouds) for each in sets.take(count, "verifying")]
+        options, frames = context.options, context.frames()
+        watchdog = context.watchdog(options.timeout)
+        (base_from_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+        sets = context.clouds(options, watchdog, depth=count)
+        taken = [each.clouds for each in sets.take(count, "verifying")]
         context.log.info(sets.summary())
-        return taken, base_from_left, frames.footprint_from(base, footprint), frames.description
+        footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
+        return taken, base_from_left, footprint_from_base, frames.description
 
-    arguments = [
-        f"--left-lidar-topic={left_topic}", f"--right-lidar-topic={right_topic}", f"--left-lidar-frame={left_frame}",
-        f"--right-lidar-frame={right_frame}", f"--max-time-difference={max_time_difference}",
-        *([f"--robot={robot}"] if robot else []),
-    ]  # fmt: skip
-    return in_node(VERIFY, listen, arguments)
+    return in_node(VERIFY, listen, [f"--{name}={value}" for name, value in given.items() if value is not None])

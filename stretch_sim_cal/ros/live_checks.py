@@ -20,8 +20,8 @@ from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import check_driver
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order, lidars_of
-from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, SENSOR_OPTION
+from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
+from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, FOOTPRINT_OPTION, SENSOR_OPTION
 from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, Option, in_node
 from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import for_each, sensors_called
@@ -36,7 +36,7 @@ LIVE = NodeCommand(
     options=(
         *CLOUD_OPTIONS,
         SENSOR_OPTION,
-        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        FOOTPRINT_OPTION,
         Option("timeout", 10.0, "s that each of the drivers has to say something", minimum=0.1),
     ),
 )
@@ -76,12 +76,11 @@ class Check:
 
 @dataclass
 class LiveLook:
-    """What was found: `checks`; and, as far as it was heard, `frames` of returns (N, 5) of the left, the right and
-    further lidars, where these are in base_link by the description, by name, `footprint_from_base` (4, 4 each), and the
-    `description` (URDF)."""
+    """What was found: `checks`; and, as far as it was heard, `clouds` of returns (N, 5) of all lidars by name, where
+    these are in base_link by the description, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
 
     checks: list[Check] = field(default_factory=list)
-    frames: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+    clouds: list[dict[str, np.ndarray]] = field(default_factory=list)
     base_from_lidar: dict[str, np.ndarray] = field(default_factory=dict)
     footprint_from_base: np.ndarray = field(default_factory=lambda: np.eye(4))
     description: str | None = None
@@ -142,10 +141,7 @@ class _Looking:
 
     def _frames(self) -> str:
         options, frames = self._options, FrameListener(self._context)
-        lidars = lidars_of(options)
-        pairs = ((options.base_link_frame, frame) for _, frame in lidars.values())
-        poses = frames.wait_for(*pairs, watchdog=self._watchdog())
-        self._found.base_from_lidar = dict(zip(lidars, poses, strict=True))
+        self._found.base_from_lidar = described_poses(options, frames, self._watchdog())
         self._context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
         self._found.description = frames.description
         self._found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
@@ -174,7 +170,7 @@ class _Looking:
                 watchdog.tick()
         finally:
             clouds.close()
-        self._found.frames = [in_order(seen.clouds) for seen in sets]
+        self._found.clouds = [seen.clouds for seen in sets]
         stamps = np.array([seen.stamp for seen in sets]) * 1e-9
         # The least: whatever delays a message, a busy machine too, only adds to what the clocks are apart.
         rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), min(late)
@@ -250,11 +246,11 @@ class _Looking:
 
     def _room(self, model, state: ArmState) -> None:
         """Note what is nearer to the robot than the arm may need; the collection itself looks along its own paths."""
-        if not self._found.frames or not self._found.base_from_lidar:
+        if not self._found.clouds or not self._found.base_from_lidar:
             return
         points = np.concatenate([
-            apply(self._found.footprint_from_base @ pose, cloud[:, :3])
-            for pose, cloud in zip(self._found.base_from_lidar.values(), self._found.frames[-1], strict=True)
+            apply(self._found.footprint_from_base @ self._found.base_from_lidar[name], cloud[:, :3])
+            for name, cloud in self._found.clouds[-1].items()
         ])  # fmt: skip
         points = points[(points[:, 2] > HEIGHTS[0]) & (points[:, 2] < HEIGHTS[1])]
         joints = {name: value for name, value in state.positions.items() if name in model.joints}

@@ -3,13 +3,12 @@
 Declared apart from the nodes, so that `--help` and typing errors answer before numpy and ROS are imported.
 """
 
-import argparse
 from pathlib import Path
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
-from stretch_sim_cal.ros.node_main import NodeCommand, Option
+from stretch_sim_cal.ros.node_main import Argument, NodeCommand, Option
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 ROBOT_OPTION = Option(
@@ -17,7 +16,6 @@ ROBOT_OPTION = Option(
     "the robot's profile, a name in config/robots/ or a path: it gives the defaults of topics, frames and sensor (the "
     "Stretch's if there is none)",
 )  # fmt: skip
-GRID_OPTION = Option("grid", "", "grids in place of the plan's, by joints of any robot: 'pan=0,0.5; elbow=count:3'")
 LIDAR_OPTIONS = (
     ROBOT_OPTION,
     Option("left_lidar_topic", "/lidar_points_left", "topic of the left lidar's clouds"),
@@ -33,7 +31,7 @@ CLOUD_OPTIONS = (
 SENSOR_OPTION = Option(
     "sensor",
     "jt128",
-    "kind of the lidars: a name in config/ (jt128, jt128_ideal, ...), or a sensor file; unknown for others",
+    "kind of the lidars, or LEFT,RIGHT: names in config/ (jt128, jt128_ideal, ...) or sensor files; unknown for others",
 )
 TIMEOUT_OPTION = Option("timeout", 60.0, "give up (exit code 3) after so many s without data", minimum=0.1)
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
@@ -41,11 +39,35 @@ VALUES_OPTION = Option(
     "values_file", "", "where to record the calibrated joints; default: the robot's own, if calibration_file is too"
 )
 ROLLBACK_OPTION = Option("rollback", False, "bring back calibration and values as before the last write, and end")
-LEFT_CALIBRATED_OPTION = Option(
-    "left_calibrated_frame", "lidar_left_calibrated", "where the left lidar is by the mounts that were found"
+OUTCOME_OPTION = Option("outcome_file", "", "write the outcome with its findings' codes as JSON to this file, too")
+RESULT_OPTIONS = (FILE_OPTION, VALUES_OPTION, ROLLBACK_OPTION, OUTCOME_OPTION, TIMEOUT_OPTION)
+"""Of the nodes that calibrate."""
+FOOTPRINT_OPTION = Option(
+    "footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"
 )
-WATCH_OPTION = Option(
-    "watch_room", False, "stop the arm as soon as something comes near that was not there when it began to move"
+FLOOR_FRAME_OPTION = Option("floor_frame", "floor_plane", "the calibrated footprint frame, as it is broadcast")
+CALIBRATED_FRAMES = (
+    FLOOR_FRAME_OPTION,
+    Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
+    Option("left_calibrated_frame", "lidar_left_calibrated", "where the left lidar is by the mounts that were found"),
+)
+GRID = "grid of {} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'"
+ARM_OPTIONS = (
+    *(Option(joint, None, GRID.format(joint), kind=str) for joint in JOINTS),
+    Option("grid", "", "grids in place of the plan's, by joints of any robot: 'pan=0,0.5; elbow=count:3'"),
+    Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
+    Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
+    Option(
+        "watch_room", False, "stop the arm as soon as something comes near that was not there when it began to move"
+    ),
+    *CALIBRATED_FRAMES,
+    *CLOUD_OPTIONS,
+)
+"""Of the nodes that move the arm through poses."""
+MOUNT_OPTIONS = (
+    Option("link_mm", 1.0, "how far links may be from where the description has them, one sigma per axis", minimum=0.0),
+    Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
+    Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
 )
 DISPLAY_OPTIONS = (
     FILE_OPTION,
@@ -57,7 +79,7 @@ DISPLAY_OPTIONS = (
     Option("view_port", 0, "serve Rerun's viewer to browsers on this port", minimum=0, maximum=65535),
     Option("view_host", "", "address to serve it on, 0.0.0.0 for all; without one this machine only sees it"),
     Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
-    Option("floor_frame", "floor_plane", "frame of the calibrated floor, as ros_broadcast_calibration publishes it"),
+    FLOOR_FRAME_OPTION,
 )
 SETTINGS_OPTION = Option(
     "settings", SETTINGS_NAME, f"settings file, a name in config/ or a path; {SETTINGS_NAME}: the robot's own, if any"
@@ -75,36 +97,19 @@ STORAGES = ("mcap", "sqlite3")
 POSE_ERROR = "x,y,z in m, roll,pitch,yaw in deg"
 
 
-class DriveCommand(NodeCommand):
-    """The command line: beside the parameters a folder that may be left out, and two switches."""
-
-    FOLDER = "new folder of the recording of the drive (default: drive_TIME)"
-
-    def parser(self) -> argparse.ArgumentParser:
-        """Return the parser of the command's own arguments."""
-        parser = super().parser()
-        parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help=self.FOLDER)
-        parser.add_argument(
-            "--dry-run", action="store_true", help="print the plan and the time it takes, and move nothing"
-        )
-        parser.add_argument("--yes", action="store_true", help="move without asking first")
-        return parser
+def _folder(text: str) -> Argument:
+    return Argument("directory", text, {"nargs": "?", "type": Path, "metavar": "DIR"})
 
 
-class CollectCommand(DriveCommand):
-    """The same for the arm, with one more switch."""
-
-    FOLDER = "folder of the dataset; one that was begun is continued (default: collected_body_shape_data_TIME)"
-
-    def parser(self) -> argparse.ArgumentParser:
-        """Return the parser of the command's own arguments."""
-        parser = super().parser()
-        parser.add_argument(
-            "--ignore-obstacles", action="store_true", help="move although something is in the arm's way"
-        )
-        return parser
-
-
+MOTION_SWITCHES = (
+    Argument("--dry-run", "print the plan and the time it takes, and move nothing", {"action": "store_true"}),
+    Argument("--yes", "move without asking first", {"action": "store_true"}),
+)
+ARM_ARGUMENTS = (
+    _folder("folder of the dataset; one that was begun is continued (default: collected_body_shape_data_TIME)"),
+    *MOTION_SWITCHES,
+    Argument("--ignore-obstacles", "move although something is in the arm's way", {"action": "store_true"}),
+)
 ALIGN = NodeCommand(
     executable="ros_align_dual_lidar",
     node_name="align_dual_lidar",
@@ -125,10 +130,7 @@ ALIGN = NodeCommand(
         Option("downsampling_resolution_m", None, "voxel size in m (else the method's own)", kind=float, minimum=1e-3),
         Option("max_iterations", None, "iterations of the registration (else the method's own)", kind=int, minimum=1),
         Option("max_correspondence_distance", None, "in m (else the method's own)", kind=float, minimum=1e-3),
-        Option("calibration_file", "", "where to write; default: the robot's own calibration file"),
-        VALUES_OPTION,
-        ROLLBACK_OPTION,
-        TIMEOUT_OPTION,
+        *RESULT_OPTIONS,
     ),
 )  # fmt: skip
 FLOOR = NodeCommand(
@@ -145,16 +147,13 @@ FLOOR = NodeCommand(
     example="ros_find_floor_calibration --num-samples 20",
     options=(
         *CLOUD_OPTIONS,
-        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        FOOTPRINT_OPTION,
         SENSOR_OPTION,
         Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
         Option("method", "", f"floor method; {FLOOR_METHODS_HELP}"),
         Option("fit_method", "", f"the same under its published name; its {PUBLISHED_FIT} is not offered"),
         Option("mode", MODES[0], "as of the published node: frames are fitted together", choices=MODES),
-        Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
-        VALUES_OPTION,
-        ROLLBACK_OPTION,
-        TIMEOUT_OPTION,
+        *RESULT_OPTIONS,
     ),
 )
 BROADCAST = NodeCommand(
@@ -171,14 +170,12 @@ BROADCAST = NodeCommand(
         ROBOT_OPTION,
         Option("base_link_frame", "base_link", "the robot's base frame"),
         Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
-        Option("floor_frame", "floor_plane", "name of the calibrated footprint frame"),
-        Option("right_calibrated_frame", "lidar_right_calibrated", "name of the right lidar's calibrated frame"),
-        LEFT_CALIBRATED_OPTION,
+        *CALIBRATED_FRAMES,
         Option("footprint_frame", "base_footprint", "frame that is published only if nobody else does"),
     ),
     endless=True,
 )
-MOUNTS = CollectCommand(
+MOUNTS = NodeCommand(
     executable="ros_calibrate_lidar_mounts",
     node_name="calibrate_lidar_mounts",
     description=(
@@ -189,30 +186,17 @@ MOUNTS = CollectCommand(
         "DIR continues later."
     ),
     example="ros_calibrate_lidar_mounts my_poses --yes",
+    arguments=ARM_ARGUMENTS,
     options=(
         Option("plan", "mounts", "plan of the settings file (mounts, quick)"),
         SENSOR_OPTION,
         Option("settings", "mounts", "settings file, a name in config/ or a path"),
-        *(Option(joint, None, f"grid of {joint} in place of the plan's", kind=str) for joint in JOINTS),
-        GRID_OPTION,
-        Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
-        Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
-        WATCH_OPTION,
-        Option("link_mm", 1.0,
-               "how far links may be from where the description has them, one sigma per axis", minimum=0.0),
-        Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
-        Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
-        Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
-        Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
-        LEFT_CALIBRATED_OPTION,
-        Option("calibration_file", "", "what to read and write; default: the robot's own calibration file"),
-        VALUES_OPTION,
-        ROLLBACK_OPTION,
-        *CLOUD_OPTIONS,
-        TIMEOUT_OPTION,
+        *ARM_OPTIONS,
+        *MOUNT_OPTIONS,
+        *RESULT_OPTIONS,
     ),
 )  # fmt: skip
-DRIVE = DriveCommand(
+DRIVE = NodeCommand(
     executable="ros_calibrate_by_driving",
     node_name="calibrate_by_driving",
     description=(
@@ -223,9 +207,10 @@ DRIVE = DriveCommand(
         "lidar looks. DIR is a recording, which 'stretch-sim-cal calibrate DIR --drive' reads again."
     ),
     example="ros_calibrate_by_driving my_drive --robot two_lidar_amr --dry-run",
+    arguments=(_folder("new folder of the recording of the drive (default: drive_TIME)"), *MOTION_SWITCHES),
     options=(
         *LIDAR_OPTIONS,
-        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        FOOTPRINT_OPTION,
         SENSOR_OPTION,
         Option("odometry_topic", "", "of the wheels' odometry (nav_msgs/Odometry); default: the profile's"),
         Option("command_topic", "", "of the twists that the base obeys, stamped or not; default: the profile's"),
@@ -237,13 +222,10 @@ DRIVE = DriveCommand(
         Option("clearance", 0.3, "m that have to be free around the robot's body on its way", minimum=0.15,
                maximum=2.0),
         Option("scans", 5, "clouds of each lidar at each stop", minimum=1, maximum=100),
-        Option("calibration_file", "", "where to write; default: the robot's own calibration file"),
-        VALUES_OPTION,
-        ROLLBACK_OPTION,
-        TIMEOUT_OPTION,
+        *RESULT_OPTIONS,
     ),
 )  # fmt: skip
-COLLECT = CollectCommand(
+COLLECT = NodeCommand(
     executable="ros_collect_body_shape_data",
     node_name="collect_body_shape_data",
     description=(
@@ -252,22 +234,11 @@ COLLECT = CollectCommand(
         "room around it clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later."
     ),
     example="ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
+    arguments=ARM_ARGUMENTS,
     options=(
         Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
         SETTINGS_OPTION,
-        *(
-            Option(joint, None,
-                   f"grid of {joint} in place of the plan's: '0, 0.2, 0.4' or 'count:4,from:0,to:0.4'", kind=str)
-            for joint in JOINTS
-        ),
-        GRID_OPTION,
-        Option("frames", None, "pairs of clouds per pose in place of the settings'", kind=int, minimum=1, maximum=1000),
-        Option("speed_factor", 1.0, "of the reduced speeds in the settings", minimum=0.05, maximum=10.0),
-        WATCH_OPTION,
-        Option("floor_frame", "floor_plane", "the calibrated footprint frame"),
-        Option("right_calibrated_frame", "lidar_right_calibrated", "the right lidar's calibrated frame"),
-        LEFT_CALIBRATED_OPTION,
-        *CLOUD_OPTIONS,
+        *ARM_OPTIONS,
         TIMEOUT_OPTION,
     ),
 )  # fmt: skip
@@ -284,7 +255,7 @@ CAPTURE = NodeCommand(
         Option("num_samples", 2, "pairs of clouds to write", minimum=1, maximum=1000),
         TIMEOUT_OPTION,
     ),
-    arguments=(("file", "where to write"),),
+    arguments=(Argument("file", "where to write"),),
 )
 VISUALIZE = NodeCommand(
     executable="ros_visualize_calibration",
@@ -321,28 +292,12 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     ),
     example="ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
     options=(*DISPLAY_OPTIONS, SETTINGS_OPTION, *ZONE_OPTIONS),
-    arguments=(("file", "the body-shape model, as fit_body_shape_model writes it"),),
+    arguments=(Argument("file", "the body-shape model, as fit_body_shape_model writes it"),),
     endless=True,
 )
 
 
-class FootprintCommand(NodeCommand):
-    """The command line: beside the parameters a file that may be left out."""
-
-    def parser(self) -> argparse.ArgumentParser:
-        """Return the parser of the command's own arguments."""
-        parser = super().parser()
-        parser.add_argument(
-            "file",
-            nargs="?",
-            type=Path,
-            metavar="FILE",
-            help="the body-shape model (default: beside the calibration file)",
-        )
-        return parser
-
-
-FOOTPRINT = FootprintCommand(
+FOOTPRINT = NodeCommand(
     executable="ros_publish_footprint",
     node_name="publish_footprint",
     description=(
@@ -353,6 +308,12 @@ FOOTPRINT = FootprintCommand(
         "parameters of Nav2's side."
     ),
     example="ros_publish_footprint body_shape_model.yaml",
+    arguments=(
+        Argument(
+            "file", "the body-shape model (default: beside the calibration file)",
+            {"nargs": "?", "type": Path, "metavar": "FILE"},
+        ),
+    ),
     options=(
         ROBOT_OPTION,
         Option("topics", "/local_costmap/footprint,/global_costmap/footprint",
@@ -380,7 +341,7 @@ WATCH = NodeCommand(
         FILE_OPTION,
         Option("history", "", "the history's SQLite file; default: beside the calibration"),
         *CLOUD_OPTIONS,
-        Option("footprint_frame", "base_footprint", "frame on the floor below the base, as the description has it"),
+        FOOTPRINT_OPTION,
         SENSOR_OPTION,
         Option("period", 300.0, "s from look to look; one false alarm a month is counted in these", minimum=0.1),
         Option("share", 0.01,

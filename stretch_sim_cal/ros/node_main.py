@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
 
 from stretch_sim_cal import command
 from stretch_sim_cal.command import one_line
@@ -94,6 +94,15 @@ class Option:
             return f"{self.minimum:g} and above"
         return f"{self.minimum:g} .. {self.maximum:g}"
 
+    def add_to(self, parser: Any) -> None:
+        """Declare the option, or a switch, for a command that is no node: with its default, and without ROS."""
+        flag = "--" + self.name.replace("_", "-")
+        if self.type is bool:
+            parser.add_argument(flag, action="store_true", help=self.help)
+        else:
+            shown = {"metavar": self.type.__name__.upper(), "help": self.described.replace("%", "%%")}
+            parser.add_argument(flag, type=self.type, default=self.default, **shown)
+
     @property
     def described(self) -> str:
         """The help text with choices and default."""
@@ -103,19 +112,31 @@ class Option:
         return self.help + (f" ({'; '.join(notes)})" if notes else "")
 
 
+class Argument(NamedTuple):
+    """An argument of a command line that is no parameter, with what else argparse is to know of it."""
+
+    name: str
+    help: str
+    how: Mapping[str, Any] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class NodeCommand:
-    """What a node's command says about itself. `arguments` are (name, help) of positional ones that it needs; a
-    `simulated` robot is seen on this machine only, unless ROS's own variable says otherwise."""
+    """What a node's command says about itself. A `simulated` robot is seen on this machine only, unless ROS's own
+    variable says otherwise."""
 
     executable: str
     node_name: str
     description: str
     example: str
     options: Sequence[Option] = ()
-    arguments: Sequence[tuple[str, str]] = ()
+    arguments: Sequence[Argument] = ()
     endless: bool = False
     simulated: bool = False
+
+    def option(self, name: str) -> Option:
+        """Return an option by its name."""
+        return next(option for option in self.options if option.name == name)
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command's own arguments."""
@@ -124,8 +145,8 @@ class NodeCommand:
             epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
-        for name, text in self.arguments:
-            parser.add_argument(name, help=text)
+        for argument in self.arguments:
+            parser.add_argument(argument.name, help=argument.help, **argument.how)
         if not self.endless:
             parser.add_argument("--json", action="store_true", help="print the result as JSON, for machines")
         add_to_parser(parser, self.options)

@@ -134,7 +134,7 @@ def describe_topic(node, topic: str, message_type: type) -> str:
     if right:
         return f"published by {', '.join(_describe(info) for info in right)}, but no message comes"
     if publishers:
-        others = ", ".join(f"{info.topic_type} by {_node_name(info)}" for info in publishers)
+        others = ", ".join(f"{info.topic_type} by {node_name(info)}" for info in publishers)
         return f"it is published as {others}; {wanted} was expected"
     similar = sorted(
         name for name, types in node.get_topic_names_and_types()
@@ -156,10 +156,11 @@ def _weakest_reliability(publishers) -> Any:
     return ReliabilityPolicy.BEST_EFFORT if best_effort else ReliabilityPolicy.RELIABLE
 
 
-def _node_name(info) -> str:
+def node_name(info) -> str:
+    """Return the full name of the node of an endpoint of the graph."""
     return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
 
 
 def _describe(info) -> str:
     words = [info.qos_profile.reliability.name, info.qos_profile.durability.name]
-    return f"{_node_name(info)} ({', '.join(word.lower().replace('_', ' ') for word in words)})"
+    return f"{node_name(info)} ({', '.join(word.lower().replace('_', ' ') for word in words)})"

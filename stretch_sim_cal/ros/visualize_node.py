@@ -65,7 +65,6 @@ class Visualizer:
             self._view.live(seen.stamp, places[is_left], places[~is_left], noted)
 
     def _publish(self, parts: Mapping[Any, np.ndarray], stamp: int) -> None:
-        """Publish records (N,) by publisher, if anybody takes them."""
         from stretch_sim_cal.ros.messages import cloud_message
 
         for publisher, records in parts.items():

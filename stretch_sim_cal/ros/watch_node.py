@@ -32,7 +32,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order, lidars_of
+from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensors_called
@@ -143,16 +143,12 @@ class Watcher:
 
     def _held_against(self, seen: list[CloudSet]) -> Look:
         options, stamp = self._options, time.time()
-        frames = {name: frame for name, (_, frame) in lidars_of(options).items()}
-        poses = self._frames.wait_for(
-            *((options.base_link_frame, frame) for frame in frames.values()), watchdog=self._watchdog
-        )
-        described = dict(zip(frames, poses, strict=True))
+        described = described_poses(options, self._frames, self._watchdog)
         footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
-        together = [in_order(each.clouds) for each in seen]
+        clouds = [each.clouds for each in seen]
         if self._body is None:
             self._body = body_settings(self._profile, self._frames.description, self._context.log.info)
-        found = found_anew(self._calibration, together, described["left"], footprint, self._sensor, self._body)
+        found = found_anew(self._calibration, clouds, described["left"], footprint, self._sensor, self._body)
         vectors, refused = vectors_of(found), list(found.open_questions)
         arm = ""
         try:

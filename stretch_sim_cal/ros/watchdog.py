@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -97,6 +97,24 @@ class Watchdog:
         if not simulated or self._stood > STANDSTILL:  # nobody has said what time it is, or the simulator is gone
             return elapsed
         return min(elapsed, max(moved, 0.0))
+
+
+class Patience:
+    """Some s of ROS time and some of wall time: simulated time may run faster than messages travel, or slower."""
+
+    def __init__(self, context: Any, ros: float, wall: float):
+        self._clock, self._limits = context.node.get_clock(), (ros, wall)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew."""
+        self._began = self._clock.now().nanoseconds, time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """Whether both have passed."""
+        ros, wall = 1e-9 * (self._clock.now().nanoseconds - self._began[0]), time.monotonic() - self._began[1]
+        return ros > self._limits[0] and wall > self._limits[1]
 
 
 class Progress:

@@ -8,7 +8,7 @@ import pytest
 from array_scenes import APART, NAMES, NARROW, ROBOT, ArrayScene, array_scene, normalised
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.calibration import array_methods
+from stretch_sim_cal.calibration import pipeline
 from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, of_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
@@ -173,6 +173,14 @@ def test_one_lidar_gives_the_floor_and_nothing_to_align(scene):
     assert list(found.sensor_errors) == ["lidar_left_link"] and "one lidar" in str(found)
 
 
+def test_a_floor_method_is_told_by_the_identity_that_there_is_one_lidar(monkeypatch):
+    given = []
+    monkeypatch.setattr(pipeline, "floor_method", lambda name: lambda *poses: given.append(poses))
+    lidar = ArrayLidar(from_xyz_rpy((0.1, 0.2, 1.3), (0.3, 0.2, 0.1)))
+    pipeline.LidarFloor("support", {"left": lidar}, np.eye(4))
+    assert np.array_equal(given[0][1], np.eye(4))
+
+
 def test_the_file_keeps_its_keys_and_names_the_further_lidars_beside(result, tmp_path):
     path = tmp_path / "calibration.yaml"
     result.save(path, robot_id="amr-1")
@@ -253,9 +261,9 @@ class Doubting:
 
 
 def test_a_method_for_two_that_refuses_one_lidar_refuses_all_and_names_it(scene, monkeypatch):
-    monkeypatch.setattr(array_methods, "alignment_method", lambda name: Doubting if name == "mine" else None)
+    monkeypatch.setattr(pipeline, "alignment_method", lambda name: Doubting if name == "mine" else None)
     lidars = {name: ArrayLidar(pose, scene.sensor) for name, pose in scene.rig.base_from_lidar.items()}
-    array = array_methods.array_alignment("mine", lidars)
+    array = pipeline.alignment_of("mine", lidars)
     for together in zip(*scene.clouds.values(), strict=True):
         array.add(dict(zip(scene.clouds, together, strict=True)))
     found = array.solve()
@@ -270,7 +278,7 @@ def test_a_floor_method_for_two_sees_the_points_of_all_lidars(scene, result):
     floors = []
     for names in (NAMES[:2], NAMES):
         lidars = {name: ArrayLidar(result.array.base_from_lidar[name], scene.sensor) for name in names}
-        floor = array_methods.ArrayFloor("published", lidars, scene.rig.footprint_from_base)
+        floor = pipeline.LidarFloor("published", lidars, scene.rig.footprint_from_base)
         for together in zip(*(scene.clouds[name] for name in names), strict=True):
             floor.add(dict(zip(names, together, strict=True)))
         floors.append(floor.solve())
@@ -327,7 +335,7 @@ def test_of_two_of_three_lidars_as_much_is_known_as_of_all_together(result):
 
 def test_what_was_observed_of_all_lidars_makes_a_later_look_surer(kept):
     scene, path = kept
-    later, found = list(zip(*(own[3:] for own in scene.clouds.values()), strict=True)), []
+    later, found = list(pipeline.together({name: own[3:] for name, own in scene.clouds.items()})), []
     described = scene.rig.base_from_left, scene.rig.footprint_from_base
     for _ in range(2):
         found.append(verify(CalibrationFile.load(path), later, *described, sensor=scene.sensor))

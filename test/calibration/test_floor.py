@@ -262,12 +262,13 @@ def test_a_wide_low_base_is_no_floor_and_hides_what_is_below_it(wide):
 def test_a_floor_under_a_wide_low_base_is_found_anew_where_it_was(wide):
     simulator, rig = wide
     frames = [(left, left[:0]) for left, _ in simulator.recorded_pairs(10)]  # by one lidar
+    later = [{"left": left} for left, _ in frames[5:]]
     settings = FloorSettings(sensor=rig.sensor, **rig.body)
     method = SupportFloor(rig.base_from_left, np.eye(4), rig.footprint_from_base, settings)
     file = CalibrationFile().with_alignment(AlignmentResult.of_one_lidar(), "wide")
     file = with_floor(file, _solved(method, frames[:5]), "wide", rig.base_from_left)
     poses = rig.base_from_left, rig.footprint_from_base
-    anew, otherwise = (found_anew(file, frames[5:], *poses, rig.sensor, body).floor for body in (rig.body, {}))
+    anew, otherwise = (found_anew(file, later, *poses, rig.sensor, body).floor for body in (rig.body, {}))
     assert abs(anew.plane.offset - file.floor_plane.offset) < 0.005
     assert otherwise is None or abs(otherwise.plane.offset - file.floor_plane.offset) > 0.04
 

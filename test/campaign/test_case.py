@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from stretch_sim_cal.calibration import pipeline
 from stretch_sim_cal.campaign import case
 from stretch_sim_cal.campaign.plan import INPUTS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.cli import main
@@ -89,7 +90,8 @@ class Refusing:
 
 
 def test_after_a_refusal_the_robot_is_turned_and_recorded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(case, "alignment_method", lambda name: Refusing)
+    for module in (case, pipeline):
+        monkeypatch.setattr(module, "alignment_method", lambda name: Refusing)
     places = {}
     for most in (1, 3):
         numbers = {name: known.default for name, known in INPUTS.items()}

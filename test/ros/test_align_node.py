@@ -55,9 +55,12 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
     graph.calibration_file.parent.mkdir(parents=True)
     graph.calibration_file.write_text("note: mine\n")
     with graph.drivers(one_plane=True):
-        ended = graph.call("ros_align_dual_lidar", *SAMPLES)
+        ended = graph.call("ros_align_dual_lidar", "--outcome-file", "outcome.json", *SAMPLES)
     assert ended.code == 1, ended.err
-    assert any(line.startswith("refused: ") for line in ended.err.splitlines())
+    outcome = json.loads((graph.folder / "outcome.json").read_text())
+    told = [line.removeprefix("refused: ") for line in ended.err.splitlines() if line.startswith("refused: ")]
+    assert told and not outcome["accepted"] and all(found["code"] for found in outcome["refusals"])
+    assert ["; ".join(filter(None, (found["sentence"], found["remedy"]))) for found in outcome["refusals"]] == told
     assert graph.calibration_file.read_text() == "note: mine\n"
 
 

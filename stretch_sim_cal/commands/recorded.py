@@ -1,0 +1,206 @@
+"""A recording as the source of clouds, frames and description: the arguments of the commands that read one, and what
+they open."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration.array import ArrayLidar
+from stretch_sim_cal.calibration.pipeline import together
+from stretch_sim_cal.calibration.surfaces import body_settings
+from stretch_sim_cal.command import warn
+from stretch_sim_cal.commands.described import urdf_text
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.recording.topics import (
+    RecordedFrames,
+    RecordedSets,
+    recorded_clouds,
+    recorded_description,
+    recorded_frames,
+    recorded_signatures,
+)
+from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
+from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
+from stretch_sim_cal.sensor.recognition import SCANS, recognised
+from stretch_sim_cal.sensor.sensor import Sensors, by_lidar, for_each, of_two, sensors_called
+from stretch_sim_cal.sensor.signature import Signature, known_sensors
+
+MAX_TIME_DIFFERENCE = CLOUD_OPTIONS[-1].default
+NAMES = {
+    option.name.replace("_link", "").replace("_lidar", ""): option for option in (*LIDAR_OPTIONS[1:], FOOTPRINT_OPTION)
+}
+"""The options of nodes that name topics and frames, by the arguments of commands."""
+
+
+def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
+    """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
+    profile = stretch_profile()
+    parser.add_argument(
+        "--robot", metavar="FILE",
+        help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are "
+        "not given (default: the Stretch's)",
+    )  # fmt: skip
+    for name, option in NAMES.items():
+        older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
+        parser.add_argument(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
+    if with_sensor:
+        parser.add_argument(
+            "--sensor", metavar="NAME",
+            help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
+            f"the profile's, {profile.sensor}, or in a recording whose points do not fit it the one that they fit)",
+        )  # fmt: skip
+    parser.add_argument(
+        "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
+    )
+    parser.add_argument(
+        "--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)"
+    )
+
+
+def recorded_names(profile: RobotProfile) -> dict[str, str]:
+    """Return the names of topics and frames in recordings of a robot, by the arguments that give them."""
+    return {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
+
+
+def with_defaults(args: argparse.Namespace) -> RobotProfile:
+    """Return the robot's profile, having filled in the arguments of `add_recording_arguments` that were not given."""
+    profile = profile_called(args.robot)
+    for name, value in (recorded_names(profile) | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    return profile
+
+
+Further = Mapping[str, ProfiledLidar]
+"""The lidars beyond the left and the right one, by name."""
+
+
+def topics_of(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
+    """Return the topics of all lidars by name; that of a robot with one lidar twice."""
+    return {"left": args.left_topic, "right": args.right_topic} | {name: one.topic for name, one in further.items()}
+
+
+def frames_of(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
+    """Return the frames of all lidars by name, as of `topics_of`."""
+    return {"left": args.left_frame, "right": args.right_frame} | {name: one.frame for name, one in further.items()}
+
+
+@dataclass
+class Source:
+    """An open recording with its first guesses, and clouds as often as they are asked for; `description` is the robot's
+    URDF."""
+
+    recording: Recording
+    frames: RecordedFrames
+    args: argparse.Namespace
+    description: str | None
+    profile: RobotProfile
+
+    @cached_property
+    def signatures(self) -> dict[str, Signature | InputError]:
+        """What the first clouds of each lidar show of sensor and driver."""
+        return recorded_kinds(self.recording, self.args, self.profile.further)
+
+    @cached_property
+    def sensors(self) -> Sensors:
+        """The kinds of all lidars: as named, else as recognised, having told which."""
+        return taken_sensors(self.signatures, self.args, self.profile)
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """The settings that say what of a scan is the robot's own body."""
+        return body_settings(self.profile, self.description, warn)
+
+    @property
+    def footprint_from_base(self) -> np.ndarray:
+        """As described; the identity if the description has no base_footprint."""
+        return np.eye(4) if self.frames.footprint_from_base is None else self.frames.footprint_from_base
+
+    @property
+    def described(self) -> dict[str, np.ndarray]:
+        """The described poses (4, 4) of all lidars in base_link, by name."""
+        left = self.frames.base_from_left
+        poses = {"left": left, "right": left @ self.frames.right_to_left} | dict(self.frames.base_from_further)
+        return {name: poses[name] for name in self.profile.every_lidar}
+
+    @property
+    def lidars(self) -> dict[str, ArrayLidar]:
+        """All lidars where they are described."""
+        count = len(self.described)
+        kinds = for_each(self.sensors if count > 1 else by_lidar(self.sensors)[0], count)
+        return {name: ArrayLidar(pose, kind) for (name, pose), kind in zip(self.described.items(), kinds, strict=True)}
+
+    def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
+        """Yield up to `limit` clouds (N, 5 or 3) of each lidar by name with a progress bar: of more than two lidars the
+        first ones of each, else pairs of one time."""
+        from stretch_sim_cal.ros.watchdog import Progress
+
+        if not self.profile.further:
+            for pair in self.pairs(limit, label):
+                yield dict(zip(self.described, pair, strict=False))  # of one lidar the right cloud is empty
+            return
+        topics, frames = (named(self.args, self.profile.further) for named in (topics_of, frames_of))
+        found = list(together(recorded_clouds(self.recording, topics, frames, limit, warn)))
+        with Progress(f"{label} with {len(topics)} lidars", len(found)) as progress:
+            for each in found:
+                yield each
+                progress.advance()
+
+    def pairs(self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message):
+        """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read`
+        makes a cloud of a message."""
+        from stretch_sim_cal.ros.watchdog import Progress
+
+        args = self.args
+        pairs = RecordedSets(
+            self.recording, topics_of(args), frames_of(args), args.max_time_difference, limit, warn, read
+        )
+        with Progress(label, pairs.total) as progress:
+            for pair in pairs:
+                yield pair
+                progress.advance()
+        print(f"{label}: {pairs.counts.sentence()}", file=sys.stderr)
+
+
+def open_source(args: argparse.Namespace, recording: Recording) -> Source:
+    """Return an open recording as the source of a calibration. Raises `InputError` if something is missing."""
+    profile = with_defaults(args)
+    description = urdf_text(args.model, profile.description.packages) if args.model else None
+    frames = recorded_frames(
+        recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description,
+        {name: lidar.frame for name, lidar in profile.further.items()},
+    )  # fmt: skip
+    if frames.footprint_from_base is None and args.footprint_frame != stretch_profile().footprint_frame:
+        raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
+    return Source(recording, frames, args, recorded_description(recording) or description, profile)
+
+
+def recorded_kinds(
+    recording, args: argparse.Namespace, further: Further = MappingProxyType({})
+) -> dict[str, Signature | InputError]:
+    """Return what the first clouds of an open recording show of sensor and driver, by lidar. Raises `InputError` if a
+    topic is missing."""
+    topics = topics_of(args, further)
+    if args.left_topic == args.right_topic:  # the robot has one lidar
+        del topics["right"]
+    return recorded_signatures(recording, topics, SCANS, known_sensors())
+
+
+def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Namespace, profile: RobotProfile):
+    """Return the kinds of a recording's lidars: `--sensor`, else as recognised, having told which. Raises `InputError`
+    if several fit."""
+    if args.sensor:
+        return sensors_called(args.sensor)
+    usual = sensors_called(profile.sensor)
+    usual = for_each(usual if len(found) > 2 else of_two(usual), len(found))
+    sensors, lines = recognised(found, usual, known_sensors())
+    print("\n".join(lines), file=sys.stderr)
+    return sensors
