@@ -17,8 +17,8 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 @pytest.fixture(scope="module")
 def room():
-    """A furnished room and twenty frames of the sparse lidar."""
-    return frames_of("furnished_room", 20)
+    """A furnished room and twelve frames of the sparse lidar."""
+    return frames_of("furnished_room", 12)
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +55,14 @@ def test_the_sparse_lidar_is_enough(room, aligned):
 
 def test_the_covariance_covers_the_error(room, aligned):
     scene, frames = room
-    covered = [normalised_error(scene.truth, aligned)]
-    for start in (0, 7, 14):
-        covered.append(normalised_error(scene.truth, align(frames[start : start + 6], scene.initial, scene.settings)))
+    parts = (align(some, scene.initial, scene.settings) for some in (frames[:6], frames[6:]))
+    covered = [normalised_error(scene.truth, result) for result in (aligned, *parts)]
     assert 1.0 < np.mean(covered) < 16.0
 
 
 def test_every_direction_is_named_and_within_its_bound(aligned):
     assert sorted(direction.name.split()[0] for direction in aligned.directions) == ["sliding"] * 3 + ["turning"] * 3
     assert all(direction.observed and direction.standard_deviation > 0 for direction in aligned.directions)
-
-
-def test_the_same_frames_give_the_same_result_to_the_last_bit(room, aligned):
-    scene, frames = room
-    again = align(frames, scene.initial, scene.settings)
-    assert again.right_to_left.tobytes() == aligned.right_to_left.tobytes()
-    assert again.covariance.tobytes() == aligned.covariance.tobytes()
 
 
 def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned):
@@ -83,7 +75,7 @@ def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room,
 
 def test_a_furnished_room_needs_no_first_guess(room):
     scene, frames = room
-    result = align(frames[:10], None, scene.settings)
+    result = align(frames[:5], None, scene.settings)
     assert result.accepted, result.refusals
     assert errors(scene.truth, result)[0] < 1.0
 
@@ -116,12 +108,12 @@ def test_points_that_are_no_numbers_and_wide_types_do_not_matter(room, aligned):
     assert result.warnings == []
 
 
-def test_repeated_frames_are_counted_once(room, aligned):
+def test_repeated_frames_are_counted_once_and_the_same_give_the_same_to_the_last_bit(room, aligned):
     scene, frames = room
-    result = align([*frames, *frames[:7]], scene.initial, scene.settings)
+    result = align([*frames, *frames[:4]], scene.initial, scene.settings)
     assert result.right_to_left.tobytes() == aligned.right_to_left.tobytes()
-    assert result.num_frames == len(frames)
-    assert any("7 left clouds repeat" in warning for warning in result.warnings)
+    assert result.covariance.tobytes() == aligned.covariance.tobytes() and result.num_frames == len(frames)
+    assert any("4 left clouds repeat" in warning for warning in result.warnings)
 
 
 def test_a_lidar_that_is_silent_half_the_time_is_aligned_all_the_same(room):
@@ -130,14 +122,7 @@ def test_a_lidar_that_is_silent_half_the_time_is_aligned_all_the_same(room):
     result = align(silent, scene.initial, scene.settings)
     assert result.accepted, result.refusals
     assert errors(scene.truth, result)[0] < 1.0
-    assert any("10 right clouds" in warning for warning in result.warnings)
-
-
-def test_frames_may_come_in_any_order(room, aligned):
-    scene, frames = room
-    result = align(frames[::-1], scene.initial, scene.settings)
-    distance, angle = error(aligned.right_to_left, result.right_to_left)
-    assert distance < 2e-4 and angle < 5e-5
+    assert any("6 right clouds" in warning for warning in result.warnings)
 
 
 def test_memory_does_not_grow_with_the_number_of_frames(room):
@@ -171,7 +156,7 @@ def test_channels_that_read_too_long_are_found_and_taken_out(room):
 
 
 def test_without_noise_the_result_is_exact():
-    scene, _ = frames_of("furnished_room", 20)
+    scene, _ = frames_of("furnished_room", 12)
     quiet = dataclasses.replace(scene.simulator.sensor, range_noise=0.0)
     simulator = EmbeddedSimulator(scene.simulator.setup, quiet)
     result = align(simulator.point_pairs(5), scene.initial, scene.settings)

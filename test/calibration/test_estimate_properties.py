@@ -6,8 +6,6 @@ How far two results may differ is said in their own standard deviations: patches
 import numpy as np
 import pytest
 from estimate_scene import FOUR_SIGMA, FRAMES, MODEL, SENSOR, drawn_scene, normalised, scene_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_xyz_rpy, inverse
@@ -25,7 +23,6 @@ from stretch_sim_cal.sensor.unit import (
 )
 
 ONE_SIGMA = 6.0  # of the squared, normalised difference of two poses
-ANGLES = st.floats(-np.pi, np.pi)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +44,8 @@ def agree(covariance: np.ndarray, other: np.ndarray) -> bool:
     return bool(ratios.min() > 1.0 / 1.5 and ratios.max() < 1.5)
 
 
-@settings(max_examples=2)
-@given(left_yaw=ANGLES, right_yaw=ANGLES)
-def test_turning_both_clouds_about_their_spin_axes_turns_the_result(result, left_yaw, right_yaw):
-    scene = drawn_scene()
+def test_turning_both_clouds_about_their_spin_axes_turns_the_result(result):
+    scene, left_yaw, right_yaw = drawn_scene(), 2.2, -0.9
     left, right = (from_xyz_rpy(rpy=(0.0, 0.0, yaw)) for yaw in (left_yaw, right_yaw))
     other = scene.align(
         left=[turned(cloud, left_yaw) for cloud in scene.left],
@@ -64,11 +59,9 @@ def test_turning_both_clouds_about_their_spin_axes_turns_the_result(result, left
     assert agree(result.covariance, turn @ other.covariance @ turn.T)
 
 
-@settings(max_examples=2)
-@given(xyz=st.tuples(*[st.floats(-0.2, 0.2)] * 2, st.just(0.0)), yaw=ANGLES)
-def test_moving_both_lidars_in_base_link_does_not_change_how_they_stand_to_each_other(result, xyz, yaw):
+def test_moving_both_lidars_in_base_link_does_not_change_how_they_stand_to_each_other(result):
     scene = drawn_scene()
-    other = scene.align(base_from_left=from_xyz_rpy(xyz, (0.0, 0.0, yaw)) @ scene.base_from_left)
+    other = scene.align(base_from_left=from_xyz_rpy((0.17, -0.12, 0.0), (0.0, 0.0, 2.0)) @ scene.base_from_left)
     assert normalised(result.right_to_left, other.right_to_left, result.covariance) < ONE_SIGMA
 
 
@@ -89,10 +82,9 @@ def test_exchanging_left_and_right_inverts_the_result(result):
             assert abs(before - after) < result.diagnostics[f"{scalar}_{side}_std"]
 
 
-@settings(max_examples=2)
-@given(frames=st.permutations(range(FRAMES)), seed=st.integers(0, 1000))
-def test_the_order_of_points_and_of_frames_does_not_matter(result, frames, seed):
-    scene, rng = drawn_scene(), np.random.default_rng(seed)
+def test_the_order_of_points_and_of_frames_does_not_matter(result):
+    scene, rng = drawn_scene(), np.random.default_rng(1)
+    frames = rng.permutation(FRAMES)
     left, right = ([rng.permutation(clouds[frame]) for frame in frames] for clouds in (scene.left, scene.right))
     other = scene.align(left=left, right=right)
     assert normalised(result.right_to_left, other.right_to_left, result.covariance) < ONE_SIGMA / 4.0
@@ -145,9 +137,13 @@ EFFECTS = {
     "channels' ranges off by 3 mm": (lambda side, rng: unit(channel_range=by_channel(0.003, rng)), True),
     "optical centres elsewhere": (lambda side, rng: unit(optical_centre=0.0005 * rng.standard_normal(3)), True),
 }  # fmt: skip
+# The drawn units of other tests have these errors beside others.
+AMONG_DRAWN_ONES = ("none", "weak echoes 6 mm late", "elevations smoothly off by 0.05 deg", "optical centres elsewhere")
 
 
-@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize(
+    "effect", [pytest.param(name, marks=[pytest.mark.long] * (name in AMONG_DRAWN_ONES)) for name in EFFECTS]
+)
 def test_an_error_of_the_units_comes_out_or_is_covered_by_the_covariance_or_refused(effect):
     errors_of, shown = EFFECTS[effect]
     rng = np.random.default_rng(4)
@@ -167,7 +163,8 @@ def test_an_error_of_the_units_comes_out_or_is_covered_by_the_covariance_or_refu
         assert np.linalg.norm((estimated - true)[put_in]) < 0.8 * np.linalg.norm(true[put_in])
 
 
-def test_what_the_driver_leaves_uncorrected_is_found(result):
+def test_nothing_moves_and_what_the_driver_leaves_uncorrected_is_found(result):
+    assert result.accepted and result.diagnostics["motion_rotation"] < np.radians(0.03)
     for unit_found in result.observations.units:
         assert tuple(unit_found[[CENTRE_SHARE, FIRING_SHARE]]) == SENSOR.uncorrected_shares == (1.0, 1.0)
 

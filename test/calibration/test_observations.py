@@ -27,7 +27,7 @@ from stretch_sim_cal.simulation.embedded import xyz
 
 @pytest.fixture(scope="module")
 def aligned():
-    scene, frames = frames_of("furnished_room", 20)
+    scene, frames = frames_of("furnished_room", 12)
     return align(frames[:10], scene.initial, scene.settings)
 
 
@@ -112,7 +112,7 @@ def test_the_floor_knows_the_range_offset_that_the_alignment_found():
 
 
 def test_moving_both_lidars_as_one_body_changes_nothing_that_is_observed(aligned):
-    scene, frames = frames_of("furnished_room", 20)
+    scene, frames = frames_of("furnished_room", 12)
     cells = DirectionCells(scene.settings.sensor), DirectionCells(scene.settings.sensor)
     for pair in frames[:4]:
         for own, points in zip(cells, pair, strict=True):
@@ -157,7 +157,7 @@ def test_clouds_of_a_driver_that_corrects_the_optical_centre_are_those_of_their_
 
 
 def test_clouds_of_another_sensor_are_refused():
-    scene, _ = frames_of("furnished_room", 20)
+    scene, _ = frames_of("furnished_room", 12)
     method = PlaneAlignment(scene.initial, AlignmentSettings(sensor=load_sensor("jt128_ideal")))
     scan = scene.simulator.scan("left", 0)
     with pytest.raises(InputError, match="from the elevations of sensor 'jt128_ideal'"):
@@ -165,7 +165,7 @@ def test_clouds_of_another_sensor_are_refused():
 
 
 def test_rings_and_intensities_come_as_fields_or_as_columns():
-    scene, _ = frames_of("furnished_room", 20)
+    scene, _ = frames_of("furnished_room", 12)
     scans = [(scene.simulator.scan("left", tick), scene.simulator.scan("right", tick)) for tick in range(3)]
 
     def columns(scan):

@@ -33,17 +33,12 @@ def simulated(**setup) -> EmbeddedSimulator:
     return EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, lidar_left_error=error, **setup))
 
 
-def identify(simulator, folder, out, *options) -> int:
-    """Record a simulated robot at two turns and identify its lidars."""
-    recordings = [str(record(simulator, folder / str(turn), turn, first=turn)) for turn in (0, 60)]
-    return main(["sensor", *recordings, "--out", str(out), *options])
-
-
 @pytest.fixture(scope="module")
 def units(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sensor")
     simulator = simulated(seed=5, unit_seed=11)
-    assert identify(simulator, folder, folder / "units", "--json") == 0
+    recordings = [str(record(simulator, folder / str(turn), turn, first=turn)) for turn in (0, 60)]
+    assert main(["sensor", *recordings, "--out", str(folder / "units"), "--json"]) == 0
     return simulator, folder / "units"
 
 
@@ -54,23 +49,18 @@ def wrong(unit, true) -> tuple[int, int]:
     return len(errors), np.count_nonzero(errors > 3.0 * unit.standard_deviations[known] + 1e-9)
 
 
-def test_unit_files_hold_the_units_and_the_simulator_has_them_again(units, tmp_path):
+def test_unit_files_hold_the_units_and_the_simulator_has_them_again(units):
     simulator, folder = units
     files = {device: folder / f"unit_{device}.yaml" for device in SIDES}
-    twin = simulated(seed=6, units=files)
-    assert identify(twin, tmp_path, tmp_path / "again") == 0
+    twin, true = simulated(seed=6, units=files), simulator.sensor
     for device in SIDES:
-        found, again = load_sensor(files[device]), load_sensor(tmp_path / "again" / f"unit_{device}.yaml")
-        for sensor, source in ((found, simulator), (again, twin)):
-            count, off = wrong(sensor.unit, source.lidar(device).unit.values)
-            assert count > 60 and off <= 0.05 * count
-        true = simulator.sensor
-        for sensor in (found, again):
-            assert sensor.quantisation == pytest.approx(true.quantisation, rel=1e-3)
-            assert sensor.range_noise == pytest.approx(true.range_noise, rel=0.05)
-            assert sensor.drop_out_rate == pytest.approx(true.drop_out_rate, rel=0.3)
-            assert (sensor.driver, sensor.dual_return, sensor.zero_misses) == (
-                true.driver, true.dual_return, true.zero_misses)  # fmt: skip
+        found = load_sensor(files[device])
+        count, off = wrong(found.unit, simulator.lidar(device).unit.values)
+        assert count > 60 and off <= 0.05 * count
+        assert found.quantisation == pytest.approx(true.quantisation, rel=1e-3)
+        assert found.range_noise == pytest.approx(true.range_noise, rel=0.05)
+        assert found.drop_out_rate == pytest.approx(true.drop_out_rate, rel=0.3)
+        assert (found.driver, found.dual_return, found.zero_misses) == (true.driver, true.dual_return, true.zero_misses)
         assert np.array_equal(twin.lidar(device).unit.values, found.unit.values)
 
 

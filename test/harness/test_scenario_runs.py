@@ -36,7 +36,7 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SPARSE = "furnished_room_sparse"
-SILENCE = 8.0
+SILENCE = 5.0
 """How long (s) a lidar has to be silent: on a busy machine it takes seconds until those who send are found."""
 NOMINAL_METHOD = '''
 import numpy as np
@@ -91,8 +91,12 @@ def test_in_one_process_and_without_ros_it_comes_to_the_same(run_folder, tmp_pat
 
 
 def test_a_refusal_in_one_process_is_judged_as_that_of_a_node(tmp_path):
-    assert main(["run", "long_corridor", "--in-process", "--out", str(tmp_path)]) == 0
-    assert "sliding along base x" in json.loads((tmp_path / "long_corridor" / "result.json").read_text())["refused"]
+    (tmp_path / "corridor.yaml").write_text(
+        "expected: refused\nrefusal: {stage: alignment, mentions: base x}\nstages: {alignment: {num_samples: 4}}\n"
+        "simulation: {world: long_corridor, sensor: jt128_sparse, seed: 1}\n"
+    )
+    assert main(["run", str(tmp_path / "corridor.yaml"), "--in-process", "--out", str(tmp_path)]) == 0
+    assert "sliding along base x" in json.loads((tmp_path / "corridor" / "result.json").read_text())["refused"]
 
 
 def test_a_drive_is_judged_though_the_lidars_see_nothing_in_common(tmp_path):
@@ -351,13 +355,14 @@ def aligning(*arguments: str, fault: str = "") -> Callable[[Scenario, RunFiles],
     def processes(scenario, files):
         (align,) = calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor))
         return [
-            simulator_process(files, extra=("--fault", fault)),
+            simulator_process(files, extra=("--fault", fault, "--real-time-factor", "1")),
             dataclasses.replace(align, arguments=(*align.arguments, *arguments)),
         ]
 
     return processes
 
 
+@pytest.mark.long
 def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_path, monkeypatch):
     package = tmp_path / "package"
     distribution = package / "broken_methods-0.1.dist-info"
@@ -374,14 +379,6 @@ def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_pa
     assert any(
         "translation_error_mm is 5.2" in reason and "ros_align_dual_lidar" in reason for reason in verdict.reasons
     )
-
-
-def test_lidars_that_are_swapped_are_named_and_nothing_is_written(tmp_path):
-    swapped = ("-p", "left_lidar_topic:=/lidar_points_right", "-p", "right_lidar_topic:=/lidar_points_left")
-    verdict = run_scenario(with_stages(alignment={}), tmp_path / "run", processes=aligning(*swapped))
-    assert not verdict.passed
-    assert any("ros_align_dual_lidar" in reason and "swapped" in reason for reason in verdict.reasons)
-    assert not list((tmp_path / "run").rglob("dual_lidar_calibration.yaml"))
 
 
 def test_a_lidar_that_never_publishes_ends_in_a_broken_run_that_names_its_topic(tmp_path):

@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 PACKAGE_ROOT = HERE.parent.parent
 PATIENCE = 120.0
 """How long (s) to wait for what comes by itself, however busy the machine is."""
-SILENCE = 20
+SILENCE = 8
 """The time-out (s) of a node that shall hear some topics and miss another: on a busy machine it takes seconds until it
 has found those that are there."""
 
@@ -55,10 +55,10 @@ class Ended:
 
 
 def of_tests(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: an ideal
-    sensor's for the fake ones, the sparse sensor's for the simulator."""
+    """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: a sensor
+    without errors of its own."""
     sensor = {
-        "ros_align_dual_lidar": "jt128_ideal", "ros_find_floor_calibration": "jt128_ideal",
+        "ros_align_dual_lidar": "jt128_sparse", "ros_find_floor_calibration": "jt128_sparse",
         "ros_calibrate_lidar_mounts": "jt128_sparse",
     }.get(program)  # fmt: skip
     return arguments if sensor is None else ("--sensor", sensor, *arguments)
@@ -126,6 +126,7 @@ class Graph:
         from stretch_sim_cal.ros import simulator_node
         from stretch_sim_cal.ros.node_commands import SIMULATOR
         from stretch_sim_cal.ros.node_main import NodeContext, read_parameters
+        from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
         context, stopped, truth = Context(), [], self.folder / "truth.json"
         rclpy.init(context=context, domain_id=int(self.environment["ROS_DOMAIN_ID"]))
@@ -134,9 +135,11 @@ class Graph:
         executor.add_node(node)
         parsed, _ = SIMULATOR.parse([*arguments, "--truth", str(truth)])
         options = read_parameters(node, SIMULATOR.options, parsed)
-        # Its progress would stand in what a node of this process prints meanwhile.
+        # Its progress would stand in what a node of this process prints meanwhile, and time that nobody waits for would
+        # take the processor from that node.
         quiet = mock.patch.object(simulator_node, "REPORT_EVERY", math.inf)
-        with quiet, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        paced = mock.patch.object(EmbeddedSimulator, "idle_factor", 1.0)
+        with quiet, paced, concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(
                 simulator_node.run_simulation, NodeContext(node, executor, options, parsed),
                 simulator_node.simulation_setup(options), lambda: contextlib.nullcontext(stopped),

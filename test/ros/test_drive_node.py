@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import trimesh
-from node_process import Graph
+from node_process import PATIENCE, Graph
 from rclpy.node import Node
 from robot_client import robot_client
 
@@ -80,7 +80,8 @@ def simulated(folder, own, *arguments):
     kept = mock.patch.object(
         simulator_node, "_simulation", lambda *given: simulations.append(simulation(*given)) or simulations[-1]
     )
-    with own_domain() as domain, kept:
+    patient = mock.patch.object(base_motion, "STOPPING", PATIENCE)
+    with own_domain() as domain, kept, patient:
         graph = Graph(domain, folder)
         with graph.simulator(*own, *arguments), robot_client(domain) as client:
             yield Robot(graph, client, simulations[0], own)
