@@ -145,7 +145,7 @@ def test_head_cameras_with_upright_base_frames_are_found():
     assert findings(turned, "stretch") == {("error", "rule-4-base-z", "camera_right_link")}
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "conventions_new_profile.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "conventions.md"
 
 
 def page_profile() -> Profile:
