@@ -115,7 +115,7 @@ def main() -> None:
     real = real_scans(args.data)
     if not real:
         raise InputError(
-            f"{args.data}: contains none of the recordings; docs/real_data.md lists the repositories to clone"
+            f"{args.data}: contains none of the recordings; docs/real_data.md lists them"
         )
     figure, axes = plt.subplots(2, -(-len(real) // 2), figsize=(16, 7), squeeze=False, constrained_layout=True)
     header: list[str] = []
