@@ -4,7 +4,7 @@ The published method's last gate is 3 mm in its description (`published`) and 3 
 
     python benchmarks/floor.py [--seeds 20] [--first-seed 1001] [--row NAME] [--out out/benchmarks]
 
-Prints the figures of docs/floor.md, and writes them with a plot and all single results into the folder. Every seed has
+Prints the figures of docs/accuracy.md, and writes them with a plot and all results into the folder. Every seed has
 mount errors of its own (to 5 mm and 1 deg each), a tilt of the base to 1.5 deg about both axes and a height to 5 mm.
 Under errors of real lidars (effects.py) each method finds the floor with the alignment that its own 20 pairs of clouds
 gave.

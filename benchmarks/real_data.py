@@ -2,7 +2,7 @@
 
     python benchmarks/real_data.py --data DIR [--sets nebula ouster] [--guesses 2] [--jobs 2] [--json FILE]
 
-DIR holds clones of the public repositories (docs/real_data.md says which). Every recording gives cases:
+DIR holds clones of the public repositories (list: docs/real_data.md). Every recording gives cases:
     scan      one lidar that stands still: one scan from another, turned about its axis by a known angle
     columns   the same, every second pair of firings of one scan from the others of another scan
     halves    two lidars: the result of the first half of the scans from that of the second half

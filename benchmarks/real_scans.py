@@ -2,7 +2,7 @@
 
     python benchmarks/real_scans.py --data DIR [--worlds tables] [--picture FILE]
 
-DIR holds clones of the public repositories (docs/real_data.md says which). The rooms are others, so what is compared
+DIR holds clones of the public repositories (list: docs/real_data.md). The rooms are others, so what is compared
 depends little on them, along each channel's firings:
     noise     the fourth difference of five ranges that follow each other, on surfaces between 1 and 10 m, as a standard
               deviation (1.48 times the median of its size), and how often it exceeds four of these
@@ -115,7 +115,9 @@ def main() -> None:
     args = parser.parse_args()
     real = real_scans(args.data)
     if not real:
-        raise InputError(f"{args.data}: holds none of the recordings; docs/real_data.md says what to clone there")
+        raise InputError(
+            f"{args.data}: contains none of the recordings; docs/real_data.md lists them"
+        )
     figure, axes = plt.subplots(2, -(-len(real) // 2), figsize=(16, 7), squeeze=False, constrained_layout=True)
     header: list[str] = []
     for (sensor, clouds), axis in zip(sorted(real.items()), axes.flat, strict=False):

@@ -1,7 +1,7 @@
 """The Stretch's conventions: the vendor's models keep them, and each broken rule is found, alone;
-the code of the page about new profiles runs, finds what it says, and excuses what it says."""
+the example of a new profile finds and exempts what it lists."""
 
-import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -145,18 +145,15 @@ def test_head_cameras_with_upright_base_frames_are_found():
     assert findings(turned, "stretch") == {("error", "rule-4-base-z", "camera_right_link")}
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "conventions_new_profile.md"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "convention_profile.py"
 
 
-def page_profile() -> Profile:
-    code = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL).group(1)
-    namespace: dict = {}
-    exec(compile(code, str(PAGE), "exec"), namespace)
-    return namespace["MOBILE"]
+def example_profile() -> Profile:
+    return runpy.run_path(str(EXAMPLE))["MOBILE"]
 
 
-def test_the_pages_profile_excuses_the_vendors_robot_and_finds_a_tilted_footprint():
-    profile = page_profile()
+def test_the_examples_profile_excuses_the_vendors_robot_and_finds_a_tilted_footprint():
+    profile = example_profile()
     found = lint(load_model(stretch_text()), profile)
     assert [(each.level, each.rule) for each in found] == [("info", "virtual")]
     calibrated = edited(stretch_text(), joint_set("base_ref", "origin", rpy="0.012 0 0"))
