@@ -29,7 +29,7 @@ import stretch_sim_cal as cal
 from stretch_sim_cal.calibration import driving
 from stretch_sim_cal.calibration.alignment.gicp import GicpAlignment
 from stretch_sim_cal.calibration.array import ArrayLidar
-from stretch_sim_cal.calibration.consistency import seen_by_another
+from stretch_sim_cal.calibration.consistency import View, seen_by_another
 from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import Priors, Solver, State
@@ -122,7 +122,7 @@ class TrueDrive(DrivenArray):
         drive = self._learned(drive)
         unknowns = driving._DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(names)]), len(stations))
         views = drive.views(unknowns)
-        pairs = self._pairs(lidars, views.base_from_lidar)
+        pairs = self._pairs([View(lidar.surface) for lidar in lidars], views.base_from_lidar)
         _, lidars = seen_by_another(lidars, views.base_from_lidar, pairs, AlignmentSettings())
         trust = FloorTrust(driving._near(poses), driving.LEAST_UNEVENNESS,
                            driving.ON_FLOOR, of_room=True)  # fmt: skip

@@ -123,7 +123,9 @@ def compare(row: Row, seed: int) -> dict:
     if row.alignment_error:
         twist = np.random.default_rng(seed + 1).normal(size=6) * ALIGNMENT_STD
         right_to_left = exp(twist) @ right_to_left
-        settings = replace(settings, observations=Observations.of_transform(right_to_left, np.diag(ALIGNMENT_STD**2)))
+        settings = replace(
+            settings, observations=Observations.of_known_poses((right_to_left,), np.diag(ALIGNMENT_STD**2))
+        )
     methods = {
         column: floor_method(name)(recording.base_from_left, right_to_left, recording.footprint_from_base, settings)
         for column, name in METHODS.items()

@@ -151,7 +151,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     if args.with_alignment:
         covariance = np.diag([ALIGNMENT_POSITION**2] * 3 + [ALIGNMENT_ANGLE**2] * 3)
         off = exp(random.multivariate_normal(np.zeros(6), covariance))
-        known = Observations.of_transform(off @ inverse(truth["left"]) @ truth["right"], covariance)
+        known = Observations.of_known_poses((off @ inverse(truth["left"]) @ truth["right"],), covariance)
     settings = mount_settings(args.noise, args.uncertainty_mm, args.uncertainty_deg, args.with_joint_offsets)
     began = time.process_time()
     result = calibrate_mounts(surfaces, samples, robot.nominal, known, settings)

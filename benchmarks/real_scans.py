@@ -115,9 +115,7 @@ def main() -> None:
     args = parser.parse_args()
     real = real_scans(args.data)
     if not real:
-        raise InputError(
-            f"{args.data}: contains none of the recordings; docs/real_data.md lists them"
-        )
+        raise InputError(f"{args.data}: contains none of the recordings; docs/real_data.md lists them")
     figure, axes = plt.subplots(2, -(-len(real) // 2), figsize=(16, 7), squeeze=False, constrained_layout=True)
     header: list[str] = []
     for (sensor, clouds), axis in zip(sorted(real.items()), axes.flat, strict=False):

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.planes import AlignedLidars, RoomAlignment, SeenPair
-from stretch_sim_cal.calibration.calibration_entries import ARRAY, RIGHT_TO_LEFT
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import ARRAY, RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
@@ -249,7 +248,7 @@ class LidarArray:
         if aligned.observations is None:
             observed = Observations.of_known_poses(aligned.poses[1:], aligned.covariance)
         else:
-            observed = aligned.observations.less_by_chance(aligned.by_chance)
+            observed = aligned.observations.bias_corrected(aligned.by_chance)
         # The estimate begins with the lidars as they are aligned.
         one = self._fixed if self._fixed is not None else 0
         base_from_first = self._described[one] @ inverse(aligned.poses[one])

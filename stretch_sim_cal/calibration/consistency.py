@@ -1,6 +1,6 @@
 """Whether two lidars' views can both be true under a transform: do they see the same surfaces, or through them?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,25 +81,33 @@ class Views:
 
 def seen_by_another(
     lidars: Sequence[Lidar], poses: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]], settings: LidarSettings
-) -> tuple[tuple[Surface, ...], tuple[Lidar, ...]]:
-    """Return the surfaces of all lidars, the robot's own body marked as not usable if `settings.base_from_left` is
-    known, and the lidars with the cells alone that another one of their `pairs` confirms under their `poses` (4, 4) in
-    the first one's frame."""
+) -> tuple[tuple["View", ...], tuple[Lidar, ...]]:
+    """Return the views of all lidars, the robot's own body marked as not usable if `settings.base_from_left` is known,
+    and the lidars with the cells alone that another one of their `pairs` confirms under their `poses` (4, 4) in the
+    first one's frame."""
     surfaces = tuple(lidar.surface for lidar in lidars)
     if settings.base_from_left is not None:
         surfaces = tuple(
             without_body(own, settings.base_from_left @ pose, settings)
             for own, pose in zip(surfaces, poses, strict=True)
         )
-    seen, views = [np.zeros(len(surface.points), bool) for surface in surfaces], list(map(View, surfaces))
+    views = tuple(map(View, surfaces))
+    return views, tuple(
+        Lidar(view.surface, lidar.model).only(confirmed)
+        for view, lidar, confirmed in zip(views, lidars, confirmed_by_another(views, poses, pairs), strict=True)
+    )
+
+
+def confirmed_by_another(
+    views: Sequence["View"], poses: Sequence[np.ndarray], pairs: Iterable[tuple[int, int]]
+) -> list[np.ndarray]:
+    """Return by view which of its cells (M,) another one of its `pairs` confirms under the lidars' `poses` (4, 4)."""
+    seen = [np.zeros(len(view.surface.points), bool) for view in views]
     for pair in pairs:
         both = Views(*(views[lidar] for lidar in pair))
         for lidar, confirmed in zip(pair, both.shared(between(poses, pair)), strict=True):
             seen[lidar] |= confirmed
-    return surfaces, tuple(
-        Lidar(surface, lidar.model).only(confirmed)
-        for surface, lidar, confirmed in zip(surfaces, lidars, seen, strict=True)
-    )
+    return seen
 
 
 def between(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> np.ndarray:

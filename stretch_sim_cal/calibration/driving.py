@@ -260,11 +260,12 @@ class DrivenArray:
         if len(self._cells) < 2:
             raise InputError(f"driving: {len(self._cells)} stations; the robot has to stand at two places or more")
         lidars = self._views()
-        first, suspects = self._first_drive(lidars)
+        views = [View(lidar.surface) for lidar in lidars]
+        first, suspects = self._first_drive(lidars, views)
         unknowns = _DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(self._names)]), len(self._cells))
         solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
         drive = replace(first, state=state)
-        pairs = self._pairs(lidars, drive.views(unknowns).base_from_lidar)
+        pairs = self._pairs(views, drive.views(unknowns).base_from_lidar)
         _, lidars = seen_by_another(lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings())
         noise, floor, trust = Noise.first(len(lidars)), None, None
         for slack, grids, on_floor in PASSES:
@@ -300,11 +301,10 @@ class DrivenArray:
             for station in stations for lidar, pose in zip(station, self._described, strict=True)
         ]  # fmt: skip
 
-    def _first_drive(self, lidars: Sequence[Lidar]) -> tuple[_Drive, list[int]]:
+    def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[_Drive, list[int]]:
         """Return where stations and lidars are by their views, within millimetres, and which stations' views do not
         agree with any before."""
         count, poses = len(self._names), list(self._described)
-        views = [View(lidar.surface) for lidar in lidars]
 
         def aligned(first: int, second: int, given: np.ndarray) -> np.ndarray | None:
             try:
@@ -338,11 +338,11 @@ class DrivenArray:
             stations.append(guess if best is None else best[1])
         return _Drive(State(tuple(poses), ()), stations, np.zeros(3), STANCE), suspects
 
-    def _pairs(self, lidars: Sequence[Lidar], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    def _pairs(self, views: Sequence[View], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         """Return which views are compared: each with those that have most in common with it, and with those of the
         same station, so that what many see costs no more than that."""
-        views, overlaps = [View(lidar.surface) for lidar in lidars], np.full((len(lidars), len(lidars)), -1.0)
-        for pair in itertools.combinations(range(len(lidars)), 2):
+        overlaps = np.full((len(views), len(views)), -1.0)
+        for pair in itertools.combinations(range(len(views)), 2):
             overlap = Views(*(views[view] for view in pair)).under(between(poses, pair), every=10).overlap
             overlaps[pair] = overlaps[pair[::-1]] = overlap
         count, found = len(self._names), set()
@@ -391,7 +391,7 @@ class DrivenArray:
         # A motion of all views as one body changes nothing.
         against_first = by_poses(np.eye(4), len(of_views.poses) - 1)
         by_driven = against_first @ change[np.ix_(of_views.pose_columns, unknowns.free_poses)]
-        by_chance = by_driven.T @ block.information_by_chance() @ by_driven
+        by_chance = by_driven.T @ block.noise_information() @ by_driven
         return reduced, by_chance, reduced.information - of_room
 
     def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:

@@ -71,7 +71,7 @@ class Elements:
         rows = (self.jacobian @ direction) ** 2 * self.weights / self.variance
         return np.bincount(self.piece, rows)
 
-    def information_by_chance(self) -> np.ndarray:
+    def noise_information(self) -> np.ndarray:
         """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
         from the normals' noise alone."""
         weights, number = self.weights * self.tilts / self.variance, len(self.state.base_from_lidar)

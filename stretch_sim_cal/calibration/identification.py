@@ -24,7 +24,7 @@ from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Views, seen_by_another
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
-from stretch_sim_cal.calibration.patches import fit_planes, remeasured
+from stretch_sim_cal.calibration.patches import fit_planes, joined, remeasured
 from stretch_sim_cal.calibration.problem import RIGHT, Solver, State, Unknowns
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block
@@ -193,7 +193,12 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
         _unit(unknowns.models[side], state.units[side], covariance[own, own], standings[0].signatures[side])
         for side, own in enumerate(unknowns.units)
     )
-    residuals = tuple(_all_residuals(standings, rooms, blocks, state, side) for side in (0, 1))
+    residuals = tuple(
+        joined(Residuals, [
+            _residuals(standing.returns(side), lidars, block, side)
+            for standing, lidars, block in zip(standings, rooms, blocks, strict=True)
+        ]) for side in (0, 1)
+    )  # fmt: skip
     noise = tuple(
         noise_law(found, standings[0].signatures[side].quantisation, standings[0].signatures[side].sensor)
         for side, found in enumerate(residuals)
@@ -274,15 +279,6 @@ def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
 
 
 # Single returns against the planes.
-
-
-def _all_residuals(standings, rooms, blocks, state: State, side: int) -> Residuals:
-    parts = [
-        _residuals(standing.returns(side), lidars, block, side)
-        for standing, lidars, block in zip(standings, rooms, blocks, strict=True)
-    ]
-    names = Residuals.__dataclass_fields__
-    return Residuals(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side: int) -> Residuals:

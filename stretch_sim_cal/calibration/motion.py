@@ -83,29 +83,23 @@ class _Part:
         )  # fmt: skip
 
     def twist(self, block: int, roughness: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the twist from the first block of time to another with its information, None if little is seen."""
+        """Return the twist (6,) from the first block of time to another, and the information (6, 6) about it, less what
+        the normals' noise brings; None if little is seen."""
         both = np.flatnonzero((self.counts[:, 0] > 0) & (self.counts[:, block] > 0))
         if len(both) < MIN_CELLS:
             return None
         returns = 1.0 / self.counts[both, 0] + 1.0 / self.counts[both, block]
         changes = self.heights[both, block] - self.heights[both, 0]
         variances = self.variances[both] * returns + roughness**2
-        return _twist(self.jacobian[both], self.by_chance[both], changes, variances)
-
-
-def _twist(
-    jacobian: np.ndarray, by_chance: np.ndarray, changes: np.ndarray, variances: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the twist (6,) that explains changes of height (K,), and the information (6, 6) about it, less what the
-    normals' noise brings."""
-    fit = tukey_fit(jacobian, -changes, variances)
-    weights = fit.weights / variances
-    chance = (by_chance * np.sqrt(weights)[:, None, None]).reshape(-1, 6)
-    # Axes of the whole, less the part of chance along each: the difference's own axes would mix a direction that is
-    # held by chance alone into the others.
-    values, axes = np.linalg.eigh((jacobian * weights[:, None]).T @ jacobian)
-    values = (values - _CHANCE_MARGIN * np.sum((chance @ axes) ** 2, axis=0)) / fit.scale**2
-    return fit.twist, (axes * np.maximum(values, _LEAST_INFORMATION)) @ axes.T
+        jacobian = self.jacobian[both]
+        fit = tukey_fit(jacobian, -changes, variances)
+        weights = fit.weights / variances
+        chance = (self.by_chance[both] * np.sqrt(weights)[:, None, None]).reshape(-1, 6)
+        # Axes of the whole, less the part of chance along each: the difference's own axes would mix a direction that is
+        # held by chance alone into the others.
+        values, axes = np.linalg.eigh((jacobian * weights[:, None]).T @ jacobian)
+        values = (values - _CHANCE_MARGIN * np.sum((chance @ axes) ** 2, axis=0)) / fit.scale**2
+        return fit.twist, (axes * np.maximum(values, _LEAST_INFORMATION)) @ axes.T
 
 
 def _beyond_doubt(twist: np.ndarray, information: np.ndarray) -> np.ndarray:

@@ -156,7 +156,7 @@ def products_of_relative_poses(
     return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
 
 
-def shortened_by_chance(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
+def bias_correction(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
     """Return the matrix (p, p) that the jacobian of poses' columns, which have this `information` (p, p), has to be
     multiplied with since the part `by_chance` (6, 6) of it is noise.
 

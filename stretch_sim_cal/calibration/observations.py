@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, shortened_by_chance
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction, columns_of
 from stretch_sim_cal.calibration.problem import FLOOR, RIGHT, Solution, State, Unknowns
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.errors import InputError
@@ -98,11 +98,6 @@ class Observations:
             state.base_from_lidar[1:], state.units, equations.information[np.ix_(columns, columns)],
             equations.gradient[columns], unknowns.models, result.base_from_lidar[1:], covariance, result.units,
         )  # fmt: skip
-
-    @classmethod
-    def of_transform(cls, left_from_right: np.ndarray, covariance: np.ndarray) -> "Observations":
-        """Return the observations of a transform (4, 4) by its covariance (6, 6). Raises `InputError` if it is none."""
-        return cls.of_known_poses((left_from_right,), covariance)
 
     @classmethod
     def of_known_poses(
@@ -231,7 +226,7 @@ class Observations:
         equations.gradient[own], equations.gradient[units] = by_pose.T @ gradient[:size], gradient[size:]
         return equations
 
-    def less_by_chance(self, by_chance: np.ndarray) -> "Observations":
+    def bias_corrected(self, by_chance: np.ndarray) -> "Observations":
         """Return the same, about the result, without the information on the poses that noise alone brings.
 
         The result stays what it is: it is not moved along the directions in which little is left.
@@ -239,7 +234,7 @@ class Observations:
         gone = [_twists((np.eye(4), *self.poses), self.poses_at)]
         gone += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
         shortened, size = np.eye(len(self.gradient)), len(by_chance)
-        shortened[:size, :size] = shortened_by_chance(self.information[:size, :size], by_chance)
+        shortened[:size, :size] = bias_correction(self.information[:size, :size], by_chance)
         return replace(
             self, poses_at=self.poses, at_units=self.units,
             information=shortened.T @ self.information @ shortened,

@@ -103,7 +103,7 @@ def oriented(centres: np.ndarray, normals: np.ndarray, sizes: np.ndarray) -> Pat
 
 
 def joined(kind: type, parts: list):
-    """Return the rows of several `Patches`, or of several `Members`, as one."""
+    """Return the rows of several `Patches`, or of others whose fields are all arrays, as one."""
     return kind(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(kind)))
 
 

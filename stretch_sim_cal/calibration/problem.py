@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, shortened_by_chance
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction, columns_of
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
@@ -308,7 +308,7 @@ class Solver:
         scalars, widths, honest = _scalars(kinds), np.ones(basis.shape[1]), None
         if by_chance is not None:
             poses, noisy = self.unknowns.free_poses, equations.information - beside
-            shortened = shortened_by_chance(noisy[np.ix_(poses, poses)], by_chance)
+            shortened = bias_correction(noisy[np.ix_(poses, poses)], by_chance)
             noisy[poses] = shortened.T @ noisy[poses]
             noisy[:, poses] = noisy[:, poses] @ shortened
             honest, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)

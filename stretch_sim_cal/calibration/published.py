@@ -14,6 +14,7 @@ import numpy as np
 import small_gicp
 from scipy.spatial.transform import Rotation
 
+from stretch_sim_cal.calibration.alignment.gicp import matched_points
 from stretch_sim_cal.calibration.clouds import checked_points
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -92,11 +93,7 @@ class PublishedAlignment:
         within a voxel of the left one's."""
         resolution = self._settings.downsampling_resolution
         (target, tree), (source, _) = (small_gicp.preprocess_points(cloud, resolution) for cloud in self._last)
-        moved = apply(right_to_left, source.points()[:, :3])
-        nearest, squared = (np.asarray(found) for found in tree.batch_nearest_neighbor_search(moved, num_threads=1))
-        near = squared < resolution**2
-        between = moved[near] - target.points()[nearest[near], :3]
-        gaps = np.einsum("ij,ij->i", target.normals()[nearest[near], :3], between)
+        near, _, _, gaps = matched_points(target, tree, source, right_to_left, self._settings)
         return float(np.sqrt(np.mean(gaps**2))) if near.any() else 0.0, float(np.mean(near))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_entries import ONE_LIDAR
+from stretch_sim_cal.calibration.calibration_file import ONE_LIDAR
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.geometry.planes import Plane
@@ -46,7 +46,7 @@ class AlignmentResult:
     @property
     def known(self) -> Observations:
         """The observations for later stages: the method's own, or the transform by its covariance."""
-        return self.observations or Observations.of_transform(self.right_to_left, self.covariance)
+        return self.observations or Observations.of_known_poses((self.right_to_left,), self.covariance)
 
 
 @dataclass(frozen=True)

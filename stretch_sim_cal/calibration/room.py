@@ -170,7 +170,7 @@ class RoomBlock:
         gaps[self.gaps.patches[order]] = self.gaps.values[order]
         return SeenPatches(patches.centres, gaps, verdicts)
 
-    def information_by_chance(self) -> np.ndarray:
+    def noise_information(self) -> np.ndarray:
         """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
         from the noise of the normals alone.
 
@@ -185,7 +185,7 @@ class RoomBlock:
                 gaps.num_lidars,
             ) for one, other in itertools.product((0, 1), repeat=2)
         )  # fmt: skip
-        return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.information_by_chance()))
+        return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.noise_information()))
 
     def with_elements(self) -> "RoomBlock":
         """Return the block with the factors of the cells that are of no patch which two lidars see as flat."""
@@ -327,13 +327,12 @@ def room_block(
         members = remeasured(surface, patches, members)
     fits = fit_planes(members, noise.variances(surface, members), number)
     flat = (patches, members, fits)
-    if exact:
-        return _measured(lidars, state, surface, noise, grids, flat, members, slack, floor, pairs)
-    noise = estimate_noise(surface, patches.normals, members, fits, noise)
-    clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
-    still = still_cells(surface, patches.centres, patches.normals, members, noise)
-    block = _measured(lidars, state, surface, noise, grids, flat, members.only(clean & still), slack, floor, pairs)
-    return block.with_elements() if of_room else block
+    if not exact:
+        noise = estimate_noise(surface, patches.normals, members, fits, noise)
+        clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
+        members = members.only(clean & still_cells(surface, patches.centres, patches.normals, members, noise))
+    block = _measured(lidars, state, surface, noise, grids, flat, members, slack, floor, pairs)
+    return block.with_elements() if of_room and not exact else block
 
 
 def remeasured_block(lidars: Sequence[Lidar], state: State, before: RoomBlock, floor: FloorTrust | None) -> RoomBlock:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_entries import ARRAY
+from stretch_sim_cal.calibration.calibration_file import ARRAY
 from stretch_sim_cal.calibration.mounts.poses import Chosen
 from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.observability import UNOBSERVED

@@ -135,19 +135,6 @@ def without_body(surface: Surface, base_from_lidar: np.ndarray, settings) -> Sur
     return replace(surface, usable=surface.usable & ~body)
 
 
-def only_cells(surface: Surface, wanted: np.ndarray) -> Surface:
-    """Return the wanted cells (M,) of one lidar, and their neighbours, marked as not usable."""
-    kept = wanted.copy()
-    kept[surface.neighbours[wanted]] = True
-    number = np.cumsum(kept) - 1
-    around = surface.neighbours[kept]
-    own = np.arange(np.count_nonzero(kept))[:, None]
-    values = {field.name: getattr(surface, field.name).compress(kept, axis=0) for field in fields(surface)}
-    values["neighbours"] = np.where(kept[around], number[around], own)
-    values["usable"] = (surface.usable & wanted)[kept]
-    return Surface(**values)
-
-
 class Lidar:
     """One lidar in the problem: the `surface` that it sees, uncorrected and in its own frame, and its error `model`.
 
@@ -157,7 +144,8 @@ class Lidar:
     def __init__(self, surface: Surface, model: ErrorModel):
         self.surface, self.model = surface, model
         self.returns: Returns = model.returns(surface.points, surface.channel, surface.echo)
-        self.cosines = _incidence(surface.normals, surface.rays)
+        cosines = -np.einsum("mi,mi->m", surface.normals, surface.rays)
+        self.cosines = np.clip(cosines, LEAST_COSINE, 1.0)
 
     @classmethod
     def of_cells(cls, cells: DirectionCells, rows: np.ndarray | None = None) -> "Lidar":
@@ -196,7 +184,15 @@ class Lidar:
 
     def only(self, wanted: np.ndarray) -> "Lidar":
         """Return the lidar with the wanted cells (M,), and their neighbours, marked as not usable."""
-        return Lidar(only_cells(self.surface, wanted), self.model)
+        surface, kept = self.surface, wanted.copy()
+        kept[surface.neighbours[wanted]] = True
+        number = np.cumsum(kept) - 1
+        around = surface.neighbours[kept]
+        own = np.arange(np.count_nonzero(kept))[:, None]
+        values = {field.name: getattr(surface, field.name).compress(kept, axis=0) for field in fields(surface)}
+        values["neighbours"] = np.where(kept[around], number[around], own)
+        values["usable"] = (surface.usable & wanted)[kept]
+        return Lidar(Surface(**values), self.model)
 
     def corrected(self, values: np.ndarray) -> Surface:
         """Return its surface with its errors, by a unit's parameters (n,), taken out; still in its own frame."""
@@ -249,10 +245,6 @@ def moved(surface: Surface, target_from_source: np.ndarray) -> Surface:
         normals=surface.normals @ rotation.T,
         block_points=surface.block_points @ rotation.T + target_from_source[:3, 3],
     )  # fmt: skip
-
-
-def _incidence(normals: np.ndarray, rays: np.ndarray) -> np.ndarray:
-    return np.clip(-np.einsum("mi,mi->m", normals, rays), LEAST_COSINE, 1.0)
 
 
 def _padded(values: np.ndarray, blocks: int) -> np.ndarray:

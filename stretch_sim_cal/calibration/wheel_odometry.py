@@ -92,7 +92,7 @@ class Leg:
         return root
 
 
-class Motion(NamedTuple):
+class Manoeuvre(NamedTuple):
     """A way with stops, in `words`, and its `legs` from one stop to the next."""
 
     words: str
@@ -116,21 +116,21 @@ class Gain(NamedTuple):
         return f"{self.motion}: the standard deviation of {name} would be {after} {unit} in place of {before}"
 
 
-def motions(strafes: bool) -> list[Motion]:
+def motions(strafes: bool) -> list[Manoeuvre]:
     """Return what a base may drive that is to tell more."""
 
     def there_and_back(step: Sequence[float], times: int = 1) -> list[Leg]:
         return [Leg(sign * np.array([step], dtype=float)) for sign in [1.0] * times + [-1.0] * times]
 
     found = [
-        Motion("drive 1 m straight ahead and back, with stops", there_and_back((1.0, 0.0, 0.0))),
-        Motion("drive 2 m straight ahead and back, with stops", there_and_back((2.0, 0.0, 0.0))),
-        Motion(
+        Manoeuvre("drive 1 m straight ahead and back, with stops", there_and_back((1.0, 0.0, 0.0))),
+        Manoeuvre("drive 2 m straight ahead and back, with stops", there_and_back((2.0, 0.0, 0.0))),
+        Manoeuvre(
             "turn on the spot by a full circle and back, with a stop every 45 deg",
             there_and_back((0.0, 0.0, 2.0 * np.pi / CIRCLE), CIRCLE),
         ),
     ]
-    sideways = Motion("drive 1 m sideways and back, with stops", there_and_back((0.0, 1.0, 0.0)))
+    sideways = Manoeuvre("drive 1 m sideways and back, with stops", there_and_back((0.0, 1.0, 0.0)))
     return [*found, sideways] if strafes else found
 
 
@@ -176,7 +176,7 @@ def expected(targets: Sequence[np.ndarray], pose: np.ndarray, settings: DrivingS
 
 def most_gained(
     covariance: np.ndarray, pose: np.ndarray, scales: np.ndarray, settings: DrivingSettings, slip: float,
-    choices: Sequence[Motion],
+    choices: Sequence[Manoeuvre],
 ) -> Gain | None:  # fmt: skip
     """Return which of the motions brings most where least is known, as of `known_after`; None if none brings
     anything."""

@@ -6,8 +6,7 @@ import numpy as np
 
 from stretch_sim_cal.api import Result
 from stretch_sim_cal.calibration.array import ArrayResult, of_file
-from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, RIGHT_TO_LEFT
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.errors import RunFailure

@@ -19,8 +19,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
-from stretch_sim_cal.calibration.calibration_entries import FOOTPRINT, TO_LEFT
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.drive_results import stored_wheels
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar

@@ -11,8 +11,7 @@ from scipy.stats import chi2
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import cli
-from stretch_sim_cal.calibration.calibration_entries import WHEELS
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import WHEELS, CalibrationFile
 from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray
 from stretch_sim_cal.calibration.wheel_odometry import (

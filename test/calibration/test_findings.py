@@ -433,7 +433,7 @@ def test_links_with_most_in_front_of_them_come_first():
 
 @pytest.mark.parametrize("sigmas, told", [(4.9, False), (5.1, True)])
 def test_mounts_that_contradict_the_alignment_are_told(sigmas, told):
-    alignment = Observations.of_transform(DESCRIBED, np.diag([1e-6] * 3 + [1e-8] * 3))
+    alignment = Observations.of_known_poses((DESCRIBED,), np.diag([1e-6] * 3 + [1e-8] * 3))
     poses = {"left": np.eye(4), "right": from_xyz_rpy((1e-3 * sigmas, 0, 0), (0, 0, 0)) @ DESCRIBED}
     found = mount_warnings(poses=poses, alignment=alignment)
     assert [text for _, text in found] == ["the robot's own returns and the alignment of the lidars disagree by "

@@ -182,7 +182,7 @@ def test_an_unsure_alignment_makes_the_floor_less_sure():
     sure, unsure = (
         _solved(
             scene.method(
-                FloorSettings(observations=Observations.of_transform(scene.right_to_left, np.eye(6) * variance))
+                FloorSettings(observations=Observations.of_known_poses((scene.right_to_left,), np.eye(6) * variance))
             ),
             pairs,
         )

@@ -181,7 +181,7 @@ def test_poses_and_settings_that_cannot_be_meant_are_told():
     with pytest.raises(InputError, match="search_height"):
         FloorSettings(search_height=-1)
     with pytest.raises(InputError, match="covariance"):
-        Observations.of_transform(np.eye(4), np.eye(3))
+        Observations.of_known_poses((np.eye(4),), np.eye(3))
     with pytest.raises(InputError, match="no scans"):
         scene_of().method().solve()
 

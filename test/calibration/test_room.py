@@ -225,7 +225,7 @@ def test_every_patch_says_whether_it_counts(room):
     assert np.all(seen.verdicts[np.intersect1d(others, np.flatnonzero(enough & flat))] == UNSURE)
 
 
-def test_information_by_chance_is_that_of_normals_drawn_by_their_covariance(room):
+def test_noise_information_is_that_of_normals_drawn_by_their_covariance(room):
     gaps, random = room.block.gaps, np.random.default_rng(4)
     total, draws = np.zeros((6, 6)), 300
     for _ in range(draws):
@@ -235,7 +235,7 @@ def test_information_by_chance_is_that_of_normals_drawn_by_their_covariance(room
         tilts = np.einsum("ga,gai->gi", slopes, gaps.slope_axes)
         rows = np.hstack([tilts, np.cross(gaps.points, tilts)])
         total += (rows.T * (room.block.weights / gaps.variances / GRIDS)) @ rows
-    by_chance = room.block.information_by_chance()
+    by_chance = room.block.noise_information()
     np.testing.assert_allclose(np.diag(by_chance), 3.0 * np.diag(total) / draws, rtol=0.1)
 
 

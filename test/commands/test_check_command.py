@@ -11,8 +11,7 @@ import pytest
 import yaml
 from made_results import alignment_result, floor_result
 
-from stretch_sim_cal.calibration.calibration_entries import convention_of
-from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile, convention_of
 from stretch_sim_cal.calibration.checks import concerns
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description

@@ -141,7 +141,7 @@ def test_the_lidars_own_errors_are_taken_out_if_they_are_known_by_ring(clouds):
     model = load_sensor("jt128").error_model()
     long = np.zeros(model.size)
     long[SCALARS.index("range_offset")] = 0.01
-    transform = Observations.of_transform(np.eye(4), 1e-6 * np.eye(6))
+    transform = Observations.of_known_poses((np.eye(4),), 1e-6 * np.eye(6))
     known = replace(transform, models=(model, model), units=(long, np.zeros_like(long)))
     rings = {
         side: np.column_stack([cloud, np.arange(len(cloud)) % 128, np.full(len(cloud), 50.0)])
@@ -163,7 +163,7 @@ def test_the_robots_returns_are_on_its_model_if_the_lidars_own_errors_are_taken_
     robot = MountedRobot(load_model(dataset.description_file))
     units = [simulator.lidar(side).unit.values for side in SIDES]
     models = tuple(load_sensor("jt128_sparse_real").error_model() for _ in SIDES)
-    known = replace(Observations.of_transform(np.eye(4), 1e-6 * np.eye(6)), models=models, units=tuple(units))
+    known = replace(Observations.of_known_poses((np.eye(4),), 1e-6 * np.eye(6)), models=models, units=tuple(units))
 
     def share(known: Observations | None) -> float:
         return residuals_at(dataset, robot, robot.nominal, known).near.mean()

@@ -108,7 +108,7 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     assert before > 10_000
     file = CalibrationFile().with_alignment(alignment_result(right_in_left), "robot")
     file.with_floor(floor_result(), "robot").save(files.calibration)
-    known = Observations.of_transform(right_in_left, 1e-6 * np.eye(6))
+    known = Observations.of_known_poses((right_in_left,), 1e-6 * np.eye(6))
     verdicts = np.array([COUNTS, FEW, DISAGREE], dtype=np.uint8)
     seen = SeenPatches(np.eye(3), np.array([0.001, np.nan, 0.02]), verdicts)
     monkeypatch.setattr(run_view, "load_beside", lambda file: dataclasses.replace(known, patches=seen))

@@ -67,13 +67,9 @@ class GicpAlignment:
 
     def _judged(self, estimate, converged, target, tree, source) -> AlignmentResult:
         settings = self._settings
-        moved = apply(estimate, source.points()[:, :3])
-        found, squared = tree.batch_nearest_neighbor_search(moved, num_threads=1)
-        matched = np.asarray(squared) < settings.downsampling_resolution**2
-        normals = target.normals()[np.asarray(found)[matched], :3]
-        gaps = np.einsum("ij,ij->i", normals, moved[matched] - target.points()[np.asarray(found)[matched], :3])
+        matched, points, normals, gaps = matched_points(target, tree, source, estimate, settings)
         rmse = float(np.sqrt(np.mean(gaps**2))) if matched.any() else float("inf")
-        jacobian = np.hstack([normals, np.cross(moved[matched], normals)])
+        jacobian = np.hstack([normals, np.cross(points, normals)])
         covariance = covariance_of(jacobian.T @ jacobian / max(rmse, 1e-6) ** 2) if matched.any() else 1e6 * np.eye(6)
         covariance = covariance + self._voxel_bias(estimate)
         found_directions = settings.directions(covariance, settings.base_from_left)
@@ -97,3 +93,16 @@ class GicpAlignment:
         middle = np.eye(4)
         middle[:3, 3] = estimate[:3, 3] / 2
         return adjoint(middle) @ about_middle @ adjoint(middle).T
+
+
+def matched_points(
+    target, tree, source, right_to_left: np.ndarray, settings: AlignmentSettings
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return which points (N,) of a preprocessed cloud lie within a voxel of the target's under a transform (4, 4), and
+    of these the points (K, 3), the target's normals (K, 3), and how far (K,) in m they are apart along these."""
+    moved = apply(right_to_left, source.points()[:, :3])
+    nearest, squared = (np.asarray(found) for found in tree.batch_nearest_neighbor_search(moved, num_threads=1))
+    near = squared < settings.downsampling_resolution**2
+    normals = target.normals()[nearest[near], :3]
+    gaps = np.einsum("ij,ij->i", normals, moved[near] - target.points()[nearest[near], :3])
+    return near, moved[near], normals, gaps

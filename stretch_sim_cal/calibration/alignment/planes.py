@@ -24,7 +24,7 @@ from stretch_sim_cal.calibration.alignment.ties import Ties, coarse_ties, starte
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
-from stretch_sim_cal.calibration.consistency import Consistency, Views, between, seen_by_another
+from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import (
     COARSE_ONLY,
@@ -54,7 +54,7 @@ from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknown
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base, mirrored_surface
+from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
@@ -215,14 +215,13 @@ class RoomAlignment:
 
     @staticmethod
     def _against_views(
-        view: tuple[Surface, ...], state: State, coarse: State, opinions: Mapping[tuple[int, int], SecondOpinion],
+        view: tuple[View, ...], state: State, coarse: State, opinions: Mapping[tuple[int, int], SecondOpinion],
         ties: Ties,
     ) -> tuple[State, np.ndarray | None, list[tuple[int, int]]]:  # fmt: skip
         """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
         as a whole, the coarse one with its covariance, and which pairs."""
-        distances, views = (
-            {pair: kind(view[pair[0]], view[pair[1]]) for pair in ties.pairs} for kind in (SurfaceDistances, Views)
-        )
+        views = {pair: Views(view[pair[0]], view[pair[1]]) for pair in ties.pairs}
+        distances = {pair: SurfaceDistances(view[pair[0]].surface, view[pair[1]].surface) for pair in ties.pairs}
 
         def apart(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
             return distances[pair].under(between(poses, pair))
@@ -300,7 +299,7 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         equations = NormalEquations.empty(solver.unknowns.size)
         for block, lidars in zip(blocks, places, strict=True):
             block.add_to(equations, solver.unknowns, lidars)
-        by_chance = sum(block.information_by_chance() for block in blocks)
+        by_chance = sum(block.noise_information() for block in blocks)
         state, solution = solver.step(equations, state, by_chance)
         noises = [block.noise for block in blocks]
     return JointEstimate(state, solution, equations, by_chance, blocks)
@@ -310,12 +309,12 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
 class PlaceEvidence:
     """The evidence of one standing place: the lidars' views, the patches at the estimate, and the motion."""
 
-    views: tuple[Surface, ...]
+    views: tuple[View, ...]
     last: RoomBlock
     motion: Motion
 
     @classmethod
-    def of(cls, views: tuple[Surface, ...], last: RoomBlock) -> "PlaceEvidence":
+    def of(cls, views: tuple[View, ...], last: RoomBlock) -> "PlaceEvidence":
         """Return the evidence of the views and of the patches at the estimate."""
         return cls(views, last, motion_of(last.surface, last.flat, last.noise))
 
@@ -331,7 +330,9 @@ class PlaceEvidence:
             return ()
         for turned in (pair[:1], pair[1:], pair):
             for mirror in MIRRORS:
-                views = (mirrored_surface(self.views[n], mirror) if n in turned else self.views[n] for n in pair)
+                views = (
+                    mirrored_surface(self.views[n].surface, mirror) if n in turned else self.views[n] for n in pair
+                )
                 if credible(Views(*views).under(initial)):
                     return tuple(names[lidar] for lidar in turned)
         return ()
@@ -339,7 +340,7 @@ class PlaceEvidence:
     @property
     def disturbed(self) -> float:
         """The share of the views that saw something else for a while."""
-        return float(np.mean(np.concatenate([view.disturbed for view in self.views]) > 0))
+        return float(np.mean(np.concatenate([view.surface.disturbed for view in self.views]) > 0))
 
     @property
     def moving(self) -> float:
@@ -420,6 +421,14 @@ class Evidence:
             for place in self.places
         ]
 
+    @cached_property
+    def opinions(self) -> list[dict[tuple[int, int], list[Finding]]]:
+        """Whether the registration of all that those see who tie each other says otherwise, by place."""
+        return [
+            {pair: another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
+             for pair in self.ties.pairs} for place in self.places
+        ]  # fmt: skip
+
     def differing_ranges(self, pair: tuple[int, int]) -> list[Finding]:
         """Return whether the ranges of two lidars differ by a larger share than their sensor files allow."""
         if self.coarse_covariance is not None:
@@ -446,10 +455,10 @@ class Evidence:
         unfit = {}
         for pair in self.ties.pairs:
             why = [COARSE_ONLY] if pair in self.worse else []
-            for place, views in zip(self.places, self.agreement, strict=True):
+            for place, views, opinions in zip(self.places, self.agreement, self.opinions, strict=True):
                 why += wrong_minimum(views[pair], self.near(pair))
                 why += overlap_refusals(views[pair], place.last.used_between(pair))
-                why = why or another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
+                why = why or opinions[pair]
             if why:
                 unfit[pair] = self.agreement[0][pair], why
         return unfit
@@ -536,14 +545,9 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
         lambda pair: narrow_overlap(max(views[pair].overlap for views in agreement))
     )  # fmt: skip
     refusals = (
-        refusals
-        or far
-        or in_each(
-            lambda place, pair, _: another_opinion(
-                second_opinion(place.last.surface, pair), evidence.covariance_between(pair)
-            )
-        )
-    )
+        refusals or far
+        or evidence.in_each_place(lambda n: evidence.in_each_pair(evidence.opinions[n].__getitem__))
+    )  # fmt: skip
     if MAYBE_MIRRORED & {said.code for said in refusals} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]

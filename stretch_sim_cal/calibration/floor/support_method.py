@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
-from stretch_sim_cal.calibration.consistency import Views, between
+from stretch_sim_cal.calibration.consistency import View, confirmed_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import unit_warnings
 from stretch_sim_cal.calibration.floor.cells import FloorMotion, cells_of, floor_motion, patch_of_cells
@@ -67,10 +67,9 @@ class JointFloor:
     """Find the floor under the robot from what any number of lidars see.
 
     `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is where the
-    description has base_footprint. `settings.observations` is
-    what is known of the poses to each other. `first_two` are the lidars of the result's `by_units`. After `solve` the
-    poses are those of `state`, with the covariance of `solution`, both in the description's base_footprint. Raises
-    `InputError` for a pose that is no rigid transform.
+    description has base_footprint. `settings.observations` is what is known of the poses to each other. `first_two` are
+    the lidars of the result's `by_units`. After `solve` the poses are those of `state`, with the covariance of
+    `solution`, both in the description's base_footprint. Raises `InputError` for a pose that is no rigid transform.
     """
 
     name = "support"
@@ -195,20 +194,15 @@ class JointFloor:
 
     def _worth_keeping(self, lidars: Sequence[Lidar], state: State) -> tuple[Lidar, ...]:
         """Return the lidars with the cells of the room that two see, without the robot's, and those near the floor."""
-        surfaces = [
-            without_body(lidar.surface, pose, self._masks)
-            for lidar, pose in zip(lidars, state.base_from_lidar, strict=True)
+        kept, poses = [], state.base_from_lidar
+        views = [
+            View(without_body(lidar.surface, pose, self._masks)) for lidar, pose in zip(lidars, poses, strict=True)
         ]
-        shared = [np.zeros(len(surface.points), bool) for surface in surfaces]
-        for pair in itertools.combinations(range(len(lidars)), 2):
-            views = Views(*(surfaces[lidar] for lidar in pair))
-            for lidar, confirmed in zip(pair, views.shared(between(state.base_from_lidar, pair)), strict=True):
-                shared[lidar] |= confirmed
-        kept = []
-        for lidar, surface, pose, confirmed in zip(lidars, surfaces, state.base_from_lidar, shared, strict=True):
-            heights = apply(pose, surface.points)[:, 2]
-            limit = NEAR_FLOOR + self.settings.search_height + np.tan(self.settings.search_tilt) * surface.ranges
-            kept.append(Lidar(surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
+        shared = confirmed_by_another(views, poses, itertools.combinations(range(len(lidars)), 2))
+        for lidar, view, pose, confirmed in zip(lidars, views, poses, shared, strict=True):
+            heights = apply(pose, view.surface.points)[:, 2]
+            limit = NEAR_FLOOR + self.settings.search_height + np.tan(self.settings.search_tilt) * view.surface.ranges
+            kept.append(Lidar(view.surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
         return tuple(kept)
 
     def _views(self, lidars: Sequence[Lidar], state: State) -> tuple[list[LidarView], Rays]:

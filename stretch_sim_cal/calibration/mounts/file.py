@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import block_diag
 
-from stretch_sim_cal.calibration.calibration_entries import check_convention, check_covariance
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
     FOOTPRINT,
@@ -24,6 +23,8 @@ from stretch_sim_cal.calibration.calibration_file import (
     SEEN_COVARIANCE,
     TO_LEFT,
     CalibrationFile,
+    check_convention,
+    check_covariance,
 )
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
