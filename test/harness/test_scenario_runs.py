@@ -362,7 +362,6 @@ def aligning(*arguments: str, fault: str = "") -> Callable[[Scenario, RunFiles],
     return processes
 
 
-@pytest.mark.long
 def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_path, monkeypatch):
     package = tmp_path / "package"
     distribution = package / "broken_methods-0.1.dist-info"
