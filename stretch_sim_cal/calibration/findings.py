@@ -160,9 +160,9 @@ def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, name
         Finding(
             "impossible_unit",
             f"the {name} lidar's {scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.0f} "
-            f"standard deviations of what sensor file {sensor.name} allows: no such lidar has that, so something else "
-            "is taken for it",
-            "see what is wrong with one lidar's ranges or angles (a sector behind glass or a cover, a driver that "
+            f"standard deviations of what sensor file {sensor.name} allows: no lidar of this kind has such an error, "
+            "so another fault is mistaken for it",
+            "check both lidars' ranges and angles (a sector behind glass or a cover, a driver that "
             "corrects its clouds), or name the right sensor",
         )
         for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
@@ -205,8 +205,8 @@ def differing_ranges(difference: float, deviation: float, allowed: float) -> lis
         Finding(
             "differing_ranges",
             f"the ranges of the two lidars differ by {100.0 * abs(difference):.2f} +- {100.0 * deviation:.2f} %, more "
-            "than their sensor files allow, and what both see hardly tells whose are wrong",
-            "see what is wrong with one lidar's ranges, all of them or those of a sector (glass, a cover)",
+            "than their sensor files allow, and the data does not show which lidar's are wrong",
+            "check both lidars for range errors, of all ranges or of a sector (glass, a cover)",
         )
     ]
 
@@ -217,9 +217,8 @@ def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
     return [
         Finding(
             "distorted_clouds",
-            f"the {name} lidar's azimuths are wrong by up to {np.degrees(angle):.2f} deg round its axis, which no "
-            "encoder is",
-            "see what the driver does to its clouds (corrects them by a motion that there was not?)",
+            f"the {name} lidar's azimuths are wrong by up to {np.degrees(angle):.2f} deg, more than an encoder's error",
+            "check whether the driver changes its clouds (motion compensation without motion?)",
         )
         for name, (angle, deviation) in angles.items()
         if angle - 3.0 * deviation > WRONG_ROTOR
@@ -317,9 +316,9 @@ def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
         Finding(
             "contradicting_views",
             f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree "
-            f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % lie where the other lidar "
-            f"looked through (at most {100.0 * contradict:.0f} %); a wrong first guess, or something moved between the "
-            "lidars' scans",
+            f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
+            f"lidar found free (at most {100.0 * contradict:.0f} %); a wrong first guess, or something moved between "
+            "the lidars' scans",
             "check the description's poses and which lidar is left",
         )
     ]
@@ -340,7 +339,7 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
         sentence = f"one lidar moved against the other by {by} while the frames were taken"
         found.append(Finding("lidar_moved", sentence, "check its mount and its bolts, and repeat"))
     if disturbed > MAX_DISTURBED:
-        sentence = f"{100.0 * disturbed:.0f} % of the directions saw something else for a while"
+        sentence = f"{100.0 * disturbed:.0f} % of the view changed while the frames were taken"
         found.append(Finding("moving_scene", sentence, "repeat when nothing moves"))
     return found
 
@@ -356,8 +355,8 @@ def dissenting(block: RoomBlock, lidar: int = 1) -> list[Finding]:
     return [
         Finding(
             "dissenting_surfaces",
-            f"{count:.0f} surfaces that both lidars see stay {1000.0 * np.median(gaps):.0f} mm apart (median), against "
-            f"the rest: {100.0 * shares.max():.0f} % of what there is in one direction (at most "
+            f"{count:.0f} surfaces that both lidars see remain {1000.0 * np.median(gaps):.0f} mm apart (median) while "
+            f"the others fit: {100.0 * shares.max():.0f} % of the information in one direction (at most "
             f"{100.0 * MAX_DISSENT:.0f} %)",
             "something moved between the lidars' scans, or one lidar sees part of the scene through glass or a cover",
         )
@@ -373,10 +372,10 @@ def another_opinion(opinion: SecondOpinion, covariance: np.ndarray) -> list[Find
     return [
         Finding(
             "second_opinion",
-            f"registration of all that both lidars see comes to a transform {1000.0 * distance:.1f} mm and "
-            f"{np.degrees(angle):.3f} deg from that of the flat surfaces, further than both are unsure",
-            "see what is wrong with one lidar's clouds (a share of its ranges, its angles, a cover), or move the robot "
-            "to where more surfaces face other ways",
+            f"registration of all that both lidars see gives a transform {1000.0 * distance:.1f} mm and "
+            f"{np.degrees(angle):.3f} deg from that of the flat surfaces, more than both uncertainties allow",
+            "check both lidars' clouds (range scale, angles, a cover), or move the robot to where more surfaces "
+            "face other directions",
         )
     ]
 
@@ -407,7 +406,7 @@ def mirrored(sides: Sequence[str]) -> list[Finding]:
     if not sides:
         return []
     whose = f"the {sides[0]} lidar's clouds are" if len(sides) == 1 else "the clouds of both lidars are"
-    sentence = f"{whose} mirrored: with y turned round, or x and y exchanged, the views fit the description"
+    sentence = f"{whose} mirrored: with y reversed, or x and y exchanged, the views fit the description"
     return [Finding("mirrored", sentence, "correct the driver or the converter that wrote them")]
 
 
@@ -456,13 +455,13 @@ def mount_warnings(
         if not asked and abs(joint.value) > MISPLACED * joint.standard_deviation:
             off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
             sentence = f"{joint.joint} zero offset: {off}"
-            warnings.append(Finding("joint_zero_off", sentence, "home the robot, or say --with-joint-offsets"))
+            warnings.append(Finding("joint_zero_off", sentence, "home the robot, or use --with-joint-offsets"))
         if abs(joint.scale) > MISPLACED * joint.scale_deviation:
             sentence = (
                 f"{joint.joint} moves {abs(100.0 * joint.scale):.2f} % {'further' if joint.scale > 0 else 'less'}"
             )
             remedy = "correct the scale in its driver; the mounts allow for it"
-            warnings.append(Finding("joint_scale_off", f"{sentence} than it says", remedy))
+            warnings.append(Finding("joint_scale_off", f"{sentence} than it reports", remedy))
     for link in link_residuals:
         if link.released or link.sigmas > MISPLACED:
             off = (
@@ -502,8 +501,8 @@ def mount_refusals(
         distance, angle = error(nominal[side], poses[side])
         if distance > FARTHEST or angle > FARTHEST_ANGLE:
             sentence = (
-                f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from where the "
-                "description has it, which is more than this method finds; are the lidars swapped, or "
+                f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its "
+                "described pose, beyond the range of this method; are the lidars swapped, or "
                 "the description another robot's?"
             )
             refusals.append(Finding("far_from_description", sentence))

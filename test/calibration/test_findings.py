@@ -72,7 +72,7 @@ def model_warnings(*poses):
         (lambda: findings.movement(Motion(0.0041, 0.0), 0.0, 12), "moved", ("by 4 mm and 0.00 deg", "keep it still")),
         (lambda: findings.movement(Motion(0.0, 0.11 * DEGREE), 0.0, 12), "moved", ("by 0 mm and 0.11 deg",)),
         (lambda: findings.movement(Motion(0.01, 0.1), 0.0, 11), None, ()),
-        (lambda: findings.movement(Motion(0.0, 0.0), 0.31, 12), "moving_scene", ("31 % of the directions",)),
+        (lambda: findings.movement(Motion(0.0, 0.0), 0.31, 12), "moving_scene", ("31 % of the view changed",)),
         (lambda: findings.large_residuals(3.0, 0.01), None, ()),
         (lambda: findings.large_residuals(9.0, 0.002), None, ()),
         (lambda: findings.large_residuals(3.1, 0.0021), "large_residuals", ("2.1 mm apart", "3.1 times")),
@@ -173,7 +173,7 @@ def test_a_step_is_refused_only_under_the_robot():
     assert warning == ("floor_step", "a step runs through the floor 0.8 m ahead: beyond it lies 12.0 mm higher; "
                        "the plane is the one that the robot stands on") and not refusals  # fmt: skip
     warnings, (refusal,) = shape(step=Step(0.29, np.pi, -0.004))
-    assert "4.0 mm lower, and the robot seems to stand astride" in refusal[1] and not warnings
+    assert "4.0 mm lower, and the robot seems to stand on both sides of it" in refusal[1] and not warnings
     assert shape(step=Step(0.3, 0.0, 0.012))[1] == []
 
 
@@ -381,12 +381,12 @@ def test_a_joint_that_moves_further_or_less_than_it_says_is_told():
         assert mount_warnings(joints=[lift, arm], asked=asked) == [
             (
                 "joint_scale_off",
-                "lift_joint moves 0.51 % further than it says; correct the scale in its driver; "
+                "lift_joint moves 0.51 % further than it reports; correct the scale in its driver; "
                 "the mounts allow for it",
             ),
             (
                 "joint_scale_off",
-                "arm_joint moves 0.40 % less than it says; correct the scale in its driver; the mounts allow for it",
+                "arm_joint moves 0.40 % less than it reports; correct the scale in its driver; the mounts allow for it",
             ),
         ]
 
@@ -394,8 +394,8 @@ def test_a_joint_that_moves_further_or_less_than_it_says_is_told():
 def test_joint_zeros_are_told_if_not_asked_for_and_otherwise_if_they_are_not_separable():
     lift, yaw = JointOffset("lift_joint", 0.0505, 0.001, True), JointOffset("pan_joint", -0.02, 0.001, False, True)
     assert [text for _, text in mount_warnings(joints=[lift, yaw], asked=False)] == [
-        "lift_joint zero offset: +50.5 mm; home the robot, or say --with-joint-offsets",
-        "pan_joint zero offset: -1.15 deg; home the robot, or say --with-joint-offsets",
+        "lift_joint zero offset: +50.5 mm; home the robot, or use --with-joint-offsets",
+        "pan_joint zero offset: -1.15 deg; home the robot, or use --with-joint-offsets",
     ]
     ((code, text),) = mount_warnings(joints=[lift, yaw])
     assert code == "joint_zero_unobserved" and "the zero of pan_joint is not separable" in text

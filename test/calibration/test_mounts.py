@@ -180,7 +180,7 @@ def test_a_lift_that_moves_further_than_it_says_is_named_and_does_not_move_the_m
     simulator, samples = recorded(robot, lift_scale=1.006)
     found = calibrate_mounts(robot.surfaces, samples, robot.nominal, settings=mount_settings())
     assert [warning.code for warning in found.warnings] == ["joint_scale_off"]
-    assert found.warnings[0].startswith("lift_joint moves 0.") and "further than it says" in found.warnings[0]
+    assert found.warnings[0].startswith("lift_joint moves 0.") and "further than it reports" in found.warnings[0]
     for side in SIDES:
         assert nees(simulator, found, side) < 17.0
         assert error(simulator.base_from_lidar(side), found.base_from_lidar[side])[0] < 3e-3

@@ -345,7 +345,7 @@ class PlaceEvidence:
     @property
     def moving(self) -> float:
         """The share of the views through which something moved."""
-        return float(np.mean(np.concatenate([view.moving for view in self.views])))
+        return float(np.mean(np.concatenate([view.surface.moving for view in self.views])))
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,9 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
         side = "higher" if height > 0 else "lower"
         sentence = f"a step runs through the floor {where}: beyond it lies {abs(height) * 1e3:.1f} mm {side}"
         if distance < FOOTPRINT_RADIUS:
-            findings.refuse("floor_step", f"{sentence}, and the robot seems to stand astride", "move it to one side")
+            findings.refuse(
+                "floor_step", f"{sentence}, and the robot seems to stand on both sides of it", "move it to one side"
+            )
         else:
             findings.warn("floor_step", f"{sentence}; the plane is the one that the robot stands on")
     xx, xy, yy = fit.curvature
