@@ -446,8 +446,8 @@ def test_mounts_that_contradict_the_alignment_are_told(sigmas, told):
         (500, [Direction("sliding along base x", 0.01, 0.002)], (0, 0), None),
         (499, [TURNING], (0, 0), "only 499 returns from the robot, at least 500 are needed"),
         (500, [TURNING], (0, 0), "these poses do not determine turning about base z: standard deviation 1.10 deg"),
-        (500, [], (900, 0), "found 900 mm and 0.0 deg from where the description has it"),
-        (500, [], (0, 90), "found 0 mm and 90.0 deg from where the description has it"),
+        (500, [], (900, 0), "found 900 mm and 0.0 deg from its described pose"),
+        (500, [], (0, 90), "found 0 mm and 90.0 deg from its described pose"),
     ],
 )
 def test_mounts_are_refused_without_returns_or_far_from_the_description(points, directions, off, words):
@@ -473,7 +473,7 @@ def test_one_lidar_that_sees_the_robot_is_enough_for_those_that_are_tied_to_it(c
             6,
             0.0,
             0.001,
-            "the left lidar 6 mm and 0.0 deg from where the description has it (standard deviation 2 mm, 0.2",
+            "the left lidar 6 mm and 0.0 deg from its described pose (standard deviation 2 mm, 0.2",
         ),
         (4, 0.5, 0.001, "4 mm and 0.5 deg"),
         (4, 0.2, 0.0001, None),
