@@ -473,7 +473,7 @@ def test_one_lidar_that_sees_the_robot_is_enough_for_those_that_are_tied_to_it(c
             6,
             0.0,
             0.001,
-            "the left lidar 6 mm and 0.0 deg from its described pose (standard deviation 2 mm, 0.2",
+            "the left lidar 6 mm and 0.0 deg from where the description has it (standard deviation 2 mm, 0.2",
         ),
         (4, 0.5, 0.001, "4 mm and 0.5 deg"),
         (4, 0.2, 0.0001, None),
