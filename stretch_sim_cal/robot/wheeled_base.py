@@ -2,7 +2,6 @@
 
 base:
   kind: omnidirectional        # or differential
-  wheel_radius: 0.1            # m
   wheels: [[0.15, 0.09], [-0.15, 0.09], [0.0, -0.17]]   # where they touch the floor, in the footprint frame, m
   limits: {linear: 0.6, angular: 4.0, linear_acceleration: 0.25, angular_acceleration: 2.0}
   topics: {command: /cmd_vel, odometry: /odom}
@@ -33,7 +32,6 @@ class WheeledBase:
     """
 
     kind: Literal["omnidirectional", "differential"]
-    wheel_radius: Annotated[float, Bounds(0.005, 5.0)]
     track_width: Annotated[float, Bounds(0.01, 10.0)]
     wheels: tuple[tuple[Coordinate, Coordinate], ...]
     linear: tuple[float, float] = (0.5, 0.5)

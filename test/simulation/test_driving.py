@@ -301,7 +301,6 @@ def test_the_truth_has_the_errors_of_the_odometry_and_the_setup_is_written_as_it
 def test_a_base_that_cannot_be_is_refused(changed, message):
     given = {
         "kind": "differential",
-        "wheel_radius": 0.1,
         "track_width": 0.4,
         "wheels": [[0, 0.2], [0, -0.2], [-0.3, 0]],
     }
