@@ -121,13 +121,13 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
 
 
 def beyond_sensor_files(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str]) -> float:
-    """Return how many times further than `BEYOND_PRIOR` standard deviations of their sensor files the lidars' errors
-    are, at least 1: as much further may be the errors of which the model knows nothing."""
+    """Return how many times further than `BEYOND_PRIOR` standard deviations of their sensor files the errors of the
+    lidars' azimuths are, at least 1: as large may be those of higher harmonics, which the model does not have."""
     return max(
         (
             abs(value) / (BEYOND_PRIOR * known)
             for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
-            for _, value, _, known in _beyond_prior(numbers, name, sensor)
+            for scalar, value, _, known in _beyond_prior(numbers, name, sensor) if scalar.startswith("azimuth")
         ),
         default=1.0,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, samples_of
 from stretch_sim_cal.files import read_yaml, write_yaml
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
@@ -336,7 +336,11 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     assert code == 0 and json.loads(said)["mounts"]["mast"]["standard_deviation"]["mm"] < 5.0, said
     dataset, robot = read_dataset(folder), MountedRobot(load_model(folder / "description.urdf"), load_profile(profile))
     older = [
-        SimpleNamespace(name=each.name, joints=each.joints, cloud=lambda name, own=each: getattr(own, name, None))
+        SimpleNamespace(
+            name=each.name,
+            joints=each.joints,
+            cloud=lambda name, own=each: own.cloud(name) if name in SIDES else None,
+        )
         for each in dataset.samples
     ]  # collected before the third lidar's clouds were
     (sample, *_), (first, *_) = samples_of(SimpleNamespace(samples=older), robot, ()), samples_of(dataset, robot, ())

@@ -143,9 +143,9 @@ def with_mounts(
         "data": {name: pose.tolist() for name, pose in result.base_from_lidar.items()},
         "robot_id": str(robot_id),
         "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
-        "fit_method": "robot_returns",
+        "fit_method": result.method,
         "rmse": float(result.rmse),
-        "num_frames": int(result.num_samples),
+        "num_frames": int(result.num_frames),
         "covariance": result.covariance.tolist(),
         "joint_offsets": {
             offset.joint: {

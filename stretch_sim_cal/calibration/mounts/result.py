@@ -136,6 +136,16 @@ class MountsResult:
         """Whether the data supports the result."""
         return not self.refusals
 
+    @property
+    def method(self) -> str:
+        """How the mounts were found, for files."""
+        return "robot_returns"
+
+    @property
+    def num_frames(self) -> int:
+        """The number of arm poses, for files."""
+        return self.num_samples
+
     def covariance_of(self, name: str) -> np.ndarray:
         """Return the covariance (6, 6) of one lidar's pose."""
         start = 6 * list(self.base_from_lidar).index(name)
