@@ -33,7 +33,7 @@ SENSOR = "os0_32_sparse"
 SECOND = 1_000_000_000
 DRIVE = [(0, 0, np.pi / 2), (0, 0, np.pi), (0, 0, -np.pi / 2), (0.7, 0, 0), (0.7, 0.7, 0)]
 UNLIKELY = 1e-4  # of an honest covariance
-BASE = WheeledBase("omnidirectional", 0.1, 0.4, ((0.2, 0.0), (-0.1, 0.17), (-0.1, -0.17)))
+BASE = WheeledBase("omnidirectional", 0.4, ((0.2, 0.0), (-0.1, 0.17), (-0.1, -0.17)))
 
 
 @pytest.fixture(scope="module")
