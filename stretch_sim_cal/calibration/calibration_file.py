@@ -302,7 +302,7 @@ def calibrated_frame(name: str) -> str:
 def _data(data: dict[str, Any], key: str, path) -> Any:
     entry = data[key]
     if not isinstance(entry, dict) or "data" not in entry:
-        raise InputError(f"{path}: {key}: has no 'data'; the file is torn, calibrate again or roll back")
+        raise InputError(f"{path}: {key}: has no 'data'; the file is incomplete, calibrate again or roll back")
     return entry["data"]
 
 
