@@ -25,12 +25,10 @@ def one_line(text: object) -> str:
 
 
 def warn(text: object) -> None:
-    """Print a warning about an accepted result on stderr, in one line."""
     print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def refuse(text: object) -> None:
-    """Print a refusal on stderr, in one line."""
     print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
 
 

@@ -27,7 +27,6 @@ KEYS = ("robot", "world", "sensor", "seed", "seeds", "frames", "mount_errors", "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the plugin's options."""
     group = parser.getgroup("stretch_sim_cal")
     group.addoption(
         "--simcal-artifacts", type=Path, metavar="DIR",
@@ -42,7 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}({', '.join(f'{key}=' for key in KEYS)}): what the fixtures sim, rig, truth and calibration "
@@ -200,7 +198,6 @@ class ScenarioFile(pytest.File):
     """A file with one scenario."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the scenario as a test."""
         yield ScenarioItem.from_parent(self, name=self.path.stem)
 
 
@@ -208,7 +205,6 @@ class ScenarioItem(pytest.Item):
     """A scenario as a test: it passes if its expectation is met. Errors and tolerances are properties (JUnit XML)."""
 
     def runtest(self) -> None:
-        """Run the scenario and judge it."""
         backend = self.config.getoption("--simcal-backend")
         _skip_without(backend)
         from stretch_sim_cal.errors import StretchSimCalError
@@ -244,5 +240,4 @@ class ScenarioItem(pytest.Item):
         return "\n".join([*(quantity.line() for quantity in quantities), *verdict.reasons])
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Return where the test is."""
         return self.path, None, f"scenario {self.name}"

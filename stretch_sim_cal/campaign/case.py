@@ -86,18 +86,15 @@ class SimulatedCase:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        """The settings that say what of a scan is the robot's own body."""
         return body_settings(self.simulator.profile, self.simulator.nominal_description, print)
 
     @cached_property
     def described(self) -> dict[str, ArrayLidar]:
-        """The lidars by name, where the description has them."""
         poses = {name: self.simulator.base_from_lidar(name, nominal=True) for name in self.lidars}
         return {name: ArrayLidar(pose, self.sensor) for name, pose in poses.items()}
 
     @cached_property
     def footprint_from_base(self) -> np.ndarray:
-        """From base_link to base_footprint (4, 4) as described."""
         profile = self.simulator.profile
         model = parse_urdf(self.simulator.nominal_description)
         return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
@@ -206,7 +203,6 @@ class SimulatedCase:
         return solved(method, (dict(zip(self.lidars, scans, strict=True)) for scans in self.scans(stage, self.lidars)))
 
     def rewind(self) -> None:
-        """Begin anew with the first pair of scans."""
         self._tick = 0
         self.simulator.move_base(np.eye(4))
 
@@ -338,7 +334,6 @@ def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | N
 def _setup(
     campaign: Campaign, sensor: Sensor, numbers: Mapping[str, float], random: np.random.Generator, folder: Path
 ) -> SimulationSetup:
-    """Write room and unit files into `folder` and return what is simulated."""
     room = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("room.")}
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
@@ -411,7 +406,6 @@ def _pose_error(random: np.random.Generator, distance: float, angle: float) -> P
 
 
 def draw(case: SimulatedCase, path: Path) -> None:
-    """Write a picture of the case's first clouds, as described and as calibrated."""
     from stretch_sim_cal.harness.report import clouds_before_and_after
 
     case.rewind()

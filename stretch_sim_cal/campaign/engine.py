@@ -211,12 +211,10 @@ class Results:
         self._number = 1 + max((int(part.stem.split("_")[1]) for part in parts_of(folder)), default=0)
 
     def close(self) -> None:
-        """Write what waits and let others write."""
         self.flush()
         os.close(self._lock)
 
     def indices(self) -> set[int]:
-        """Return the cases that are there."""
         tables = [_read_part(part, ["index", "status"]).to_pydict() for part in parts_of(self.folder)]
         return {
             index for table in tables for index, status in zip(table["index"], table["status"], strict=True)
@@ -230,7 +228,6 @@ class Results:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
         if self._waiting:
             self._write(pa.Table.from_pylist(self._waiting, SCHEMA))
             self._waiting = []
@@ -247,9 +244,9 @@ class Results:
         self._number += 1
 
 
-LIDAR = pa.struct([
-    ("name", pa.string()), ("translation_mm", pa.float64()), ("rotation_deg", pa.float64()), ("sigmas", pa.float64()),
-])  # fmt: skip
+LIDAR = pa.struct(
+    [("name", pa.string()), ("translation_mm", pa.float64()), ("rotation_deg", pa.float64()), ("sigmas", pa.float64())]
+)
 """The result of one lidar."""
 SCHEMA = pa.schema(
     [("index", pa.int64()), ("status", pa.string()), ("message", pa.string()), ("traceback", pa.string())]

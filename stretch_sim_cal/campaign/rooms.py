@@ -152,7 +152,6 @@ def _wall(
 
 
 def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.Generator) -> str | None:
-    """Write an uneven sheet around the plane z = 0 as an STL file and return its geometry; None if it is flat."""
     if not rms:
         return None
     half = np.array(size) / 2

@@ -348,7 +348,6 @@ def _picture(folder: Path, case: int) -> str:
 
 
 def _errors_plot(cases: Cases) -> bytes:
-    """Draw the cumulative distribution of every quantity, with its limit."""
     names = [name for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages]
     figure, axes = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3.0), squeeze=False, sharey=True)
     for axis, name in zip(axes[0], names, strict=True):
@@ -370,7 +369,6 @@ def _errors_plot(cases: Cases) -> bytes:
 
 
 def _nees_plot(cases: Cases) -> bytes:
-    """Draw the squared errors in units of the covariance beside the chi-square distribution they should have."""
     stages = [stage for stage in cases.campaign.stages if np.isfinite(cases.sigmas[stage]).any()]
     figure, axes = plt.subplots(1, len(stages), figsize=(4.2 * len(stages), 3.0), squeeze=False)
     for axis, stage in zip(axes[0], stages, strict=True):
@@ -427,7 +425,6 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
 
 
 def comparison_sentences(found: Mapping[str, Any]) -> list[str]:
-    """Return a comparison in words."""
     one, other = found["names"]
     lines = [
         f"{found['cases']} cases in common; good: {one} {found['good'][0]}, {other} {found['good'][1]} (only {one} "

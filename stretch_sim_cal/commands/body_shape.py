@@ -66,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def report(args, settings: Path, out: Path, dataset: Dataset, fitted: FittedBody) -> None:
-    """Print the fit: lines for people, or JSON."""
     fit, seen = fitted.fit, fitted.seen
     for line in fitted.warnings:
         command.warn(line)

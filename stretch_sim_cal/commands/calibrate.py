@@ -76,40 +76,36 @@ DEFAULT_SAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "recording", type=Path, nargs="+",
         help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or "
         "turned, the alignment is found together, and the floor from the first",
     )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update"
-    )
-    parser.add_argument(
-        "--only", choices=("alignment", "floor"), help="one of the two; floor needs an alignment in FILE"
-    )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
-    parser.add_argument(
+    add("--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update")
+    add("--only", choices=("alignment", "floor"), help="one of the two; floor needs an alignment in FILE")
+    add("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
+    add(
         "--num-samples", type=int,
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
         "at each stop with --drive)",
     )  # fmt: skip
     add_recording_arguments(parser)
-    parser.add_argument(
+    add(
         "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
         help="accept lidar to lidar up to these standard deviations (default: the profile's, or 5 mm and 0.1 deg)",
     )  # fmt: skip
-    parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
-    parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
-    parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
+    add("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
+    add("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
+    add("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
+    add("--json", action="store_true", help="print the results as JSON on standard output")
     add_view_arguments(parser)
-    parser.add_argument(
+    add(
         "--drive", action="store_true",
         help="the robot drove, with stops of 2 s or more: find lidar to lidar, floor, and the lidars against the "
         "centre of rotation and the direction of driving",
     )  # fmt: skip
-    parser.add_argument("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
+    add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
     add_mounts_arguments(parser)
 
 
@@ -156,7 +152,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _accepted_up_to(source: Source) -> tuple[float, float] | None:
-    """Return the standard deviations (m, rad) up to which lidar to lidar is accepted."""
     if source.args.accept is None:
         return source.profile.accept
     millimetres, degrees = source.args.accept
@@ -368,7 +363,6 @@ SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
 
 
 def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare `--mounts` and its options."""
     group = parser.add_argument_group("absolute poses of the lidars")
     group.add_argument(
         "--mounts", action="store_true",
@@ -430,7 +424,6 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
 
 
 def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: Any, robot: Any) -> list[Any]:
-    """Return a sample of each arm pose in which the joints of a recording stand still."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
 
     periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]

@@ -32,7 +32,6 @@ TRY_AGAIN = "what was done is kept: run ros_calibrate_robot again to continue"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `ros_calibrate_robot` and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="ros_calibrate_robot",
         description=(
@@ -50,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
+    add = parser.add_argument
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--from", dest="begin", choices=STAGES, help="calibrate this and all after it, whatever is there"
     )
     which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help=f"these alone: {', '.join(STAGES)}")
-    parser.add_argument(
+    add(
         "--drive", action="store_true",
         help="DRIVE as well (ros_calibrate_by_driving): after the arm's stages, in place of them without an arm",
     )  # fmt: skip
@@ -64,26 +63,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     end.add_argument("--accept", action="store_true", help="put what is done so far to use, and end")
     end.add_argument("--discard", action="store_true", help="give the calibration under way up, and end")
     end.add_argument("--rollback", action="store_true", help="bring back the files as before the last accepted one")
-    parser.add_argument(
+    add(
         "--yes", action="store_true",
         help="ask nothing: keep what still holds, MOVE THE ARM, and accept what comes of it",
     )  # fmt: skip
-    parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)"
-    )
-    parser.add_argument("--robot", metavar="NAME", help=ROBOT_OPTION.help)
-    parser.add_argument("--sensor", metavar="NAME", help=f"{SENSOR_OPTION.help} (default: the profile's)")
-    parser.add_argument(
+    add("--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)")
+    add("--robot", metavar="NAME", help=ROBOT_OPTION.help)
+    add("--sensor", metavar="NAME", help=f"{SENSOR_OPTION.help} (default: the profile's)")
+    add(
         "--places", type=int, default=1, metavar="N",
         help="standing places of lidar to lidar; it asks for the robot to be turned in between (default: 1, and "
         "one more if that leaves a direction open)",
     )  # fmt: skip
     for name, option in PASSED_ON.items():
         replace(option, name=name, help=f"{option.help}{WHOSE.get(name, '')}").add_to(parser)
-    parser.add_argument("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")
-    parser.add_argument("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
-    parser.add_argument("--verbose", action="store_true", help="show all output of every node")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON on standard output")
+    add("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")
+    add("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
+    add("--verbose", action="store_true", help="show all output of every node")
+    add("--json", action="store_true", help="print the outcome as JSON on standard output")
     command.add_view_arguments(parser)
 
 

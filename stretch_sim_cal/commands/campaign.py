@@ -19,34 +19,28 @@ DEFAULTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "campaign", metavar="FILE", help="a campaign's file or its name in config/campaigns/; or the word compare"
-    )
-    parser.add_argument(
-        "folders", nargs="*", type=Path, metavar="DIR", help="with compare: the folders of two campaigns"
-    )
-    parser.add_argument("--cases", type=int, help="how many cases; those that --out has already are not computed again")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
-    parser.add_argument("--workers", type=int, help="local processes (default: one per core)")
-    parser.add_argument("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
-    parser.add_argument(
+    add = parser.add_argument
+    add("campaign", metavar="FILE", help="a campaign's file or its name in config/campaigns/; or the word compare")
+    add("folders", nargs="*", type=Path, metavar="DIR", help="with compare: the folders of two campaigns")
+    add("--cases", type=int, help="how many cases; those that --out has already are not computed again")
+    add("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
+    add("--workers", type=int, help="local processes (default: one per core)")
+    add("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
+    add(
         "--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
         help="certificates for a scheduler at tls://HOST:8786 (default: as Dask's configuration has them)",
     )  # fmt: skip
-    parser.add_argument(
+    add(
         "--robot", metavar="FILE",
         help="another robot than the campaign's, with its lidars: a profile in config/robots/, or a path",
     )  # fmt: skip
-    parser.add_argument("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
-    parser.add_argument(
+    add("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
+    add(
         "--search", choices=["worst"], help="look for the case in which an accepted result is most wrong; --cases tries"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of --search (default: %(default)s)")
-    parser.add_argument(
-        "--again", action="store_true", help="compute those cases anew that crashed or took longer than the time limit"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
+    add("--again", action="store_true", help="compute those cases anew that crashed or took longer than the time limit")
+    add("--json", action="store_true", help="print the result as JSON")
     add_ci_arguments(parser)
 
 

@@ -37,24 +37,24 @@ TOLERANCES = {"tolerance_mm": 1.0, "tolerance_deg": 0.02}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
-    parser.add_argument("other", nargs="?", type=Path, help="another calibration file, to compare it with")
-    parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
-    parser.add_argument("--robot", metavar="FILE", help=ROBOT_HELP)
-    parser.add_argument(
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
+    add("other", nargs="?", type=Path, help="another calibration file, to compare it with")
+    add("--model", metavar="FILE", help=MODEL_HELP)
+    add("--robot", metavar="FILE", help=ROBOT_HELP)
+    add(
         "--tolerance-mm",
         type=float,
         default=TOLERANCES["tolerance_mm"],
         help="two files agree within this length (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--tolerance-deg",
         type=float,
         default=TOLERANCES["tolerance_deg"],
         help="two files agree within this angle (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -140,7 +140,6 @@ def _transform(
 
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
-    """Return the lidars' extrinsics with standard deviations, None if the file has none."""
     found = {}
     for side, (pose, covariance) in each_mount(calibration, stored_mounts(calibration)).items():
         xyz, rpy = to_xyz_rpy(pose)
@@ -150,7 +149,6 @@ def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
 
 
 def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
-    """Return the origin and standard deviation of an entry, None for missing ones."""
     if entry is None:
         return {}
     stamp = entry.timestamp

@@ -14,7 +14,6 @@ HEAD = ("scenario", "quantity", "old", "new", "change", "allowed", "")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     for name in ("old", "new"):
         parser.add_argument(
             name, type=Path, metavar=name.upper(),
@@ -55,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _results(path: Path) -> dict[str, dict[str, Any]]:
-    """Return results (the content of `result.json`) by the name of their run."""
     if path.is_dir():
         files = [path / "result.json"] if (path / "result.json").is_file() else sorted(path.glob("*/result.json"))
         if not files:
@@ -130,7 +128,6 @@ def _rows(name: str, old: dict[str, Any], new: dict[str, Any], worse: float | No
 
 
 def _verdict(old: bool | None, new: bool | None) -> str:
-    """Return "FAIL" for what passed and no longer does."""
     return "FAIL" if old and not new else "passes now" if new and not old else "" if new else "fails as before"
 
 

@@ -21,14 +21,7 @@ from stretch_sim_cal.commands.described import (
 from stretch_sim_cal.conventions import PROFILES, kept, profile_named
 from stretch_sim_cal.conventions.neutral import lint_neutral
 from stretch_sim_cal.conventions.normal_form import Normal, Options, description, normalized, read_description
-from stretch_sim_cal.conventions.normalized_files import (
-    NO_TOOL,
-    normal_tool,
-    tool_findings,
-    tool_in,
-    write,
-    write_tool,
-)
+from stretch_sim_cal.conventions.normalized_files import NO_TOOL, normal_tool, tool_findings, tool_in, write, write_tool
 from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, Finding, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
@@ -94,8 +87,7 @@ POSES = ("base", "flange", "tool0")
 
 
 def _add_convention(parser: argparse.ArgumentParser, default: str) -> None:
-    parser.add_argument("--profile", metavar="NAME",
-                        help=f"the convention: {', '.join(PROFILES)} (default: {default})")  # fmt: skip
+    parser.add_argument("--profile", metavar="NAME", help=f"the convention: {', '.join(PROFILES)} (default: {default})")
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
                         help="a robot, or a tool by itself, as it hangs on the "
                         "Stretch's wrist (default: robot)")  # fmt: skip
@@ -153,25 +145,26 @@ def _of_tool(args: argparse.Namespace) -> list:
 
 
 def _add_normalize(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add_model_arguments(parser, "a URDF or xacro file")
     _add_convention(parser, STRETCH.name)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
+    add("--out", type=Path, required=True, metavar="DIR",
                         help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
-    parser.add_argument("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
+    add("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
                         help="names of links or joints that the model does not determine")  # fmt: skip
-    parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
+    add("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
                         help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
-    parser.add_argument("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
+    add("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
-        parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
+        add(f"--{role}", metavar="'X Y Z R P Y'",
                             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
-    parser.add_argument("--number-links", action="store_true",
+    add("--number-links", action="store_true",
                         help="call an arm's moving links link_1, link_2, ... and turn "
                         "their frames upright (REP 199)")  # fmt: skip
-    parser.add_argument("--guess-sensors", action="store_true",
+    add("--guess-sensors", action="store_true",
                         help="turn sensors of which no axis is where the Stretch's look to the nearest frame that "
                         "keeps the rule, and lidars of a robot without a lift; without, they stay")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the changes as JSON")
+    add("--json", action="store_true", help="print the changes as JSON")
 
 
 def _normalize(args: argparse.Namespace) -> int:

@@ -42,7 +42,6 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
 
 
 def add_package_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the argument that names folders of packages."""
     parser.add_argument(
         "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
         help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder alone, "
@@ -51,7 +50,6 @@ def add_package_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def load(args: argparse.Namespace):
-    """Return the robot model that the arguments name. Raises `InputError`."""
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if is_own(args.model):
         if set(arguments) - {"tool"}:

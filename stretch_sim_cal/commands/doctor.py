@@ -26,17 +26,15 @@ NEEDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, nargs="?", help="a rosbag2 folder or file: look at its lidars, too")
-    parser.add_argument("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
-    parser.add_argument("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
-    parser.add_argument("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
-    parser.add_argument("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
-    parser.add_argument(
-        "--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path"
-    )
-    parser.add_argument("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add = parser.add_argument
+    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file: look at its lidars, too")
+    add("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
+    add("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
+    add("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
+    add("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
+    add("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
+    add("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
+    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,13 +20,7 @@ from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
 from stretch_sim_cal.command import only_with
-from stretch_sim_cal.commands.described import (
-    MODEL_HELP,
-    ROBOT_HELP,
-    description_file,
-    load_description,
-    urdf_text,
-)
+from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, description_file, load_description, urdf_text
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
 from stretch_sim_cal.robot.description import parse_xml
@@ -38,27 +32,22 @@ RIGHT_CALIBRATED, LEFT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "lida
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
-    parser.add_argument("--as", dest="form", required=True, choices=("urdf", "static-transform", "calibration-values"))
-    parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
-    parser.add_argument("--robot", metavar="FILE", help=ROBOT_HELP)
-    parser.add_argument(
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
+    add("--as", dest="form", required=True, choices=("urdf", "static-transform", "calibration-values"))
+    add("--model", metavar="FILE", help=MODEL_HELP)
+    add("--robot", metavar="FILE", help=ROBOT_HELP)
+    add(
         "--out", type=Path, metavar="FILE",
         help="write it there instead of printing it; as urdf: the whole description with its joints replaced",
     )  # fmt: skip
-    parser.add_argument("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
-    parser.add_argument(
-        "--record", action="store_true", help="as calibration-values: write into the robot's own values file"
-    )
-    parser.add_argument(
-        "--rollback", action="store_true", help="as calibration-values: bring back the values before the last write"
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
+    add("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
+    add("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
+    add("--rollback", action="store_true", help="as calibration-values: bring back the values before the last write")
+    add("--json", action="store_true", help="print as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the calibration in the form asked for."""
     for option, form in (
         ("launch", "static-transform"),
         *((name, "calibration-values") for name in ("record", "rollback")),
@@ -81,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
-    """Return the description's joints with their calibrated origins."""
     from stretch_sim_cal.calibration.mounts.robot import as_described, base_origin, described_lidars, mount_joints
 
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)

@@ -21,18 +21,18 @@ from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mecha
 
 
 def _add_fk(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add_model_arguments(parser)
     add_joint_argument(parser, "position of a joint in m or rad, or with 'deg' after it; others are at 0")
-    parser.add_argument("--frame", required=True, help="the link whose frame is asked for")
-    parser.add_argument("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
-    parser.add_argument("--root", metavar="'X Y Z R P Y'",
+    add("--frame", required=True, help="the link whose frame is asked for")
+    add("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
+    add("--root", metavar="'X Y Z R P Y'",
                         help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
                         "in the world")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    add("--json", action="store_true", help="print the answer as JSON")
 
 
 def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
-    """Declare `--joint NAME=VALUE ...`."""
     parser.add_argument("--joint", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
 
 
@@ -51,7 +51,6 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
 
 
 def _number(name: str, text: str) -> float | list[float]:
-    """Return a number, or the numbers of a joint with several degrees of freedom, written with commas."""
     values = []
     for word in text.split(","):
         try:
@@ -87,7 +86,6 @@ def _fk(args: argparse.Namespace) -> int:
 
 
 def _root_pose(text: str):
-    """Return world_from_root (4, 4) of `--root`: six numbers, or on a floor three."""
     values = numbers("--root", text, {6: "x y z roll pitch yaw", 3: "x y angle"})
     if len(values) == 3:
         x, y, angle = values
@@ -110,7 +108,6 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
 
 
 def _mobility(args: argparse.Namespace) -> int:
-    """Print the mobility, how it was found, and the configuration space of a robot."""
     variables, dimension = None, "spatial"
     if args.model == OWN_MODEL or is_tree_file(Path(args.model)):
         model, base = load(args), args.base or "fixed"

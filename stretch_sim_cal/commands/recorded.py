@@ -42,31 +42,27 @@ NAMES = {
 
 def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
     """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
+    add = parser.add_argument
     profile = stretch_profile()
-    parser.add_argument(
+    add(
         "--robot", metavar="FILE",
         help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are "
         "not given (default: the Stretch's)",
     )  # fmt: skip
     for name, option in NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
+        add(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
     if with_sensor:
-        parser.add_argument(
+        add(
             "--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
             f"the profile's, {profile.sensor}, or in a recording whose points do not fit it the one that they fit)",
         )  # fmt: skip
-    parser.add_argument(
-        "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
-    )
-    parser.add_argument(
-        "--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)"
-    )
+    add("--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)")
+    add("--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)")
 
 
 def recorded_names(profile: RobotProfile) -> dict[str, str]:
-    """Return the names of topics and frames in recordings of a robot, by the arguments that give them."""
     return {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
 
 
@@ -116,7 +112,6 @@ class Source:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        """The settings that say what of a scan is the robot's own body."""
         return body_settings(self.profile, self.description, warn)
 
     @property
@@ -126,14 +121,12 @@ class Source:
 
     @property
     def described(self) -> dict[str, np.ndarray]:
-        """The described poses (4, 4) of all lidars in base_link, by name."""
         left = self.frames.base_from_left
         poses = {"left": left, "right": left @ self.frames.right_to_left} | dict(self.frames.base_from_further)
         return {name: poses[name] for name in self.profile.every_lidar}
 
     @property
     def lidars(self) -> dict[str, ArrayLidar]:
-        """All lidars where they are described."""
         count = len(self.described)
         kinds = for_each(self.sensors if count > 1 else by_lidar(self.sensors)[0], count)
         return {name: ArrayLidar(pose, kind) for (name, pose), kind in zip(self.described.items(), kinds, strict=True)}

@@ -15,12 +15,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.collection.plan import Plan, Skipped, plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.commands import calibrate_robot
-from stretch_sim_cal.commands.described import (
-    add_package_argument,
-    assignments,
-    check_packages,
-    package_folders,
-)
+from stretch_sim_cal.commands.described import add_package_argument, assignments, check_packages, package_folders
 from stretch_sim_cal.commands.robot_guess import MARGIN, Choice, Guess, guess_profile, rounded
 from stretch_sim_cal.conventions.normal_form import read_description
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
@@ -42,7 +37,6 @@ ENOUGH = 0.8  # share of a plan's poses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sub-commands and their arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     init = actions.add_parser(
         "init", help="write a robot's profile from its description, as far as that tells it",
@@ -71,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the sub-command."""
     return args.act(args)
 
 
@@ -179,9 +172,7 @@ def _plan(name: str, profile: RobotProfile, model: RobotModel, collision: SelfCo
         return Plan(start, skipped=[Skipped(pose, str(problem)) for pose in grid])
 
 
-def _reachable(
-    choices: Sequence[Choice], profile: RobotProfile, model: RobotModel, collision: SelfCollision
-) -> Choice:  # fmt: skip
+def _reachable(choices: Sequence[Choice], profile: RobotProfile, model: RobotModel, collision: SelfCollision) -> Choice:
     """Return the first choice of which enough poses of every plan are reached from the stowed one, else the one of
     which most are."""
 

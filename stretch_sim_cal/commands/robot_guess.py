@@ -129,9 +129,7 @@ def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gues
         guess.found.append(f"floor: {footprint} is at the lowest point of its {what} ({name})")
 
 
-def _lidars(
-    given, model, left: str | None, right: str | None, further: Sequence[str], guess: Guess
-) -> tuple[str, ...]:  # fmt: skip
+def _lidars(given, model, left: str | None, right: str | None, further: Sequence[str], guess: Guess) -> tuple[str, ...]:
     """Return the frames of both lidars, left (or front) first, and of further ones; of one, if there is nothing else
     that could be one."""
     if left is not None and right is not None:

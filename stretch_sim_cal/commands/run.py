@@ -32,32 +32,29 @@ def _add_scenarios(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)"
-    )
-    parser.add_argument("--simulator", choices=("embedded", "gazebo"), default="embedded")
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)")
+    add("--simulator", choices=("embedded", "gazebo"), default="embedded")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--in-process", action="store_true",
         help="run the nodes' own functions on arrays, in this process and without ROS (so it is where there is no ROS)",
     )  # fmt: skip
     where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
-    parser.add_argument(
+    add(
         "--lidar",
         choices=LIDARS,
         help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)",
     )
-    parser.add_argument("--seed", type=int, help="another seed than the scenario's")
-    parser.add_argument(
+    add("--seed", type=int, help="another seed than the scenario's")
+    add(
         "--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
         help="draw both lidars' mount errors from the seed, of this length and angle",
     )  # fmt: skip
-    parser.add_argument("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
-    parser.add_argument(
-        "--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path"
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
-    parser.add_argument("--verbose", action="store_true", help="show all output of every process")
+    add("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
+    add("--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path")
+    add("--json", action="store_true", help="print the results as JSON on standard output")
+    add("--verbose", action="store_true", help="show all output of every process")
     add_ci_arguments(parser)
     add_view_arguments(parser)
 

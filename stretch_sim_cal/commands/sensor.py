@@ -24,22 +24,16 @@ DEFAULT_SAMPLES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "recording", type=Path, nargs="+",
         help="rosbag2 folders or files; the robot stands still in each, and is turned in place between them",
     )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html"
-    )
-    parser.add_argument(
-        "--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)"
-    )
-    parser.add_argument(
-        "--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)"
-    )
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html")
+    add("--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)")
+    add("--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)")
     add_recording_arguments(parser, with_sensor=False)
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add("--json", action="store_true", help="print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

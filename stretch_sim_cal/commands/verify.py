@@ -22,13 +22,14 @@ from stretch_sim_cal.sensor.sensor import sensors_called
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=Path, nargs="?", help="a rosbag2 folder or file; without one: live from ROS")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="calibration file (default: the robot's own)")
-    parser.add_argument("--num-samples", type=int, default=10, help="pairs of clouds to use (default: 10)")
-    parser.add_argument("--tolerance-mm", type=float, default=2.0, help="default: 2")
-    parser.add_argument("--tolerance-deg", type=float, default=0.1, help="default: 0.1")
+    add = parser.add_argument
+    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file; without one: live from ROS")
+    add("--calibration", type=Path, metavar="FILE", help="calibration file (default: the robot's own)")
+    add("--num-samples", type=int, default=10, help="pairs of clouds to use (default: 10)")
+    add("--tolerance-mm", type=float, default=2.0, help="default: 2")
+    add("--tolerance-deg", type=float, default=0.1, help="default: 0.1")
     add_recording_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -74,10 +75,11 @@ def _live(args: argparse.Namespace, profile: RobotProfile):
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, nargs="?", help="the history (default: the robot's own)")
-    parser.add_argument("--days", type=float, default=90.0, help="how far back (default: %(default)g)")
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the residuals over time")
-    parser.add_argument("--json", action="store_true", help="print what is known as JSON")
+    add = parser.add_argument
+    add("file", type=Path, nargs="?", help="the history (default: the robot's own)")
+    add("--days", type=float, default=90.0, help="how far back (default: %(default)g)")
+    add("--plot", type=Path, metavar="PNG", help="draw the residuals over time")
+    add("--json", action="store_true", help="print what is known as JSON")
 
 
 def _history(args: argparse.Namespace) -> int:

@@ -42,7 +42,6 @@ MEASURES = {1: ("length", "m"), 2: ("area", "m2"), 3: ("volume", "m3")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     add_model_arguments(parser)
     add_joint_argument(parser, "hold a joint at a position (m, rad, or with 'deg'); all others move in their limits")
     add = parser.add_argument
@@ -68,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sample the workspace, print its summary, and write the files asked for."""
     from tqdm import tqdm
 
     if args.points and args.points.suffix not in (".csv", ".npz"):

@@ -151,45 +151,36 @@ class SimulatedContext:
 
     @property
     def simulator(self) -> EmbeddedSimulator:
-        """The simulated robot."""
         if self.robot is None:
             raise InputError("there is no simulator yet")
         return self.robot.simulator
 
     @property
     def log(self) -> Any:
-        """The node's log: a line each on standard error, as ROS writes them here."""
         return _Log()
 
     def watchdog(self, timeout: float) -> Any:
-        """Return a watchdog of what never falls silent."""
         return _Watchdog()
 
     def spin_once(self, timeout: float = 0.0) -> None:
         """Do nothing: what is there is heard at once."""
 
     def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf) -> bool:
-        """Return whether a condition holds."""
         return condition()
 
     def frames(self) -> "SimulatedFrames":
-        """Return the frames of the described robot where it stands, and of the calibration file."""
         return SimulatedFrames(self)
 
     def clouds(self, options: Any, watchdog: Any = None, depth: int = 5) -> "SimulatedClouds":
-        """Return the clouds of the lidars whose topics the options name."""
         return SimulatedClouds(self, options)
 
     def joint_positions(self) -> dict[str, float]:
-        """Return the joints' positions by name (m, rad)."""
         return {name: float(value) for name, value in self.simulator.joints.joint_positions.items()}
 
     def arm(self, model: RobotModel, watchdog: Any, profile: RobotProfile) -> "SimulatedArm":
-        """Return where the arm is."""
         return SimulatedArm(self, model, profile)
 
     def motion(self, state: "SimulatedArm", watchdog: Any, speeds: Any) -> "SimulatedArm":
-        """Return what moves the arm."""
         return state
 
     def drive(self, robot: DrivenRobot, directory: Path) -> tuple[DrivePlan, list[RecordedStation]]:
@@ -221,7 +212,6 @@ class SimulatedContext:
         ]
 
     def captures(self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings) -> "SimulatedCaptures":
-        """Return what captures a pose of the arm."""
         return SimulatedCaptures(self, state, settings)
 
 
@@ -293,7 +283,6 @@ class SimulatedClouds:
             yield SimpleNamespace(clouds=clouds, stamp=number)
 
     def summary(self) -> str:
-        """Return what arrived as one line."""
         return f"{self._count} sets of clouds"
 
     def close(self) -> None: ...
@@ -307,7 +296,6 @@ class SimulatedArm(ArmState):
 
     @property
     def positions(self) -> dict[str, float]:
-        """All joints' positions by name (m, rad)."""
         return self._context.joint_positions()
 
     def wait_until_known(self) -> None: ...
@@ -318,7 +306,6 @@ class SimulatedArm(ArmState):
         yield
 
     def move(self, target: Sequence[float]) -> None:
-        """Move the arm to a pose, values of the planned joints (m, rad)."""
         commands = self.profile.commands
         self._context.simulator.joints.place(
             {commands[joint]: float(value) for joint, value in zip(self.profile.planned_names, target, strict=False)}

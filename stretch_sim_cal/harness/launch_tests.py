@@ -28,12 +28,7 @@ from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.harness.processes import (
-    RunFiles,
-    isolated_environment,
-    own_domain,
-    scenario_processes,
-)
+from stretch_sim_cal.harness.processes import RunFiles, isolated_environment, own_domain, scenario_processes
 from stretch_sim_cal.harness.run import conclude
 from stretch_sim_cal.harness.scenario import load_scenario
 from stretch_sim_cal.harness.verdict import Verdict
@@ -87,7 +82,6 @@ class LaunchedScenario:
         atexit.register(self._resources.close)
 
     def description(self):
-        """Return the `LaunchDescription` of simulator and calibration nodes, in a fresh folder."""
         from launch_testing.actions import ReadyToTest
 
         from launch import LaunchDescription
@@ -149,7 +143,6 @@ class LaunchedScenario:
             raise AssertionError(self._told(str(error))) from error
 
     def _told(self, problem: str) -> str:
-        """Return a failure's text: the problem, the run, and the last lines of every process."""
         parts = [f"{self.scenario.name} ({self._simulator} simulator, at most {self._bound:g} s simulated): {problem}"]
         for name, output in self._sequence.output.items():
             code = self._sequence.exit_codes.get(name)

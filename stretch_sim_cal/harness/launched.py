@@ -60,15 +60,14 @@ class LaunchedSequence:
         self._actions = {process.name: _execution(process, environment or {}) for process in processes}
 
     def start(self) -> list[Action]:
-        """Return the actions that start the first process and lead on to the others."""
         handlers: list[Action] = []
         for process in self.sequence.processes:
             action = self._actions[process.name]
             handlers.append(
-                RegisterEventHandler(OnProcessIO(
-                    target_action=action, on_stdout=self._reader(process), on_stderr=self._reader(process)
-                ))
-            )  # fmt: skip
+                RegisterEventHandler(
+                    OnProcessIO(target_action=action, on_stdout=self._reader(process), on_stderr=self._reader(process))
+                )
+            )
             handlers.append(RegisterEventHandler(OnProcessExit(target_action=action, on_exit=self._at_exit(process))))
         return [*handlers, *self._next()]
 

@@ -252,7 +252,6 @@ class ProcessSequence:
 
     @property
     def over(self) -> bool:
-        """Whether all steps have ended well, or a process has failed."""
         return self.failure is not None or self._started > len(self.processes)
 
     def next(self) -> Process | None:
@@ -318,14 +317,12 @@ class _Running:
                 hear(self.process, line)
 
     def exit_code(self) -> int | None:
-        """Return the exit code of a process that has ended and whose output is read, else None."""
         code = self.popen.poll()
         if code is not None:
             self._reader.join(timeout=GRACE)
         return code
 
     def stop(self) -> bool:
-        """End the process with its children; True if it ended by itself once asked (SIGINT)."""
         asked = end_group(self.popen, GRACE)
         self._reader.join(timeout=GRACE)
         return asked
@@ -333,8 +330,6 @@ class _Running:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Make SIGTERM end a run as Ctrl-C does, so that its processes are stopped."""
-
     def interrupt(_number, _frame):
         raise KeyboardInterrupt
 

@@ -57,7 +57,6 @@ def write_page(path: Path, title: str, parts: list[str]) -> Path:
 
 
 def recorded(recording: Path) -> str:
-    """Return a link to a recording for Rerun as a part of a page."""
     shown = html.escape(str(Path(recording).resolve()))
     return f"<p>In 3D, step by step: <a href='file://{shown}'>{shown}</a>, shown by <code>rerun FILE</code>.</p>"
 
@@ -71,7 +70,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def image(title: str, png: bytes) -> str:
-    """Return a picture under its title as a part of a page."""
     encoded = base64.b64encode(png).decode()
     return f"<h2>{html.escape(title)}</h2><img alt='{html.escape(title)}' src='data:image/png;base64,{encoded}'>"
 
@@ -265,7 +263,7 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     height = width * (high - low)[1] / (high - low)[0] + 0.45 + 0.17 * longest
     figure, axes = plt.subplots(
         rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True
-    )  # fmt: skip
+    )
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     for axis, panel in zip(axes.flat, panels, strict=False):
@@ -303,7 +301,6 @@ VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
 
 def mounts_page(folder: Path, result: MountsResult) -> Path:
-    """Write a page with the picture into a folder, and return it."""
     picture = mount_residuals(("lidars as found", result.residuals))
     part = image("Returns from the robot, and what the model does not explain", picture)
     return write_page(folder / "report.html", "Mounts of the lidars", [part])

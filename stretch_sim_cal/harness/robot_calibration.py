@@ -145,7 +145,6 @@ def _present_drive(file: CalibrationFile) -> Present:
 
 
 def keep_clouds(session: Session, look: LiveLook) -> None:
-    """Keep the clouds of the first look, for the page."""
     arrays = {}
     for name, pose in look.base_from_lidar.items():
         arrays[cloud_name(name)] = np.concatenate([clouds[name] for clouds in look.clouds])
@@ -198,7 +197,6 @@ def _outcome_file(session: Session, stage: str) -> Path:
 
 
 def _outcome(session: Session, stage: str) -> dict[str, Any]:
-    """Return the outcome that a stage's node wrote in its last run, empty if it did not come to one."""
     path = _outcome_file(session, stage)
     return json.loads(read_text(path)) if path.is_file() else {}
 
@@ -287,7 +285,6 @@ def _body(session: Session) -> list[str] | None:
 
 
 def _area(model: BodyShapeModel) -> float:
-    """Return the mean area over the model's grid, in m2."""
     return float(np.mean([shape.area for row in model.shapes for shape in row]))
 
 

@@ -56,7 +56,6 @@ class Session:
 
     @property
     def files(self) -> RunFiles:
-        """Where the stages' files are; its `environment` makes the nodes write there."""
         return RunFiles(self.folder, self.robot_id)
 
     @property
@@ -129,7 +128,6 @@ class Session:
         return session
 
     def save(self) -> None:
-        """Write the state, whole or not at all."""
         names = ("robot_id", "begun", "base", "stages", "accepted")
         write_text(self.folder / STATE, json.dumps({name: getattr(self, name) for name in names}, indent=1) + "\n")
 

@@ -28,7 +28,6 @@ OUTLINE_CORNERS = 180
 
 
 def show_described(view: View, seen: CapturedClouds) -> None:
-    """Show both clouds with the lidars as described."""
     view.clouds("before", **placed(seen.points(), seen.described))
 
 

@@ -127,12 +127,11 @@ def found_numbers(result: Identification) -> dict:
             },
             "not_determined": list(result.units[side].not_determined),
             "drop_outs_judged_by": 0 if lost is None else lost.trials,
-        }  # fmt: skip
+        }
     return found | {"trade_offs": result.trade_offs}
 
 
 def write_sensor_report(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
-    """Write the page and return its path."""
     title = "Both lidars as they are" if result.names == SIDES else f"The {result.names[1]} lidar beside the left one"
     parts = [f"<h1>{html.escape(title)}</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
     for side, device in enumerate(result.names):

@@ -64,17 +64,14 @@ class Truth:
         return tuple(name for name in self.base_from_lidar if name != "right" or not one)
 
     def to_left(self, name: str) -> np.ndarray:
-        """Return lidar_left_from_lidar (4, 4)."""
         return inverse(self.base_from_lidar["left"]) @ self.base_from_lidar[name]
 
     @property
     def right_to_left(self) -> np.ndarray:
-        """lidar_left_from_lidar_right."""
         return self.to_left("right")
 
     @property
     def nominal_right_to_left(self) -> np.ndarray:
-        """lidar_left_from_lidar_right as the description has it."""
         return inverse(self.nominal_base_from_lidar["left"]) @ self.nominal_base_from_lidar["right"]
 
     @property
@@ -232,10 +229,7 @@ LIDAR = (
     ("rotation_error_deg", "{}: rotation", "deg", "rotation_deg"),
     ("nees", "{}: NEES per freedom", "", "nees"),
 )
-FLOOR = (
-    ("height_error_mm", "floor: height", "mm", "height_mm"),
-    ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
-)
+FLOOR = (("height_error_mm", "floor: height", "mm", "height_mm"), ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"))
 WHEELS = (
     ("lever_error_mm", "{} to wheels: x, y", "mm", "lever_mm"),
     ("yaw_error_deg", "{} to wheels: yaw", "deg", "yaw_deg"),
@@ -288,9 +282,9 @@ def _quantities(stage: str, lidars: Sequence[str]) -> list[tuple[str, str, str, 
             poses = {name: _labelled(LIDAR[:2], f"{name} mount", name) for name in lidars}
             sides = [each for name in lidars if name in SIDES for each in poses[name]]
             both = [*_labelled(LIDAR[2:], "mounts"), ("skipped_share", "mounts: poses skipped", "", "skipped_share")]
-            return sides + both + [
-                each for name in further for each in (*poses[name], *_labelled(LIDAR[2:], name, name))
-            ]  # fmt: skip
+            return (
+                sides + both + [each for name in further for each in (*poses[name], *_labelled(LIDAR[2:], name, name))]
+            )
         case "body_shape":
             return [*BODY, ("skipped_share", "body: poses skipped", "", "skipped_share")]
     floor = [*FLOOR, ("floor_nees", "floor: NEES per freedom", "", "floor_nees")]
