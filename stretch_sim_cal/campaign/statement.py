@@ -5,7 +5,6 @@ independent cases: a scrambled Sobol sequence covers the distributions more even
 bounds are on the safe side.
 """
 
-import html
 import json
 import re
 from collections import Counter
@@ -21,7 +20,8 @@ from scipy.stats import beta, binom, binomtest, chi2, spearmanr, wilcoxon
 from stretch_sim_cal.campaign.plan import OF_LIDARS, QUANTITIES, WRONG, Campaign, as_rare_as, contradicts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.harness.report import as_png, image, write_page
+from stretch_sim_cal.harness.pages import Section, write_page
+from stretch_sim_cal.harness.report import as_png
 
 WORST = 10
 TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in a leaf
@@ -303,48 +303,19 @@ def _bounded(bounds: tuple[float, float, float]) -> str:
 
 
 def write_statement(campaign: Campaign, table: pa.Table, folder: Path, command: str) -> dict[str, Any]:
-    """Write `campaign.json` and `report.html` into the folder and return the statement;
-    `command` runs this campaign."""
+    """Write `campaign.json` and `report.html` into the folder; return the statement. `command` runs this campaign."""
     found = statement(campaign, table)
     write_text(folder / "campaign.json", json.dumps(found, indent=1) + "\n")
-    escape = html.escape
-    parts = [f"<h1>Campaign {escape(campaign.name)}</h1><p>{escape(campaign.description)}</p>"]
-    parts.append(
-        "".join(f"<p class='{'lead' if n == 0 else ''}'>{escape(line)}</p>" for n, line in enumerate(sentences(found)))
-    )
     cases = Cases(campaign, table)
-    parts.append(image("Errors of the accepted results", _errors_plot(cases)))
+    parts = [Section("Errors of the accepted results", _errors_plot(cases))]
     if found["honesty"]:
-        parts.append(image("Is the covariance right?", _nees_plot(cases)))
-    if found["causes"]["correlations"]:
-        rows = "".join(
-            f"<tr><td>{escape(outcome)}</td><td>"
-            + ", ".join(
-                f"{escape(name)} {value:+.2f}" + ("" if p < 0.01 else " (by chance?)") for name, value, p in ranked
-            )
-            + "</td></tr>"
-            for outcome, ranked in found["causes"]["correlations"].items()
-        )
-        parts.append(f"<h2>Which inputs go with it (rank correlation)</h2><table>{rows}</table>")
-    if found["causes"]["tree"]:
-        parts.append(f"<h2>Which cases fail</h2><pre>{escape(found['causes']['tree'])}</pre>")
-    rows = "".join(
-        f"<tr><td>{one['case']}</td><td>{one['what']}</td><td>{escape(one['why'])}</td><td class='number'>"
-        + "<br>".join(f"{name} {value:.3g}" for name, value in one["errors"].items() if value is not None)
-        + f"</td><td><code>{escape(command)} --case {one['case']}</code>{_picture(folder, one['case'])}</td></tr>"
-        for one in found["worst"]
-    )
-    parts.append(
-        "<h2>The worst cases</h2><table><tr><th>case</th><th></th><th>why</th><th>errors</th><th>run it again</th></tr>"
-        f"{rows}</table>"
-    )
-    write_page(folder / "report.html", f"Campaign {campaign.name}", parts)
+        parts.append(Section("Is the covariance right?", _nees_plot(cases)))
+    write_page(
+        folder / "report.html", f"Campaign {campaign.name}", parts, "campaign", description=campaign.description,
+        sentences=sentences(found), found=found, command=command,
+        pictured=[one["case"] for one in found["worst"] if (folder / f"case_{one['case']}" / "clouds.png").is_file()],
+    )  # fmt: skip
     return found
-
-
-def _picture(folder: Path, case: int) -> str:
-    path = folder / f"case_{case}" / "clouds.png"
-    return f"<br><a href='{path.parent.name}/{path.name}'>clouds</a>" if path.is_file() else ""
 
 
 def _errors_plot(cases: Cases) -> bytes:

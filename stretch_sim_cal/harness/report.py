@@ -1,16 +1,12 @@
 """`report.html`: one self-contained page with a run's numbers beside their tolerances, and its pictures.
 
-The pieces serve the pages of single calibrations as well: `write_page` and `image`, and a function for every picture,
-which draws one figure and returns it as PNG bytes.
+The pages of single calibrations share the pictures; each function draws one figure and returns it as PNG bytes.
 """
 
-import base64
 import functools
-import html
 import io
-import itertools
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,54 +24,16 @@ from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.clouds_3d import CapturedClouds, placed, turnable
+from stretch_sim_cal.harness.pages import Section, rendered, write_page
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; margin-bottom: 0.2em } h2 { margin-top: 1.8em; font-size: 1.15em }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; padding: 0.35em 0.7em; border-bottom: 1px solid #ddd }
-td { font-variant-numeric: tabular-nums } img { max-width: 100%; height: auto }
-.pass { color: #14713a; font-weight: 600 } .fail { color: #b3142a; font-weight: 600 }
-.lead { font-size: 1.1em } pre { background: #f5f5f5; padding: 0.8em; overflow-x: auto; font-size: 0.85em }
-"""
-MOODS = {"PASS": "pass", "refused as expected": "pass", "determined": "pass", "FAIL": "fail"}
-
-
-def write_page(path: Path, title: str, parts: list[str]) -> Path:
-    """Write a self-contained page of HTML parts, and return its path."""
-    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{STYLE}</style>"
-    write_text(path, f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n")
-    return path
-
-
-def recorded(recording: Path) -> str:
-    shown = html.escape(str(Path(recording).resolve()))
-    return f"<p>In 3D, step by step: <a href='file://{shown}'>{shown}</a>, shown by <code>rerun FILE</code>.</p>"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as a part of a page; cells that are a verdict are coloured."""
-    lines = ["".join(f"<th>{html.escape(name)}</th>" for name in head)]
-    for row in rows:
-        lines.append("".join(f"<td class='{MOODS.get(cell, '')}'>{html.escape(cell)}</td>" for cell in row))
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
-def image(title: str, png: bytes) -> str:
-    encoded = base64.b64encode(png).decode()
-    return f"<h2>{html.escape(title)}</h2><img alt='{html.escape(title)}' src='data:image/png;base64,{encoded}'>"
-
-
 matplotlib.use("Agg")
-
 
 LEFT, RIGHT, TRUE, FIT = "#1f6fb4", "#e07b00", "#2b2b2b", "#c2182b"
 DRAWN_POINTS = 60_000
@@ -107,41 +65,43 @@ def _thinned(points: np.ndarray) -> np.ndarray:
     return points[::step]
 
 
-def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
-    """Return the result of `draw`, a picture or a part of a page, under its title; if its
-    data is missing, a sentence."""
+def drawn(title: str, draw: Callable[[], bytes | str]) -> Section:
+    """Return what `draw` returns, a picture or HTML, as a part of a page; if its data is missing, the reason."""
     try:
         shown = draw()
     except InputError as error:
-        return f"<h2>{html.escape(title)}</h2><p>Not drawn: {html.escape(str(error))}</p>"
-    return image(title, shown) if isinstance(shown, bytes) else f"<h2>{html.escape(title)}</h2>{shown}"
+        return Section(title, missing=str(error))
+    return Section(title, png=shown) if isinstance(shown, bytes) else Section(title, html=shown)
 
 
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
-    """Return both clouds before and after as a part of a page: to be turned, and as pictures."""
+    """Return both clouds before and after as HTML: to be turned, and as pictures."""
     known = seen.usable(load_beside(new))
-    said = (
-        "The lidars' own errors (range, angles), which the calibration has found along, are taken out in both."
+    text = (
+        "The estimated intrinsics of the lidars (range, angles) are taken out of both clouds."
         if known
-        else "The points are as the lidars sent them: of each lidar's own errors (range, angles) nothing is known."
+        else "The points are as the lidars sent them: the lidars' intrinsics (range, angles) are unknown."
     )
-    return f"<p>{said}</p>{_two_states(seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)}"
+    return _two_states(text, (), seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)
 
 
-def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mapping, other: str = "right") -> str:
-    """Return clouds (N, 3) by side at two poses each (4, 4), to be turned, and as pictures."""
+def _two_states(
+    text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping, other: str
+) -> str:
     now = placed(points, after)
     # The picture has the left cloud as calibrated, so that only the right one moves.
     then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
     window = _telling_window(now["left"], then, now["right"])
     spot = None if window is None else window[0]
     picture = clouds_before_and_after(now["left"], then, now["right"], window, other)
-    return f"{turnable(points, before, after, spot, other)}{image('The same as pictures', picture)}"
+    head = (f"{other} lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
+    to_turn = turnable(points, before, after, spot, other)
+    return rendered("clouds", text=text, head=head, rows=rows, turnable=to_turn, png=picture)
 
 
 def true_clouds(files: RunFiles, other: str = "right") -> str:
-    """Return the clouds of the left and an `other` lidar of a simulated run without a result as a part of a page: as
-    described, and as they truly stand, with how many of the other's points lie on the left one's surfaces in either."""
+    """Return the clouds of the left and an `other` lidar of a simulated run without a result as HTML: at the described
+    and at the true poses, with the share of the other's points that lie on the left one's surfaces in either."""
     seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
     after = {"left": truth.base_from_lidar["left"], "right": truth.base_from_lidar[other]}
     points, before = seen.points(), seen.poses_before()
@@ -153,11 +113,10 @@ def true_clouds(files: RunFiles, other: str = "right") -> str:
         rows.append(
             (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
         )
-    head = (f"{other} lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
-    return (
-        "<p>There is no result. <i>Before</i> is as described, <i>after</i> as they truly stand; the "
-        f"points are as the lidars sent them.</p>{table(head, rows)}{_two_states(points, before, after, other)}"
+    text = (
+        "There is no result. Before: the described poses; after: the true ones. The points are as the lidars sent them."
     )
+    return _two_states(text, rows, points, before, after, other)
 
 
 def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
@@ -302,7 +261,7 @@ VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
 def mounts_page(folder: Path, result: MountsResult) -> Path:
     picture = mount_residuals(("lidars as found", result.residuals))
-    part = image("Returns from the robot, and what the model does not explain", picture)
+    part = Section("Returns from the robot, and what the model does not explain", picture)
     return write_page(folder / "report.html", "Mounts of the lidars", [part])
 
 
@@ -372,10 +331,7 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
 
     A picture whose data the run did not reach is replaced by a sentence.
     """
-    files = RunFiles(Path(folder).resolve())
-    parts = [_heading(verdict), _table(verdict)]
-    if recording is not None:
-        parts.append(recorded(recording))
+    files, parts = RunFiles(Path(folder).resolve()), []
 
     def calibration() -> CalibrationFile:
         return CalibrationFile.load_or_empty(files.calibration)
@@ -399,34 +355,23 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     ):  # fmt: skip
         if of_stages & stages:
             parts.append(drawn(title, draw))
-    parts.append(_details(verdict, files))
-    return write_page(files.report, verdict.scenario.name, parts)
+    truth, moved = load_truth(files.truth) if files.truth.is_file() else None, 0.0
+    if truth is not None:
+        moved = float(np.linalg.norm((inverse(truth.nominal_right_to_left) @ truth.right_to_left)[:3, 3]))
+    return write_page(
+        files.report, verdict.scenario.name, parts, "run", verdict=verdict, rows=_rows(verdict), truth=truth,
+        moved_mm=1e3 * moved, folder=files.folder.name, recording=recording and Path(recording).resolve(),
+    )  # fmt: skip
 
 
 def _pair(files: RunFiles, name: str) -> str:
-    """Return the clouds of the left and another lidar as a part of the page: as calibrated, or as they truly stand."""
     file = CalibrationFile.load_or_empty(files.calibration)
     return clouds(CapturedClouds.load(files, name), file) if name in file.to_left else true_clouds(files, name)
 
 
-def _heading(verdict: Verdict) -> str:
-    word, mood = ("PASS", "pass") if verdict.passed else ("FAIL", "fail")
-    lines = [
-        f"<h1>{html.escape(verdict.scenario.name)} <span class='{mood}'>{word}</span></h1>",
-        f"<p class='lead'>{html.escape(verdict.scenario.description)}</p>",
-    ]
-    if verdict.refused:
-        lines.append(f"<p>Refused{' as expected' if verdict.passed else ''}: {html.escape(verdict.refused)}</p>")
-    for reason in verdict.reasons:
-        lines.append(f"<p class='fail'>{html.escape(reason)}</p>")
-    for note in verdict.notes:
-        lines.append(f"<p>Note: {html.escape(note)}</p>")
-    return "".join(lines)
-
-
-def _table(verdict: Verdict) -> str:
+def _rows(verdict: Verdict) -> list[tuple[str, ...]]:
     rows = []
-    for quantity in itertools.chain.from_iterable(stage.quantities for stage in verdict.stages.values()):
+    for quantity in (quantity for stage in verdict.stages.values() for quantity in stage.quantities):
         error = "not reached" if quantity.error is None else f"{quantity.error:.4g} {quantity.unit}"
         word = "PASS" if quantity.passed else "FAIL"
         if quantity.error is None and verdict.passed:
@@ -435,20 +380,7 @@ def _table(verdict: Verdict) -> str:
         deviation = quantity.standard_deviation
         expected = "-" if deviation is None else f"{deviation:.2g} {quantity.unit}"
         rows.append((quantity.label, quantity.estimate, quantity.truth, error, expected, tolerance, word))
-    return (
-        f"{table(('quantity', 'estimate', 'truth', 'error', 'standard deviation', 'tolerance', ''), rows)}"
-        "<p>Translations and heights in mm, angles in deg. The standard deviation is that of the result's covariance "
-        f"over all directions together: so large is the error to be expected. {_frame_said(verdict)}</p>"
-    )
-
-
-def _frame_said(verdict: Verdict) -> str:
-    if "mounts" in verdict.scenario.stages:
-        return "With the mounts known, floor and outline are judged in the robot's own base_link."
-    return (
-        "Floor and outline are judged in the frame in which the left lidar has its described pose, since the "
-        "clouds alone cannot show an error of the left mount."
-    )
+    return rows
 
 
 def _outlines(files: RunFiles) -> bytes:
@@ -462,19 +394,3 @@ def _outlines(files: RunFiles) -> bytes:
         for pose in poses
     ]  # fmt: skip
     return outlines(panels, title=f"in all poses {', '.join(still)}" if still else "")
-
-
-def _details(verdict: Verdict, files: RunFiles) -> str:
-    seconds = "\n".join(f"{name:<12} {value:8.1f} s" for name, value in verdict.seconds.items())
-    versions = "\n".join(f"{name:<28} {value}" for name, value in verdict.versions.items())
-    parts = [f"<h2>Seconds</h2><pre>{seconds}</pre><h2>Versions</h2><pre>{html.escape(versions)}</pre>"]
-    if files.truth.is_file():
-        truth = load_truth(files.truth)
-        offset = inverse(truth.nominal_right_to_left) @ truth.right_to_left
-        rows = "\n".join("  ".join(f"{value:12.8f}" for value in row) for row in truth.right_to_left)
-        parts.append(
-            f"<h2>True right-to-left transform</h2><pre>{rows}</pre><p>It differs from the description's by "
-            f"{1e3 * np.linalg.norm(offset[:3, 3]):.2f} mm.</p>"
-        )
-    parts.append(f"<p>Logs and files of this run lie in <code>{html.escape(files.folder.name)}/</code>.</p>")
-    return "".join(parts)

@@ -1,9 +1,8 @@
 """The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what
 came of it against what was there before, as a table and as a page."""
 
-import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from stretch_sim_cal.files import read_text, write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.clouds_3d import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
-from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session, unused
+from stretch_sim_cal.harness.robot_session import DONE, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
@@ -44,7 +43,6 @@ TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
     "drive": "lidars against the wheels",
 }  # fmt: skip
-DIFFERENCES = (("x", "mm"), ("y", "mm"), ("z", "mm"), ("roll", "deg"), ("pitch", "deg"), ("yaw", "deg"))
 
 
 @dataclass(frozen=True)
@@ -302,22 +300,9 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
     """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path; a picture
     whose data is missing is left out with a sentence."""
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
+    from stretch_sim_cal.harness.pages import write_page
 
-    head, *rows = table(session)
-    ended = "".join(
-        f"<li>{TITLES[stage]}: {'kept' if state['how'] == KEPT else 'done'}, {html.escape(state['at'])}</li>"
-        for stage, state in session.stages.items()
-    )
-    parts = [
-        f"<h1>Calibration of {html.escape(session.robot_id)}</h1><p>Begun "
-        f"{html.escape(session.begun)}.</p><ul>{ended}</ul>",
-        f"<h2>Before and after</h2>{report.table(head, rows)}",
-        "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations "
-        "of a robot that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
-        "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
-        _drive_part(session),
-        report.recorded(recording) if recording else "",
-    ]
+    parts, wheels, both = [], stored_wheels(session.new), agreements(session.new)
     compared = [("Both clouds before and after", "right")]
     compared += [(f"Lidars left and {name} before and after", name) for name in profile.further]
     for title, draw in (
@@ -332,44 +317,33 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
         ),
     ):
         parts.append(report.drawn(title, draw))
-    return report.write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)
+    of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}
+    return write_page(
+        session.folder / "report.html", f"Calibration of {session.robot_id}", parts, "robot", session=session,
+        titles=TITLES, rows=table(session), advice=advice(session), wheels=_wheels_cells(of_wheels["lidars"]),
+        odometry="" if wheels is None else wheels_lines(wheels, of_wheels)[-1].strip(), by_arm=_by_arm(both),
+        findings=[str(finding) for each in both for finding in each.findings()],
+        recording=recording and Path(recording).resolve(),
+    )  # fmt: skip
 
 
-def _drive_part(session: Session) -> str:
-    """Return what the drive found as a part of the page: the lidars against the wheels, odometry, and how that goes
-    with the arm's calibration; nothing without a drive."""
-    from stretch_sim_cal.harness import report
-
-    wheels = stored_wheels(session.new)
-    if wheels is None:
-        return ""
-    numbers = wheels_numbers(wheels)
+def _wheels_cells(lidars: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for name, own in numbers["lidars"].items():
+    for name, own in lidars.items():
         x, y = own["standard_deviation_mm"]
         rows.append([
             name, f"{own['x_mm']:.2f} +- {x:.2f}", f"{own['y_mm']:.2f} +- {y:.2f}",
             f"{own['yaw_deg']:.3f} +- {own['standard_deviation_yaw_deg']:.3f}",
         ])  # fmt: skip
-    parts = [
-        "<h2>Lidars against the wheels</h2><p>Against the centre of rotation and the direction of driving, with one "
-        f"standard deviation.</p>{report.table(['lidar', 'x / mm', 'y / mm', 'yaw / deg'], rows)}",
-        f"<p>{html.escape(wheels_lines(wheels, numbers)[-1].strip())}</p>",
-    ]
-    both = agreements(session.new)
-    if both:
-        head = ["lidar", *(f"{name} / {unit}" for name, unit in DIFFERENCES), "x, y, yaw / sigma",
-                "z, roll, pitch / sigma", ""]  # fmt: skip
-        scales = np.array([1e3 if unit == "mm" else np.degrees(1.0) for _, unit in DIFFERENCES])
-        rows = []
-        for each in both:
-            off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
-            cells = [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
-            verdict = "differ" if each.findings() else "agree"
-            rows.append([each.lidar, *cells, f"{each.by_wheels:.1f}", f"{each.by_floor:.1f}", verdict])
-        said = "".join(f"<p class='fail'>{html.escape(str(said))}</p>" for each in both for said in each.findings())
-        parts.append(
-            "<h2>By the wheels against by the arm</h2><p>Where the drive has each lidar over the floor, minus where "
-            f"the arm's calibration and the floor have it.</p>{report.table(head, rows)}{said}"
-        )
-    return "".join(parts)
+    return rows
+
+
+def _by_arm(both: Sequence[Any]) -> list[list[str]]:
+    """Return the rows of where the wheels and the arm have each lidar; the columns are x, y, z, roll, pitch, yaw."""
+    rows, scales = [], np.repeat([1e3, np.degrees(1.0)], 3)
+    for each in both:
+        off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
+        cells = [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
+        verdict = "differ" if each.findings() else "agree"
+        rows.append([each.lidar, *cells, f"{each.by_wheels:.1f}", f"{each.by_floor:.1f}", verdict])
+    return rows
