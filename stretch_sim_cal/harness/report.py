@@ -6,7 +6,7 @@ The pages of single calibrations share the pictures; each function draws one fig
 import functools
 import io
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -331,42 +331,53 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
 
     A picture whose data the run did not reach is replaced by a sentence.
     """
-    files, parts = RunFiles(Path(folder).resolve()), []
-
-    def calibration() -> CalibrationFile:
-        return CalibrationFile.load_or_empty(files.calibration)
-
-    stages = set(verdict.scenario.stages)
-    pairs = [("right", "Both clouds before and after alignment")]
-    pairs += [
-        (name, f"Lidars left and {name} before and after alignment")
-        for name in verdict.scenario.simulation.profile.further
-    ]
-    for of_stages, title, draw in (
-        *(({"alignment", "drive"}, title, functools.partial(_pair, files, name)) for name, title in pairs),
-        ({"floor", "drive"}, "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
-        (
-            {"mounts"}, "The robot's returns with the lidars as described, and as found",
-            lambda: mounts_before_and_after(
-                files.mounts_dataset, calibration(), profile_called(load_truth(files.truth).robot)
-            ),
-        ),
-        ({"body_shape"}, "Body shape at every pose", lambda: _outlines(files)),
-    ):  # fmt: skip
-        if of_stages & stages:
-            parts.append(drawn(title, draw))
+    files, scenario = RunFiles(Path(folder).resolve()), verdict.scenario
     truth, moved = load_truth(files.truth) if files.truth.is_file() else None, 0.0
     if truth is not None:
         moved = float(np.linalg.norm((inverse(truth.nominal_right_to_left) @ truth.right_to_left)[:3, 3]))
+    profile = None if truth is None else profile_called(truth.robot)
+    parts = sections(files, scenario.stages, scenario.simulation.profile.further, profile)
     return write_page(
-        files.report, verdict.scenario.name, parts, "run", verdict=verdict, rows=_rows(verdict), truth=truth,
+        files.report, scenario.name, parts, "run", verdict=verdict, rows=_rows(verdict), truth=truth,
         moved_mm=1e3 * moved, folder=files.folder.name, recording=recording and Path(recording).resolve(),
     )  # fmt: skip
 
 
-def _pair(files: RunFiles, name: str) -> str:
-    file = CalibrationFile.load_or_empty(files.calibration)
-    return clouds(CapturedClouds.load(files, name), file) if name in file.to_left else true_clouds(files, name)
+def sections(
+    files: RunFiles,
+    stages: Collection[str],
+    further: Iterable[str],
+    profile: RobotProfile | None,
+    old: CalibrationFile | None = None,
+) -> list[Section]:
+    """Return the pictures of the `stages` of a run or a session, of the left and right lidar and of those `further`;
+    clouds before are as of an `old` calibration. Without a result they are at their true poses, if these are known."""
+
+    def calibration() -> CalibrationFile:
+        return CalibrationFile.load_or_empty(files.calibration)
+
+    def pair(name: str) -> str:
+        if name not in calibration().to_left and files.truth.is_file():
+            return true_clouds(files, name)
+        return clouds(CapturedClouds.load(files, name), calibration(), old)
+
+    def floor() -> bytes:
+        return floor_picture(CapturedClouds.load(files), calibration())
+
+    def mounts() -> bytes:
+        if profile is None:
+            raise InputError("the run ended before the simulator was ready")
+        return mounts_before_and_after(files.mounts_dataset, calibration(), profile)
+
+    pairs = {"right": "Both clouds before and after"}
+    pairs |= {name: f"Lidars left and {name} before and after" for name in further}
+    pictures: list[tuple[set[str], str, Callable[[], bytes | str]]] = [
+        *(({"alignment", "drive"}, title, functools.partial(pair, name)) for name, title in pairs.items()),
+        ({"floor", "drive"}, "Floor residuals", floor),
+        ({"mounts"}, "The robot's returns with the lidars as described, and as calibrated", mounts),
+        ({"body_shape"}, "Body shape at every pose", lambda: _outlines(files)),
+    ]
+    return [drawn(title, draw) for of_stages, title, draw in pictures if of_stages & set(stages)]
 
 
 def _rows(verdict: Verdict) -> list[tuple[str, ...]]:

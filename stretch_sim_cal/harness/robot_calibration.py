@@ -27,7 +27,6 @@ from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.harness.clouds_3d import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
 from stretch_sim_cal.harness.robot_session import DONE, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
@@ -37,6 +36,8 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensors
 
+OF_LIDARS = ("alignment", "floor", "mounts")
+"""The stages that the page has pictures of."""
 OF_ARM = ("mounts", "body_shape")
 """The stages in which the arm of a robot moves that has one."""
 TITLES = {
@@ -302,22 +303,9 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
     from stretch_sim_cal.harness.pages import write_page
 
-    parts, wheels, both = [], stored_wheels(session.new), agreements(session.new)
-    compared = [("Both clouds before and after", "right")]
-    compared += [(f"Lidars left and {name} before and after", name) for name in profile.further]
-    for title, draw in (
-        *(
-            (title, lambda name=name: report.clouds(CapturedClouds.load(session.files, name), session.new, session.old))
-            for title, name in compared
-        ),
-        ("Floor residuals", lambda: report.floor_picture(CapturedClouds.load(session.files), session.new)),
-        (
-            "The robot as it is seen with the lidars as described, and as found",
-            lambda: report.mounts_before_and_after(session.files.mounts_dataset, session.new, profile),
-        ),
-    ):
-        parts.append(report.drawn(title, draw))
+    wheels, both = stored_wheels(session.new), agreements(session.new)
     of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}
+    parts = report.sections(session.files, OF_LIDARS, profile.further, profile, session.old)
     return write_page(
         session.folder / "report.html", f"Calibration of {session.robot_id}", parts, "robot", session=session,
         titles=TITLES, rows=table(session), advice=advice(session), wheels=_wheels_cells(of_wheels["lidars"]),
