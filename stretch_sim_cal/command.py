@@ -3,11 +3,12 @@ traceback), and common options."""
 
 import argparse
 import errno
+import json
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ def warn(text: object) -> None:
 
 def refuse(text: object) -> None:
     print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def show(args: Any, answer: Any, lines: Iterable[str]) -> None:
+    """Print a command's answer: as JSON with `--json`, else as lines."""
+    print(json.dumps(answer, indent=1) if args.json else "\n".join(lines))
 
 
 def tell(result: Any, lines: Sequence[str]) -> None:

@@ -3,28 +3,20 @@ parts agree."""
 
 import argparse
 import datetime
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration import calibration_file as keys
 from stretch_sim_cal.calibration import checks
-from stretch_sim_cal.calibration.calibration_file import (
-    FLOOR,
-    FOOTPRINT,
-    FOOTPRINT_ALIAS,
-    TO_LEFT,
-    CalibrationFile,
-    Entry,
-    default_path,
-)
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, Entry, default_path
 from stretch_sim_cal.calibration.drive_results import agreements, stored_wheels
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error, floor_of_footprint
@@ -80,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
     agreed = all(part["agrees"] for part in findings.get("comparison", {}).get("parts", []))
     findings["usable"] = not findings["problems"]
-    print(json.dumps(findings, indent=1) if args.json else "\n".join(_lines(findings)))
+    show(args, findings, _lines(findings))
     return 0 if findings["usable"] and agreed else 1
 
 
@@ -107,7 +99,7 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
             for each in agreements(calibration)
         ]  # fmt: skip
     transforms = {
-        name: _transform(pose, calibration.entries.get(f"{name}{TO_LEFT}"), model.to_left.get(name), now)
+        name: _transform(pose, calibration.entries.get(f"{name}{keys.TO_LEFT}"), model.to_left.get(name), now)
         for name, pose in calibration.to_left.items()
     }
     contents["alignment"] = transforms.pop("right", None)
@@ -115,8 +107,8 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
         contents["further_lidars"] = transforms
     if calibration.floor_plane is not None:
         normal, offset = calibration.floor_plane.normal, calibration.floor_plane.offset
-        keys = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
-        entry = next((calibration.entries[key] for key in keys if key in calibration.entries), None)
+        named = (keys.FOOTPRINT, keys.FOOTPRINT_ALIAS, keys.FLOOR)
+        entry = next((calibration.entries[key] for key in named if key in calibration.entries), None)
         contents["floor"] = {
             "base_link_height_m": float(offset),
             "tilt_deg": {"about_x": float(np.degrees(-normal[1])), "about_y": float(np.degrees(normal[0]))},
@@ -132,8 +124,7 @@ def _transform(
     to_left: np.ndarray, entry: Entry | None, described: np.ndarray | None, now: datetime.datetime
 ) -> dict[str, Any]:
     """Return a transform (4, 4) into the left lidar's frame, its origin, and how far it is from the `described` one."""
-    xyz, rpy = to_xyz_rpy(to_left)
-    contents = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), **_source(entry, now)}
+    contents = {**_pose(to_left), **_source(entry, now)}
     if described is not None:
         contents["from_description"] = _in_units(*error(described, to_left))
     return contents
@@ -142,10 +133,13 @@ def _transform(
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
     found = {}
     for side, (pose, covariance) in each_mount(calibration, stored_mounts(calibration)).items():
-        xyz, rpy = to_xyz_rpy(pose)
-        deviation = _in_units(*spread(covariance, pose))
-        found[side] = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), "standard_deviation": deviation}
+        found[side] = {**_pose(pose), "standard_deviation": _in_units(*spread(covariance, pose))}
     return found or None
+
+
+def _pose(pose: np.ndarray) -> dict[str, Any]:
+    xyz, rpy = to_xyz_rpy(pose)
+    return {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist()}
 
 
 def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
@@ -183,17 +177,12 @@ def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.
 
 
 def _lines(findings: dict[str, Any]) -> list[str]:
-    lines = [findings["file"]]
+    lines, floor = [findings["file"]], findings["floor"]
     alignments = {"alignment (right_to_left)": findings["alignment"]} if findings["alignment"] else {}
     for name, further in findings.get("further_lidars", {}).items():
         alignments[f"alignment ({name}_to_left)"] = further
-    floor = findings["floor"]
     for title, alignment in alignments.items():
-        lines += [
-            title,
-            f"  xyz {_listed(alignment['xyz_m'], 5)} m, rpy {_listed(alignment['rpy_deg'], 4)} deg",
-            *_source_lines(alignment),
-        ]
+        lines += [title, _pose_line(alignment), *_source_lines(alignment)]
     if floor:
         tilt = floor["tilt_deg"]
         lines += [
@@ -204,11 +193,8 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         ]
     for side, mount in (findings["mounts"] or {}).items():
         deviation = mount["standard_deviation"]
-        lines += [
-            f"{side} lidar in base_link",
-            f"  xyz {_listed(mount['xyz_m'], 5)} m, rpy {_listed(mount['rpy_deg'], 4)} deg",
-            f"  standard deviation {deviation['mm']:.2f} mm, {deviation['deg']:.3f} deg",
-        ]
+        spread_line = f"  standard deviation {deviation['mm']:.2f} mm, {deviation['deg']:.3f} deg"
+        lines += [f"{side} lidar in base_link", _pose_line(mount), spread_line]
     for name, own in findings.get("wheels", {}).get("lidars", {}).items():
         lines += [
             f"{name} lidar against the wheels",
@@ -228,19 +214,22 @@ def _lines(findings: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _pose_line(part: dict[str, Any]) -> str:
+    return f"  xyz {_listed(part['xyz_m'], 5)} m, rpy {_listed(part['rpy_deg'], 4)} deg"
+
+
 def _source_lines(part: dict[str, Any]) -> list[str]:
-    lines = []
+    known = part | {"on": (part.get("timestamp") or "")[:16].replace("T", " ")}
     found = [
-        f"by {part['fit_method']}" if part.get("fit_method") else "",
-        f"from {part['num_frames']} pairs of scans" if part.get("num_frames") is not None else "",
-        f"rmse {part['rmse_mm']:.2f} mm" if part.get("rmse_mm") is not None else "",
-        f"of robot {part['robot_id']}" if part.get("robot_id") else "",
-        f"on {part['timestamp'][:16].replace('T', ' ')} ({part['age_days']:.1f} days ago)"
-        if part.get("timestamp")
-        else "",
-    ]
-    if any(found):
-        lines.append("  found " + ", ".join(text for text in found if text))
+        text.format(**known)
+        for key, text in (
+            ("fit_method", "by {fit_method}"), ("num_frames", "from {num_frames} pairs of scans"),
+            ("rmse_mm", "rmse {rmse_mm:.2f} mm"), ("robot_id", "of robot {robot_id}"),
+            ("timestamp", "on {on} ({age_days:.1f} days ago)"),
+        )
+        if part.get(key) not in (None, "")
+    ]  # fmt: skip
+    lines = [f"  found {', '.join(found)}"] if found else []
     if deviation := part.get("standard_deviation"):
         lines.append(f"  standard deviation {deviation['mm']:.3f} mm, {deviation['deg']:.4f} deg")
     else:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from stretch_sim_cal import __version__
+from stretch_sim_cal.command import show
 from stretch_sim_cal.commands.described import (
     OWN_MODEL,
     add_model_arguments,
@@ -28,6 +29,7 @@ from stretch_sim_cal.conventions.rewrite import OTHER
 from stretch_sim_cal.conventions.stretch import STRETCH
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.harness.ci import workflow_command
 from stretch_sim_cal.robot.stretch import nominal_description
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -35,16 +37,9 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def _as_github(findings: Sequence[Finding], source: str) -> str:
     """Return a line for each finding that a GitHub workflow shows beside the file, at the link's or joint's line."""
-
-    def data(text: str) -> str:
-        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-    def value(text: str) -> str:
-        return data(text).replace(":", "%3A").replace(",", "%2C")
-
     levels = {ERROR: "error", WARNING: "warning", INFO: "notice"}
     return "\n".join(
-        f"::{levels[each.level]} file={value(source)},line={line},title={value(each.rule)}::{data(each.sentence)}"
+        workflow_command(levels[each.level], each.sentence, file=source, line=line, title=each.rule)
         for each, line in zip(findings, _lines_of(findings, source), strict=True)
     )
 
@@ -58,7 +53,7 @@ def _as_sarif(findings: Sequence[Finding], source: str) -> str:
             "message": {"text": each.sentence},
             "locations": [{
                 "physicalLocation": {
-                    "artifactLocation": {"uri": Path(source).as_posix()}, "region": {"startLine": line}
+                    "artifactLocation": {"uri": Path(source).as_posix()}, "region": {"startLine": line},
                 },
                 "logicalLocations": [{"name": each.name}],
             }],
@@ -185,12 +180,13 @@ def _normalize(args: argparse.Namespace) -> int:
     elif tool == NO_TOOL:
         tool = "tool"
     poses = {role: _pose(role, text) for role in POSES if (text := getattr(args, role)) is not None}
-    if poses and args.profile != "rep199":
-        raise InputError(f"--{next(iter(poses))} is for --profile rep199")
-    if args.tool is not None and args.profile != "stretch":
-        raise InputError("--tool is for --profile stretch")
-    if args.number_links and args.profile != "rep199":
-        raise InputError("--number-links is for --profile rep199")
+    for option, profile, given_too in (
+        *((f"--{role}", "rep199", True) for role in poses),
+        ("--tool", "stretch", args.tool is not None),
+        ("--number-links", "rep199", args.number_links),
+    ):
+        if given_too and args.profile != profile:
+            raise InputError(f"{option} is for --profile {profile}")
     attached = read_description(args.tool, mesh_folders=packages) if args.tool is not None else None
     check_packages(args.package, given.packages | (attached.packages if attached is not None else frozenset()))
     options = Options(
@@ -223,23 +219,16 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
 
 def _conclude(args: argparse.Namespace, normal: Normal, files: list[Path], departure: float, said: list[str]) -> int:
     """Print the changes, and return 1 if rules stay broken; `said` are lines about these."""
-    if args.json:
-        turned = [normal.links[old] for old in normal.old_from_new]
-        answer = {
-            "profile": normal.profile,
-            "model": args.model,
-            "files": [str(file) for file in files],
-            "unchanged": normal.unchanged,
-            "largest_departure": departure,
-            "renamed": dict(normal.renamed),
-            "turned": {link: normal.reasons.get(link, "") for link in turned},
-            "joints": {old: asdict(mapping) for old, mapping in normal.joints.items()},
-            "added": {frame.link: frame.reason for frame in normal.added},
-            "findings": [finding.as_dict() for finding in normal.remaining],
-        }
-        print(json.dumps(answer, indent=1))
-    else:
-        print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files), *said]))
+    turned = [normal.links[old] for old in normal.old_from_new]
+    answer = {
+        "profile": normal.profile, "model": args.model, "files": [str(file) for file in files],
+        "unchanged": normal.unchanged, "largest_departure": departure, "renamed": dict(normal.renamed),
+        "turned": {link: normal.reasons.get(link, "") for link in turned},
+        "joints": {old: asdict(mapping) for old, mapping in normal.joints.items()},
+        "added": {frame.link: frame.reason for frame in normal.added},
+        "findings": [finding.as_dict() for finding in normal.remaining],
+    }  # fmt: skip
+    show(args, answer, [*_lines(normal, departure), *(f"wrote {file}" for file in files), *said])
     return 1 if normal.broken else 0
 
 

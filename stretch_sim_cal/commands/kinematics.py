@@ -2,7 +2,6 @@
 freedom of a robot or mechanism."""
 
 import argparse
-import json
 import math
 import sys
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import OWN_MODEL, add_model_arguments, assignments, load, number, numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_quaternion, to_xyz_rpy
@@ -51,45 +50,44 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
 
 
 def _number(name: str, text: str) -> float | list[float]:
-    values = []
-    for word in text.split(","):
-        try:
-            values.append(number(word))
-        except ValueError as error:
-            raise InputError(f"--joint {name}={text}: '{word}' is not a number") from error
+    try:
+        values = [number(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--joint {name}={text}: '{text}' is not a number") from error
     return values[0] if len(values) == 1 else values
 
 
 def _fk(args: argparse.Namespace) -> int:
     if args.root is not None and args.relative_to is not None:
-        raise InputError(
-            "--root is the pose of the root in the world; a pose relative to another link does not need it"
-        )
+        raise InputError("--root: a pose relative to another link does not need the pose of the root in the world")
     world_from_root = _root_pose(args.root) if args.root is not None else np.eye(4)
     model = load(args)
-    transform = link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
-    transform = world_from_root @ transform
+    transform = world_from_root @ link_transform(
+        model, joint_values(model, args.joint), args.frame, args.relative_to
+    )  # fmt: skip
     xyz, rpy = to_xyz_rpy(transform)
     quaternion = to_xyz_quaternion(transform)[1]
     relative_to = "the world" if args.root is not None else args.relative_to or model.root
-    if args.json:
-        answer = {"frame": args.frame, "relative_to": relative_to, "transform": transform.tolist()}
-        answer |= {"xyz": xyz.tolist(), "rpy": rpy.tolist(), "quaternion_xyzw": quaternion.tolist()}
-        print(json.dumps(answer, indent=1))
-        return 0
-    print(f"{args.frame} in {relative_to}")
-    print("  xyz        " + " ".join(f"{value:.6f}" for value in xyz) + "  m")
-    print("  rpy        " + " ".join(f"{value:.6f}" for value in rpy) + "  rad")
-    print("  rpy        " + " ".join(f"{value:.4f}" for value in np.degrees(rpy)) + "  deg")
-    print("  quaternion " + " ".join(f"{value:.6f}" for value in quaternion) + "  x y z w")
+    answer = {
+        "frame": args.frame, "relative_to": relative_to, "transform": transform.tolist(), "xyz": xyz.tolist(),
+        "rpy": rpy.tolist(), "quaternion_xyzw": quaternion.tolist(),
+    }  # fmt: skip
+    rows = (
+        ("xyz", xyz, 6, "m"), ("rpy", rpy, 6, "rad"), ("rpy", np.degrees(rpy), 4, "deg"),
+        ("quaternion", quaternion, 6, "x y z w"),
+    )  # fmt: skip
+    lines = [
+        f"  {name:<10} {' '.join(f'{value:.{digits}f}' for value in values)}  {unit}"
+        for name, values, digits, unit in rows
+    ]
+    show(args, answer, [f"{args.frame} in {relative_to}", *lines])
     return 0
 
 
 def _root_pose(text: str):
     values = numbers("--root", text, {6: "x y z roll pitch yaw", 3: "x y angle"})
     if len(values) == 3:
-        x, y, angle = values
-        values = [x, y, 0.0, 0.0, 0.0, angle]
+        values = [*values[:2], 0.0, 0.0, 0.0, values[2]]
     return from_xyz_rpy(values[:3], values[3:])
 
 
@@ -120,44 +118,28 @@ def _mobility(args: argparse.Namespace) -> int:
         if mechanism.loops == 0 and Path(args.model).suffix == ".sdf":
             variables = configuration_space(load_model(args.model))
     found = mobility(mechanism, args.dimension or dimension)
-    if args.json:
-        same = (
-            "links",
-            "joints",
-            "loops",
-            "joint_freedom",
-            "mobility",
-            "dimension",
-            "measured",
-            "over_constrained",
-            "notes",
-        )
-        answer = {
-            "model": found.name,
-            "count_spatial": found.spatial,
-            "count_planar": found.planar,
-            "redundant_constraints": found.redundant,
-            "notes": found.notes,
-            **{name: getattr(found, name) for name in same},
-        }
-        if variables is not None:
-            answer["configuration_space"] = [
-                {key: None if value in (-math.inf, math.inf) else value for key, value in asdict(variable).items()}
-                for variable in variables
-            ]
-        print(json.dumps(answer, indent=1))
-        return 0
+    same = (
+        "links", "joints", "loops", "joint_freedom", "mobility", "dimension", "measured", "over_constrained", "notes",
+    )  # fmt: skip
+    answer = {"model": found.name, "count_spatial": found.spatial, "count_planar": found.planar}
+    answer |= {"redundant_constraints": found.redundant} | {name: getattr(found, name) for name in same}
     how = "counted" if found.measured is None else "measured on its geometry"
-    print(f"{found.name}: mobility {found.mobility} ({how})")
-    print(f"  links {found.links} (ground included), joints {found.joints}, closed loops {found.loops}")
-    print(f"  the joints' own freedom {found.joint_freedom}, {found.dimension} count {found.count}")
-    for note in found.notes:
-        print(f"  {note}")
+    lines = [
+        f"{found.name}: mobility {found.mobility} ({how})",
+        f"  links {found.links} (ground included), joints {found.joints}, closed loops {found.loops}",
+        f"  the joints' own freedom {found.joint_freedom}, {found.dimension} count {found.count}",
+        *(f"  {note}" for note in found.notes),
+    ]
     if variables is not None:
-        print(f"configuration space: {len(variables)} dimensions")
-        for variable in variables:
-            unit = "m" if variable.kind == "translation" else "rad"
-            print(f"  {variable.name:<28} {variable.kind:<15} {variable.lower:8.3f} to {variable.upper:8.3f} {unit}")
+        answer["configuration_space"] = [
+            {key: None if value in (-math.inf, math.inf) else value for key, value in asdict(variable).items()}
+            for variable in variables
+        ]
+        lines.append(f"configuration space: {len(variables)} dimensions")
+    for each in variables or ():
+        unit = "m" if each.kind == "translation" else "rad"
+        lines.append(f"  {each.name:<28} {each.kind:<15} {each.lower:8.3f} to {each.upper:8.3f} {unit}")
+    show(args, answer, lines)
     return 0
 
 

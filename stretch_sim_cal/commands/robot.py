@@ -3,7 +3,6 @@
 
 import argparse
 import itertools
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ import numpy as np
 from stretch_sim_cal import files
 from stretch_sim_cal.collection.plan import Plan, Skipped, plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
+from stretch_sim_cal.command import show
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.commands.described import add_package_argument, assignments, check_packages, package_folders
 from stretch_sim_cal.commands.robot_guess import MARGIN, Choice, Guess, guess_profile, rounded
@@ -93,12 +93,9 @@ def init_profile(args: argparse.Namespace) -> int:
         _look(out, guess)
         files.write_text(out, _text(guess))
         load_profile.cache_clear()
-    if args.json:
-        print(json.dumps({"file": str(out), "found": guess.found, "open": guess.open, "usable": not problem}, indent=1))
-    else:
-        print("\n".join([*guess.found, *(f"open: {line}" for line in guess.open), f"wrote {out}"]))
-        if not problem:
-            print(f"next: stretch-sim-cal run furnished_room_sparse --robot {out}")
+    lines = [*guess.found, *(f"open: {line}" for line in guess.open), f"wrote {out}"]
+    lines += [] if problem else [f"next: stretch-sim-cal run furnished_room_sparse --robot {out}"]
+    show(args, {"file": str(out), "found": guess.found, "open": guess.open, "usable": not problem}, lines)
     return 1 if problem else 0
 
 

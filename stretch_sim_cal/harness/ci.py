@@ -160,14 +160,18 @@ def summary(cases: Sequence[Case]) -> str:
 def annotations(cases: Sequence[Case]) -> list[str]:
     """Return a GitHub workflow command for every case that is not passed."""
     return [
-        f"::error title={_escaped(f'{case.suite}: {case.name}', ':,')}::{_escaped(case.table())}"
-        for case in cases if case.reasons
-    ]  # fmt: skip
+        workflow_command("error", case.table(), title=f"{case.suite}: {case.name}") for case in cases if case.reasons
+    ]
 
 
-def _escaped(text: str, more: str = "") -> str:
-    """Return text as a workflow command takes it: percent-encoded where it would end it."""
-    return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found.group()):02X}", NO_XML.sub("", text))
+def workflow_command(level: str, text: str, **properties: object) -> str:
+    """Return a line that a GitHub workflow shows as an annotation; what would end it is percent-encoded."""
+
+    def escaped(text: object, more: str = "") -> str:
+        return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found.group()):02X}", NO_XML.sub("", str(text)))
+
+    where = ",".join(f"{name}={escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{level} {where}::{escaped(text)}"
 
 
 class Outputs:

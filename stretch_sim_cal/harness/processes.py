@@ -153,31 +153,28 @@ def calibration_nodes(
 
     They are the same in simulation and on the robot; there, time is not simulated.
     """
-    processes = []
     common = {"use_sim_time": use_sim_time, "robot": robot}
-    seeing = common | {"sensor": sensor}
-    for stage, name, executable in (
+    processes, arms = [], [stage for stage in ("mounts", "body_shape") if stage in stages]
+    for stage, name, executable, *arguments in (
         ("alignment", "align", "ros_align_dual_lidar"),
         ("floor", "floor", "ros_find_floor_calibration"),
+        ("mounts", "mounts", "ros_calibrate_lidar_mounts", str(files.mounts_dataset), "--yes"),
+        ("body_shape", "collect", "ros_collect_body_shape_data", str(files.dataset), "--yes"),
+        ("drive", "drive", "ros_calibrate_by_driving", str(files.drive), "--yes"),
     ):
-        if stage in stages:
-            processes.append(node_process(name, executable, stage=stage, **seeing, **stages[stage]))
-    if "mounts" in stages or "body_shape" in stages:
-        processes.append(broadcast_process(**common))
-    if "mounts" in stages:
-        arguments = ("ros_calibrate_lidar_mounts", str(files.mounts_dataset), "--yes")
-        processes.append(node_process("mounts", *arguments, stage="mounts", **seeing, **stages["mounts"]))
-    if "body_shape" in stages:
-        collecting = dict(stages["body_shape"])
-        plan, fit_method = collecting.pop("plan"), collecting.pop("fit_method")
-        arguments = ("ros_collect_body_shape_data", str(files.dataset), "--plan", str(plan), "--yes")
-        processes.append(node_process("collect", *arguments, stage="body_shape", **common, **collecting))
-        fit = [str(files.dataset), "--fit-method", fit_method, "--out", str(files.body_shape_model)]
-        fit += [] if robot is None else ["--robot", robot]
-        processes.append(Process("fit", "fit_body_shape_model", tuple(fit), stage="body_shape"))
-    if "drive" in stages:
-        arguments = ("ros_calibrate_by_driving", str(files.drive), "--yes")
-        processes.append(node_process("drive", *arguments, stage="drive", **seeing, **stages["drive"]))
+        if stage not in stages:
+            continue
+        if arms and stage == arms[0]:
+            processes.append(broadcast_process(**common))
+        options = common | {"sensor": sensor} | dict(stages[stage])
+        if stage == "body_shape":
+            del options["sensor"]
+            fit = ["--fit-method", options.pop("fit_method"), "--out", str(files.body_shape_model)]
+            fit += [] if robot is None else ["--robot", robot]
+            arguments += ["--plan", str(options.pop("plan"))]
+        processes.append(node_process(name, executable, *arguments, stage=stage, **options))
+        if stage == "body_shape":
+            processes.append(Process("fit", "fit_body_shape_model", (str(files.dataset), *fit), stage="body_shape"))
     return processes
 
 
@@ -282,50 +279,21 @@ class ProcessSequence:
         return process.ready_line is not None and process.ready_line in self.output[process.name]
 
 
+@dataclass(frozen=True)
 class _Running:
-    """A started process in a session of its own; a thread reads its output into a log file and hands on the lines."""
+    """A started process in a session of its own, and the thread that reads its output."""
 
-    def __init__(
-        self,
-        process: Process,
-        environment: dict[str, str],
-        log: Path,
-        begun: float,
-        hear: Callable[[Process, str], None],
-        stop_orphans: bool = False,
-    ):
-        self.process = process
-        self.started = time.monotonic()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.popen = subprocess.Popen(
-                process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=environment, start_new_session=True,
-                preexec_fn=functools.partial(prepare_child, signal.SIGTERM if stop_orphans else signal.SIGKILL),
-                text=True, errors="replace",
-            )  # fmt: skip
-        except OSError as error:
-            raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
-        self._reader = threading.Thread(target=self._read, args=(log, begun, hear), daemon=True)
-        self._reader.start()
-
-    def _read(self, log: Path, begun: float, hear: Callable[[Process, str], None]) -> None:
-        with open(log, "w", encoding="utf-8") as file:
-            for line in self.popen.stdout:
-                file.write(f"{time.monotonic() - begun:8.2f} s  {line}")
-                file.flush()
-                hear(self.process, line)
+    process: Process
+    popen: subprocess.Popen
+    reader: threading.Thread
+    started: float
 
     def exit_code(self) -> int | None:
+        """The exit code once the process has ended and its output is read, else None."""
         code = self.popen.poll()
         if code is not None:
-            self._reader.join(timeout=GRACE)
+            self.reader.join(timeout=GRACE)
         return code
-
-    def stop(self) -> bool:
-        asked = end_group(self.popen, GRACE)
-        self._reader.join(timeout=GRACE)
-        return asked
 
 
 @contextlib.contextmanager
@@ -367,8 +335,10 @@ class Runner:
 
     def __exit__(self, *_exception) -> None:
         for running in reversed(self._running):
-            asked = running.popen.poll() is None
-            if not running.stop() and asked and running.process.ready_line is not None:
+            alive = running.popen.poll() is None
+            ended_when_asked = end_group(running.popen, GRACE)
+            running.reader.join(timeout=GRACE)
+            if alive and not ended_when_asked and running.process.ready_line is not None:
                 self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
 
     def run(self, sequence: ProcessSequence) -> None:
@@ -385,14 +355,38 @@ class Runner:
 
         while (process := sequence.next()) is not None:
             goes_on.clear()
-            running = _Running(process, self._environment, self._log(process), self._begun, hear, self._stop_orphans)
-            self._running.append(running)
+            running = self._start(process, hear)
             try:
                 while not (goes_on.wait(POLL) or self._next_is_due(sequence) or sequence.over):
                     self._check_time(running)
             finally:
                 self.seconds[process.name] = round(time.monotonic() - running.started, 2)
                 self._echo(process, None)
+
+    def _start(self, process: Process, hear: Callable[[Process, str], None]) -> _Running:
+        """Start a process; a thread writes its output into a log file and hands on the lines."""
+        log = self._log(process)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        at_death = signal.SIGTERM if self._stop_orphans else signal.SIGKILL
+        try:
+            popen = subprocess.Popen(
+                process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env=self._environment, start_new_session=True, text=True, errors="replace",
+                preexec_fn=functools.partial(prepare_child, at_death),
+            )  # fmt: skip
+        except OSError as error:
+            raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
+
+        def read() -> None:
+            with open(log, "w", encoding="utf-8") as file:
+                for line in popen.stdout:
+                    file.write(f"{time.monotonic() - self._begun:8.2f} s  {line}")
+                    file.flush()
+                    hear(process, line)
+
+        self._running.append(_Running(process, popen, threading.Thread(target=read, daemon=True), time.monotonic()))
+        self._running[-1].reader.start()
+        return self._running[-1]
 
     def _next_is_due(self, sequence: ProcessSequence) -> bool:
         """Take the ends of all processes that have ended since, and return whether the next one is to start."""
