@@ -33,9 +33,9 @@ def refuse(text: object) -> None:
     print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
 
 
-def show(args: Any, answer: Any, lines: Iterable[str]) -> None:
+def show(args: Any, answer: Any, lines: Iterable[str], indent: int | None = 1) -> None:
     """Print a command's answer: as JSON with `--json`, else as lines."""
-    print(json.dumps(answer, indent=1) if args.json else "\n".join(lines))
+    print(json.dumps(answer, indent=indent) if args.json else "\n".join(lines))
 
 
 def tell(result: Any, lines: Sequence[str]) -> None:

@@ -150,7 +150,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         shown = RunView(view, session.files, args.robot)
         shown.update()
         echo = shown.after(echo)
-    for stage in _stages(session, look, args, order, say):
+    for stage in _stages(session, look, args, order, profile, say):
         if stage == "drive" or (stage in OF_ARM and profile.planned):
             _ask_for_motion(stage, args.yes, profile)
         say(f"{TITLES[stage]}:")
@@ -172,40 +172,27 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     return code
 
 
-def _stages(session, look, args: argparse.Namespace, order: Sequence[str], say: Callable) -> list[str]:
+def _stages(session, look, args: argparse.Namespace, order: Sequence[str], profile: Any, say: Callable) -> list[str]:
     """Return the stages, of those in their `order`, to run now; those that are kept are noted in the session."""
     from stretch_sim_cal.harness.robot_calibration import TITLES, presents
     from stretch_sim_cal.harness.robot_session import KEPT
-    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.sensor.sensor import sensors_called
-
-    profile = profile_called(args.robot)
 
     if args.only:
         return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
     if args.begin and args.begin not in order:
         raise InputError(f"--from {args.begin}: {profile.name} has no such stage; it has {', '.join(order)}")
-    first = order.index(args.begin) if args.begin else len(order)
-    found = (
-        {}
-        if session.stages or first == 0
-        else presents(session, look, sensors_called(args.sensor or profile.sensor), profile, order)
-    )
-    anew = bool(session.stages)
-    for number, stage in enumerate(order):
-        if stage in session.stages:
-            continue
-        present = found.get(stage)
-        if anew or number >= first or present is None or not present.valid:
-            if present is not None and not anew and number < first:
-                say(f"{TITLES[stage]}: to be found: {present.sentence}")
-            anew = True
-            continue
-        say(f"{TITLES[stage]}: still holds: {present.sentence}")
-        if args.yes or _yes(f"Keep {TITLES[stage]} as it is?"):
+    before = order[: order.index(args.begin)] if args.begin else order
+    if before and not session.stages:
+        found = presents(session, look, sensors_called(args.sensor or profile.sensor), profile, order)
+        for stage in before:
+            if not found[stage].valid:
+                say(f"{TITLES[stage]}: to be found: {found[stage].sentence}")
+                break
+            say(f"{TITLES[stage]}: still holds: {found[stage].sentence}")
+            if not (args.yes or _yes(f"Keep {TITLES[stage]} as it is?")):
+                break
             session.ended(stage, KEPT)
-        else:
-            anew = True
     return [stage for stage in order if stage not in session.stages]
 
 
@@ -250,6 +237,7 @@ def _is_turned(seen: int, first: bool) -> bool:
 
 def _options(stage: str, args: argparse.Namespace) -> dict:
     speed = {"speed_factor": args.speed_factor, "frames": args.frames, "watch_room": True}
+    speeds = {name: DRIVE.option(name) for name in ("speed", "turn_speed")}
     return {
         "alignment": {"num_samples": args.alignment_samples, "method": None},
         "floor": {"num_samples": args.floor_samples, "method": None},
@@ -257,10 +245,7 @@ def _options(stage: str, args: argparse.Namespace) -> dict:
         "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **speed},
         "drive": {
             "turn_step": args.turn_step, "distance": args.drive_distance, "scans": args.frames,
-            **{
-                name: min(DRIVE.option(name).default * args.speed_factor, DRIVE.option(name).maximum)
-                for name in ("speed", "turn_speed")
-            },
+            **{name: min(one.default * args.speed_factor, one.maximum) for name, one in speeds.items()},
         },
     }[stage]  # fmt: skip
 

@@ -3,7 +3,6 @@ ros_watch_calibration has seen over weeks and months, as lines and as a picture.
 
 import argparse
 import datetime
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
-from stretch_sim_cal.command import only_with, warn
+from stretch_sim_cal.command import only_with, show, warn
 from stretch_sim_cal.commands.recorded import NAMES, add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.sensor.sensor import sensors_called
@@ -45,15 +45,11 @@ def _verify(args: argparse.Namespace) -> int:
     clouds, base_from_left, footprint, body, sensor = _recorded(args) if args.recording else _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
     verification = verify(file, clouds, base_from_left, footprint, tolerances, sensor, body)
-    if args.json:
-        drifts = [asdict(drift) | {"verdict": drift.verdict} for drift in verification.drifts]
-        print(json.dumps({"verdict": verification.verdict, "drifts": drifts, "open": verification.open_questions}))
-    else:
-        for drift in verification.drifts:
-            print(drift.sentence())
-        for question in verification.open_questions:
-            print(f"cannot tell: {question}")
-        print(f"{file.path}: {verification.verdict}")
+    drifts, asked = verification.drifts, verification.open_questions
+    answer = {"verdict": verification.verdict, "open": asked}
+    answer["drifts"] = [asdict(drift) | {"verdict": drift.verdict} for drift in drifts]
+    lines = [*(drift.sentence() for drift in drifts), *(f"cannot tell: {question}" for question in asked)]
+    show(args, answer, [*lines, f"{file.path}: {verification.verdict}"], None)
     return 0 if verification.verdict == HOLDS else 1
 
 
@@ -104,24 +100,16 @@ def _history(args: argparse.Namespace) -> int:
         "first": _when(looks[0][1].stamp), "last": _when(looks[-1][1].stamp), "could not tell": len(refused),
         "changes": [vars(change) for change in changes],
     }  # fmt: skip
-    if args.json:
-        print(json.dumps(found))
-    else:
-        counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
-        print(f"{' at '.join(counts)}, {found['first']} to {found['last']}")
-        if refused:
-            print(f"{len(refused)} could not tell, the last: {refused[-1].refused[0]}")
-        for change in changes:
-            print(f"{_when(change.stamp)}: {change.sentence}")
-        if not changes:
-            print("no change was noticed")
     if args.plot:
         known = {block.vector for block in BLOCKS}
         vectors = dict.fromkeys(name for _, look in looks for name in look.vectors if name not in known)
         further = dict.fromkeys(name.removeprefix("lidars ") for name in vectors)
         _draw(args.plot, looks, changes, blocks(further))
-        if not args.json:
-            print(f"drawn: {args.plot}")
+    counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
+    lines = [f"{' at '.join(counts)}, {found['first']} to {found['last']}"]
+    lines += [f"{len(refused)} could not tell, the last: {refused[-1].refused[0]}"] if refused else []
+    lines += [f"{_when(change.stamp)}: {change.sentence}" for change in changes] or ["no change was noticed"]
+    show(args, found, [*lines, *([f"drawn: {args.plot}"] if args.plot else [])], None)
     return 1 if any(change.calibration == present for change in changes) else 0
 
 
@@ -130,15 +118,12 @@ def _when(stamp: float) -> str:
 
 
 def _draw(path: Path, looks, changes, blocks) -> None:
-    """Draw each block's residual over time, a panel each, with a line where another calibration begins and a red one at
-    every change that was noticed."""
+    """Draw each block's residual over time, a panel each, with a line at every new calibration and a red one at every
+    change that was noticed."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    import numpy as np
-
-    from stretch_sim_cal.files import write_atomic
 
     figure, axes = plt.subplots(len(blocks), 1, figsize=(11, 2.1 * len(blocks)), sharex=True, layout="constrained")
     begun = [later[1].stamp for earlier, later in zip(looks, looks[1:], strict=False) if earlier[0] != later[0]]
