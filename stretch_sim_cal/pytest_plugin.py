@@ -104,8 +104,8 @@ def truth(sim: Any) -> Any:
 
 @pytest.fixture
 def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any:
-    """The calibration of what is simulated (`stretch_sim_cal.Result`): here, or by the nodes if the marker's `backend`,
-    or `--simcal-backend`, says so."""
+    """The calibration (`stretch_sim_cal.Result`) of what is simulated, here or by the nodes (`backend`,
+    `--simcal-backend`)."""
     backend = _asked(request.node).get("backend") or request.config.getoption("--simcal-backend")
     if backend not in BACKENDS:
         pytest.fail(f"marker {MARKER}: backend {backend!r} is none of {', '.join(BACKENDS)}", pytrace=False)
@@ -129,8 +129,7 @@ def _skip_without(backend: str) -> None:
 @pytest.fixture
 def assert_calibrated(request: pytest.FixtureRequest, sim: Any, record_property: Callable) -> Callable:
     """A function `assert_calibrated(result, mm=, deg=, nees=, floor_mm=, floor_deg=)` that asserts that a result is
-    accepted and as near to the truth; bounds that are not given are not judged. What is found is a property of the
-    test (JUnit XML)."""
+    accepted and within the given bounds of the truth. The errors become properties of the test (JUnit XML)."""
 
     def judge(
         result: Any, *, mm: float | None = None, deg: float | None = None, nees: float | None = None,

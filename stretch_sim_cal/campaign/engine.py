@@ -70,8 +70,7 @@ class CannotCompute(StretchSimCalError):
 
 
 class CaseProcess:
-    """The process that computes cases for one worker, started when it is needed, and anew after each that it did not
-    survive."""
+    """The process that computes cases for one worker: started when it is needed, and again after one that killed it."""
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
@@ -80,8 +79,8 @@ class CaseProcess:
     def run(
         self, campaign: Campaign, index: int, point: Sequence[float] | None = None, seed: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        """Return the record of case `index`, or of that at a `point` of the unit cube with a `seed` of its own, under
-        that number; its `status` is done, crashed or timeout."""
+        """Return the record of case `index`, or of the `point` of the unit cube with its `seed`, under that number; its
+        `status` is done, crashed or timeout."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         process = self._process
@@ -159,8 +158,8 @@ class Results:
     """The folder of a campaign: its definition, and the records of its cases. One process at a time may write."""
 
     def __init__(self, folder: Path, campaign: Campaign, again: bool = False):
-        """Open or make the folder; `again` takes cases that crashed or timed out for missing. Raises `InputError` if it
-        holds another campaign, or another process works on it."""
+        """Open or make the folder; with `again`, failed cases count as missing. Raises `InputError` if it holds another
+        campaign, or another process works on it."""
         self.folder, self.cases, self._again = folder, folder / "cases", again
         definition = folder / DEFINITION
         if folder.exists() and not folder.is_dir():
@@ -274,8 +273,8 @@ def read_definition(folder: Path) -> dict[str, Any]:
 
 
 def read_table(folder: Path) -> pa.Table:
-    """Return all cases of a campaign's folder, each once, by index, of those that failed and were computed again what
-    they came to then. Raises `InputError` if there are none."""
+    """Return all cases of a folder by index; of one that failed and was computed again, the later record. Raises
+    `InputError` if there are none."""
     if not (parts := parts_of(folder)):
         raise InputError(f"{folder}: holds no cases of a campaign")
     table = pa.concat_tables([_read_part(part) for part in parts])
@@ -291,11 +290,9 @@ def read_table(folder: Path) -> pa.Table:
 def cluster(
     address: str | None, workers: int, memory_limit: float, tls: Sequence[Path] | None = None
 ) -> Iterator[Client]:
-    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each.
-
-    `tls` are the files of the authority's certificate, and of the client's own and its key. Without them, a scheduler
-    at tls:// is asked as Dask's own configuration says. Raises `InputError` if there is no such scheduler.
-    """
+    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each. `tls`
+    are the files of the authority's certificate, the client's certificate and its key (default: Dask's configuration).
+    Raises `InputError` without such a scheduler."""
     with dask.config.set(WITHOUT_MONITORS | {
         "distributed.scheduler.allowed-failures": ALLOWED_DEATHS,
         "distributed.comm.timeouts.connect": SCHEDULER_SILENT,
@@ -323,10 +320,8 @@ def run(
     campaign: Campaign, count: int, results: Results, client: Client, tell: Callable[[dict[str, Any]], None],
     work: Callable[[Campaign, int], dict[str, Any]] | None = None,
 ) -> None:  # fmt: skip
-    """Compute those of the first `count` cases that `results` lacks; `tell` hears of each record.
-
-    Raises `ClusterLost` if the scheduler goes away; what was finished is in `results`.
-    """
+    """Compute those of the first `count` cases that `results` lacks; `tell` takes each record. Raises `ClusterLost` if
+    the scheduler goes away; finished cases are in `results`."""
     done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
     case = partial(work or partial(compute, code=campaign.code), campaign)  # one object, so that it is serialized once

@@ -29,17 +29,17 @@ MOVED = "recording.moved_mm"
 
 
 def goes_through_nodes(campaign: Campaign, index: int, numbers: Mapping[str, float]) -> bool:
-    """Return whether a case is one of the share that also runs through the nodes; no case in which the robot is pushed,
-    which nobody does to a scenario's."""
+    """Return whether a case also runs through the nodes; none in which the robot is pushed, as no scenario does
+    that."""
     return (index * GOLDEN_SHARE) % 1.0 < campaign.nodes and not numbers[MOVED]
 
 
 def through_nodes(
     campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, results: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
-    """Run a case as a scenario in `folder`; return by `nodes.` names by how many standard deviations the nodes' result
-    is from each of the `results` (None: not run), whether they agree, and why not. Of a method that gives no covariance
-    only what it accepts is compared."""
+    """Run a case as a scenario in `folder`; return, by `nodes.` names, the distance in standard deviations of the
+    nodes' result from each of the `results` (None: not run), whether they agree, and why not. Without a covariance only
+    the acceptance is compared."""
     scenario = _scenario(campaign, numbers, setup, folder)
     files = RunFiles((folder / "nodes").resolve())
     verdict = run_scenario(scenario, files.folder, processes=_processes)
@@ -74,8 +74,7 @@ def _processes(scenario: Scenario, files: RunFiles) -> list:
 
 
 def _scenario(campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, folder: Path) -> Scenario:
-    """Return the case as a scenario; its lidars, whose noise may differ from the sensor
-    file's, get a file in `folder`."""
+    """Return the case as a scenario; the sensor file with its noise is in `folder`."""
     sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
     sensor["range_noise"] *= numbers["lidar.noise"]
     path = folder / "sensor.yaml"

@@ -27,8 +27,8 @@ MARGIN = 0.005
 
 
 def wrongness(record: dict[str, Any], freedom: Mapping[str, int]) -> float:
-    """Return how wrong the worst accepted stage is, as rare as so many standard deviations of a single number; 0 if
-    none was accepted. `freedom` is how many numbers each stage estimates."""
+    """Return the standard deviations of a single number that are as rare as the worst accepted stage; 0 without one.
+    `freedom` is how many numbers each stage estimates."""
     return max([0.0] + [float(as_rare_as(record[f"{stage}.sigmas"] ** 2, number)) for stage, number in freedom.items()
                         if record.get(f"{stage}.accepted") and record.get(f"{stage}.sigmas") is not None])  # fmt: skip
 
@@ -37,12 +37,8 @@ def search(
     campaign: Campaign, evaluations: int, seed: int, tell: Callable[[dict[str, Any], float], None], workers: int = 1,
     kept: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the record of the most wrong case of so many, with its `wrongness`, `point` and
-    `seed`; `tell` hears of every case.
-
-    Equal campaign, `evaluations` and `seed` give the same case. Cases are kept in the file `kept`, a line each, and
-    what is there already is not computed again.
-    """
+    """Return the record of the most wrong of so many cases, with its `wrongness`, `point` and `seed`; `tell` takes
+    each. Equal arguments give the same case. Cases are kept in the file `kept`, a line each, and not computed twice."""
     varied = [position for position, name in enumerate(INPUTS) if name in campaign.varied]
     worst: dict[str, Any] = {"wrongness": -1.0}
     number, strategy = 0, None

@@ -5,6 +5,7 @@ independent cases: a scrambled Sobol sequence covers the distributions more even
 bounds are on the safe side.
 """
 
+import bisect
 import json
 import re
 from collections import Counter
@@ -38,18 +39,16 @@ def cases_needed(failures: int, cases: int, share: float, confidence: float) -> 
     rate = failures / max(cases, 1)
     if rate >= 1.0 - share:
         return None
-    low, high = 1, 1
-    while upper_bound(int(np.ceil(rate * high)), high, confidence) > 1.0 - share:
+
+    def is_enough(number: int) -> bool:
+        return upper_bound(int(np.ceil(rate * number)), number, confidence) <= 1.0 - share
+
+    high = 1
+    while not is_enough(high):
         high *= 2
         if high > MOST_CASES:
             return None
-    while low < high:
-        middle = (low + high) // 2
-        if upper_bound(int(np.ceil(rate * middle)), middle, confidence) > 1.0 - share:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return 1 + bisect.bisect_left(range(1, high), True, key=is_enough)
 
 
 def quantile_bounds(values: np.ndarray, quantile: float, confidence: float) -> tuple[float, float, float]:
@@ -87,6 +86,10 @@ class Cases:
         """Return a column (N,) as numbers, NaN where it is empty."""
         return np.array([np.nan if value is None else float(value) for value in self.table[name].to_pylist()])
 
+    def of_results(self, name: str, stage: str) -> np.ndarray:
+        """Return a column (M,) of those cases whose `stage` was accepted."""
+        return self.column(name)[self.accepted[stage] & self.computed]
+
     def below_limits(self, beginning: str = "") -> np.ndarray:
         """Return which cases (N,), refused or not, are within the limits whose names begin so."""
         within = self.computed.copy()
@@ -111,29 +114,25 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
     agree = np.array([value for value in table["nodes.agree"].to_pylist() if value is not None], dtype=bool)
     shown = 1.0 - bound >= campaign.share and wrong == 0 and bool(agree.all())
     quantities = {}
-    for name, label in QUANTITIES.items():
-        stage = name.partition(".")[0]
-        if stage not in campaign.stages:
-            continue
-        values = cases.column(name)[cases.accepted[stage] & cases.computed]
-        if not len(values):
-            continue
-        quantities[name] = {
-            "label": label,
-            "limit": campaign.limits.get(name),
-            "cases": len(values),
-            "worst": float(values.max()),
-        }
-        for key, quantile in (("median", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            quantities[name][key] = quantile_bounds(values, quantile, campaign.confidence)
+    for name, stage in campaign.quantities.items():
+        values = cases.of_results(name, stage)
+        if len(values):
+            quantities[name] = {
+                "label": QUANTITIES[name], "limit": campaign.limits.get(name), "cases": len(values),
+                "worst": float(values.max()),
+            } | {
+                key: quantile_bounds(values, quantile, campaign.confidence)
+                for key, quantile in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))
+            }  # fmt: skip
     honesty = {}
-    for stage in campaign.stages:
-        nees = cases.column(f"{stage}.nees")[cases.accepted[stage] & cases.computed]
-        nees = nees[np.isfinite(nees)]
-        if len(nees):
-            honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
-                              "beyond_95_percent": float((chi2.cdf(nees * cases.freedom[stage],
-                                                                   cases.freedom[stage]) > 0.95).mean())}  # fmt: skip
+    for stage, freedom in cases.freedom.items():
+        nees = cases.of_results(f"{stage}.nees", stage)
+        if len(nees := nees[np.isfinite(nees)]):
+            beyond = chi2.cdf(nees * freedom, freedom) > 0.95
+            honesty[stage] = {
+                "mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
+                "beyond_95_percent": float(beyond.mean()),
+            }  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
         "campaign": campaign.name, "key": campaign.key, "code": campaign.code, "cases": total, "shown": bool(shown),
@@ -157,8 +156,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
 
 
 def _lidars(cases: Cases) -> dict[str, dict[str, dict[str, float]]]:
-    """Return by stage and lidar the medians and the largest of the accepted results' errors; nothing of a stage with
-    the result of one lidar, which has them as its own."""
+    """Return the medians and the worst of the accepted results' errors by stage and lidar, of stages with several."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for stage in filter(OF_LIDARS.__contains__, cases.campaign.stages):
         rows = cases.table[f"{stage}.lidars"].filter(cases.accepted[stage] & cases.computed).to_pylist()
@@ -184,26 +182,18 @@ def causes(cases: Cases) -> dict[str, Any]:
     from sklearn.tree import DecisionTreeClassifier, export_text
 
     found: dict[str, Any] = {"correlations": {}, "tree": None}
-    names = (
-        [name for name, values in cases.inputs.items() if np.ptp(values[cases.computed]) > 0]
-        if cases.computed.any()
-        else []
-    )
+    computed = cases.computed
+    names = [name for name, values in cases.inputs.items() if computed.any() and np.ptp(values[computed]) > 0]
     if len(cases) < 10 or not names:
         return found
-    computed = cases.computed
-    outcomes = {"refused": (~cases.all_accepted).astype(float)} | {
-        name: cases.column(name) for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages
-    }
+    outcomes = {"refused": (~cases.all_accepted).astype(float)}
+    outcomes |= {name: cases.column(name) for name in cases.campaign.quantities}
     for outcome, values in outcomes.items():
         use = computed & np.isfinite(values)
         if use.sum() < 10 or np.ptp(values[use]) == 0:
             continue
-        ranked = []
-        for name in names:
-            if np.ptp(cases.inputs[name][use]) > 0:
-                correlation, p_value = spearmanr(cases.inputs[name][use], values[use])
-                ranked.append((name, float(correlation), float(p_value)))
+        varied = {name: cases.inputs[name][use] for name in names}
+        ranked = [(n, *map(float, spearmanr(given, values[use]))) for n, given in varied.items() if np.ptp(given) > 0]
         found["correlations"][outcome] = sorted(ranked, key=lambda entry: -abs(entry[1]))[:5]
     if 0 < (~cases.good[computed]).sum() < computed.sum():
         inputs = np.column_stack([cases.inputs[name][computed] for name in names])
@@ -223,22 +213,23 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
         over = np.fmax(over, np.where(cases.accepted[stage], rare / WRONG, 0.0))
     rank = np.where(cases.wrong, 3e6, 0.0) + np.where(~cases.computed, 2e6, 0.0) + np.where(
         cases.all_accepted, np.where(cases.within, 0.0, 1e6), 5e5) + over  # fmt: skip
-    rows = []
-    for row in np.argsort(-rank, kind="stable")[:WORST]:
-        what = "accepted, wrong" if cases.wrong[row] else cases.status[row] if not cases.computed[row] else (
-            "refused" if not cases.all_accepted[row] else "good" if cases.within[row] else "beyond the limits"
-        )  # fmt: skip
-        errors = {
-            name: cases.column(name)[row] for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages
-        }
-        rows.append({
-            "case": int(cases.index[row]), "what": what,
+    what = np.select(
+        [cases.wrong, ~cases.computed, ~cases.all_accepted, cases.within],
+        ["accepted, wrong", cases.status, "refused", "good"], "beyond the limits",
+    )  # fmt: skip
+    errors = {name: cases.column(name) for name in cases.campaign.quantities}
+
+    def known(columns: Mapping[str, np.ndarray], row: int) -> dict[str, float | None]:
+        return {name: None if np.isnan(values[row]) else float(values[row]) for name, values in columns.items()}
+
+    return [
+        {
+            "case": int(cases.index[row]), "what": str(what[row]),
             "why": cases.refusals[row] or (cases.table["message"][int(row)].as_py() or ""),
-            "errors": {name: None if np.isnan(value) else float(value) for name, value in errors.items()},
-            "sigmas": {stage: None if np.isnan(s := cases.sigmas[stage][row]) else float(s)
-            for stage in cases.campaign.stages},
-        })  # fmt: skip
-    return rows
+            "errors": known(errors, row), "sigmas": known(cases.sigmas, row),
+        }
+        for row in np.argsort(-rank, kind="stable")[:WORST]
+    ]  # fmt: skip
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
@@ -294,12 +285,9 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 
 def _bounded(bounds: tuple[float, float, float]) -> str:
-    value, low, high = bounds
-    said = [
-        f"{bound:.3g}" if np.isfinite(bound) else "unknown"
-        for bound in (max(low, 0.0) if np.isfinite(low) else low, high)
-    ]
-    return f"{value:.3g} ({said[0]} to {said[1]})"
+    value, *ends = bounds
+    low, high = (f"{max(end, 0.0):.3g}" if np.isfinite(end) else "unknown" for end in ends)
+    return f"{value:.3g} ({low} to {high})"
 
 
 def write_statement(campaign: Campaign, table: pa.Table, folder: Path, command: str) -> dict[str, Any]:
@@ -319,17 +307,13 @@ def write_statement(campaign: Campaign, table: pa.Table, folder: Path, command: 
 
 
 def _errors_plot(cases: Cases) -> bytes:
-    names = [name for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages]
+    names = cases.campaign.quantities
     figure, axes = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3.0), squeeze=False, sharey=True)
-    for axis, name in zip(axes[0], names, strict=True):
-        values = np.sort(cases.column(name)[cases.accepted[name.partition(".")[0]] & cases.computed])
+    for axis, (name, stage) in zip(axes[0], names.items(), strict=True):
+        values = np.sort(cases.of_results(name, stage))
         if len(values):
-            axis.step(
-                np.maximum(values, 1e-6),
-                100 * np.arange(1, len(values) + 1) / len(values),
-                where="post",
-                color="#1f6fb4",
-            )
+            share = 100 * np.arange(1, len(values) + 1) / len(values)
+            axis.step(np.maximum(values, 1e-6), share, where="post", color="#1f6fb4")
         if name in cases.campaign.limits:
             axis.axvline(cases.campaign.limits[name], color="#c2182b", linewidth=1, label="limit")
             axis.legend(fontsize=8)
@@ -343,7 +327,7 @@ def _nees_plot(cases: Cases) -> bytes:
     stages = [stage for stage in cases.campaign.stages if np.isfinite(cases.sigmas[stage]).any()]
     figure, axes = plt.subplots(1, len(stages), figsize=(4.2 * len(stages), 3.0), squeeze=False)
     for axis, stage in zip(axes[0], stages, strict=True):
-        squares = cases.sigmas[stage][cases.accepted[stage] & cases.computed] ** 2
+        squares = cases.of_results(f"{stage}.sigmas", stage) ** 2
         freedom = cases.freedom[stage]
         end = chi2.ppf(0.9999, freedom)
         edges = np.linspace(0, end, 30)
@@ -355,11 +339,9 @@ def _nees_plot(cases: Cases) -> bytes:
 
 
 def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Table]) -> dict[str, Any]:
-    """Return how two methods differ over the cases that both campaigns have: McNemar's exact test on which cases are
-    good, Wilcoxon's signed-rank test on the errors of those that both accepted.
-
-    Raises `InputError` if the campaigns draw different cases or have none in common.
-    """
+    """Return how two methods differ over their common cases: McNemar's exact test on which cases are good, Wilcoxon's
+    signed-rank test on the errors of those that both accepted. Raises `InputError` if they draw different cases or have
+    none in common."""
     one, other = (Cases(campaign, table) for campaign, table in zip(campaigns, tables, strict=True))
     common, first, second = np.intersect1d(one.index, other.index, return_indices=True)
     if not len(common):
@@ -379,16 +361,15 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
         "mcnemar_p": float(binomtest(only_first, discordant).pvalue) if discordant else 1.0,
         "wrong": [int(one.wrong[first].sum()), int(other.wrong[second].sum())], "quantities": {},
     }  # fmt: skip
-    for name, label in QUANTITIES.items():
-        stage = name.partition(".")[0]
-        if not all(stage in campaign.stages for campaign in campaigns):
+    for name, stage in campaigns[0].quantities.items():
+        if name not in campaigns[1].quantities:
             continue
         both = one.accepted[stage][first] & other.accepted[stage][second]
         errors = one.column(name)[first][both], other.column(name)[second][both]
         if len(errors[0]) < 2 or np.array_equal(*errors):
             continue
         found["quantities"][name] = {
-            "label": label, "cases": len(errors[0]), "medians": [float(np.median(part)) for part in errors],
+            "label": QUANTITIES[name], "cases": len(errors[0]), "medians": [float(np.median(part)) for part in errors],
             "p95": [float(np.quantile(part, 0.95)) for part in errors],
             "wilcoxon_p": float(wilcoxon(*errors).pvalue), "first_smaller": float((errors[0] < errors[1]).mean()),
         }  # fmt: skip

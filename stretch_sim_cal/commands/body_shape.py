@@ -102,8 +102,8 @@ def report(args, settings: Path, out: Path, dataset: Dataset, fitted: FittedBody
 
 
 def picture(model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyEvidence | None = None) -> bytes:
-    """Return a PNG: columns are arm extensions, rows wrist yaws; in each the enclosed outlines of all samples there,
-    the hull of the returns from the robot, returns that are not of it, and the shape with its protrusion."""
+    """Return a PNG with a panel for each arm extension (column) and wrist yaw (row): enclosed outlines, returns,
+    shape."""
     from stretch_sim_cal.harness.report import outlines  # takes half a second
 
     at = [tuple(e.commanded.get(axis, 0.0) for axis in [*model.axes, "", ""][:2]) for e in evidence]

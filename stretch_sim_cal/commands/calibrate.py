@@ -161,9 +161,8 @@ def _accepted_up_to(source: Source) -> tuple[float, float] | None:
 
 
 def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence[Recording], view: Any) -> int:
-    """Calibrate by a recording of a robot that stands, and by `further` ones, each of another standing place, write
-    what is accepted, and return the exit code. With `--only floor` the lidars are where the file has them, and nothing
-    but the floor is written."""
+    """Calibrate by a recording of a robot that stands, and `further` ones, each of another standing place; return the
+    exit code. With `--only floor` the lidars are where the file has them."""
     args, described, footprint = source.args, source.frames.base_from_left, source.footprint_from_base
     floor_by, with_floor_too = args.floor_method or DEFAULT_FLOOR_METHOD, args.only != "alignment"
     robot_id, floor = args.robot_id or default_robot_id(), None
@@ -209,8 +208,8 @@ def _align(
     source: Source, file: CalibrationFile, lidars: Mapping[str, ArrayLidar], further: Sequence[Recording],
     footprint_from_base: np.ndarray | None,
 ) -> tuple[Aligned, Any]:  # fmt: skip
-    """Return the alignment from a recording and from `further` ones, each of another standing place, and what one more
-    would gain; with the floor as of `alignment_of`."""
+    """Return the alignment from a recording and `further` ones of other standing places, and what one more would
+    gain."""
     from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
 
     if source.profile.one_lidar:
@@ -237,8 +236,7 @@ def _align(
 
 
 def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
-    """Calibrate the lidars of a robot that drove against each other, the floor and the wheels, write what is accepted,
-    and return the exit code."""
+    """Calibrate the lidars of a robot that drove against each other, the floor and the wheels; return the exit code."""
     from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
     from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
     from stretch_sim_cal.calibration.mounts.file import stored_mounts
@@ -287,8 +285,8 @@ def _ended(
     clouds: Iterable[Mapping[str, np.ndarray]], view: Any, observations: Observations | None = None,
     written: Sequence[str] = (),
 ) -> int:  # fmt: skip
-    """Write the `stages` (those `written`; by default all) with the `observations` if they are all accepted, draw a few
-    `clouds` by what the file holds then, and return the exit code."""
+    """Write the `stages` (those `written`; default: all) if all are accepted, draw the `clouds`; return the exit
+    code."""
     args, accepted = source.args, all(stage.found.accepted for stage in stages)
     if accepted:
         _write(args, " and ".join(written or [stage.name for stage in stages]), changes, observations)
@@ -324,8 +322,7 @@ def _write(
 
 
 def _report(source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any) -> None:
-    """Draw every lidar's clouds with the left one's before and after, and the floor, as a page and in 3D in `view`, as
-    far as these are asked for."""
+    """Draw each lidar's clouds with the left one's before and after, and the floor, as a page and in `view`."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds
     from stretch_sim_cal.harness.report import clouds as both_clouds
     from stretch_sim_cal.harness.report import drawn, floor_picture, write_page

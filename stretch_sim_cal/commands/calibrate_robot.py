@@ -197,11 +197,8 @@ def _stages(session, look, args: argparse.Namespace, order: Sequence[str], profi
 
 
 def _from_places(session, args: argparse.Namespace, run: Callable):
-    """Align the lidars from as many standing places as are asked for, and from further ones while what was seen leaves
-    a direction open; `run` does one. Return how the last one failed, None if it did not.
-
-    The places are kept: after any end it goes on with the next one.
-    """
+    """Align the lidars from as many standing places as are asked for, and more while a direction is unobservable; `run`
+    does one. Return how the last one failed, None if it did not. The places are kept, so that it can be continued."""
     from stretch_sim_cal.calibration.observations import num_places, places_beside
     from stretch_sim_cal.harness.robot_calibration import another_place_may_help
     from stretch_sim_cal.harness.robot_session import DONE

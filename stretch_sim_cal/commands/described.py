@@ -78,8 +78,7 @@ def urdf_text(model: str | Path | None, folders: Mapping[str, str] | None = None
 
 
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
-    """Return the folders of packages by name. Raises `InputError` if the model brings its own meshes, and as
-    `package_folders`."""
+    """Return the folders of packages by name. Raises `InputError` as `package_folders`, and for the vendor's robot."""
     folders = package_folders(args.package)
     if folders and is_own(args.model):
         raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
@@ -87,10 +86,8 @@ def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
 
 
 def package_folders(words: list[str]) -> dict[str, str]:
-    """Return the folders of packages by name, of the words of `--package`: NAME=DIR, or DIR for all packages below it.
-
-    Raises `InputError` for a folder that is not there or has no package, and for a package that is there twice.
-    """
+    """Return the folders of packages by name from the words of `--package`: NAME=DIR, or DIR for all packages below it.
+    Raises `InputError` for a folder that is missing or has no package, and for a package that is there twice."""
     named = assignments([word for word in words if "=" in word], "--package")
     for name, folder in named.items():
         if not Path(folder).expanduser().is_dir():
@@ -125,8 +122,7 @@ def _packages_below(folder: Path) -> list[tuple[str, str]]:
 
 
 def check_packages(words: list[str], used: Collection[str]) -> None:
-    """Raise `InputError` if a word NAME=DIR of `--package` names a package that is not `used`: no mesh lies in it, no
-    xacro finds it."""
+    """Raise `InputError` if a word NAME=DIR of `--package` names a package that is not `used`."""
     for name in assignments([word for word in words if "=" in word], "--package"):
         if name not in used:
             raise InputError(
@@ -135,10 +131,8 @@ def check_packages(words: list[str], used: Collection[str]) -> None:
 
 
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
-    """Return the finite numbers in an option's text; `meaning` is their meaning by their count.
-
-    Raises `InputError` for another count and for other text; angles in deg are written with 'deg'.
-    """
+    """Return the finite numbers in an option's text, angles in deg with 'deg'; `meaning` is their meaning by their
+    count. Raises `InputError` for other text."""
     words = text.split()
     try:
         values = [number(word) for word in words]
@@ -175,11 +169,7 @@ def description_file(path: str | None, robot: str | None) -> str | None:
 
 
 def load_description(path: str | None, robot: str | None = None) -> RobotModel:
-    """Return the model at `path`, of the profile `robot` for none, or the vendor's Stretch 4
-    for neither and for `stretch4`.
-
-    Raises `InputError` if it cannot be read.
-    """
+    """Return the model at `path`, else of the profile `robot`, else the vendor's Stretch 4. Raises `InputError`."""
     path = description_file(path, robot)
     return load_model(source_of(path))
 

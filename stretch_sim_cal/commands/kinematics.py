@@ -37,9 +37,7 @@ def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
 
 def joint_values(model, words: list[str]) -> dict[str, object]:
     """Return positions by the description's joint names; the Stretch's `arm_joint` and `gripper_joint` are known, too.
-
-    A position beyond the joint's limits is used, with a note on stderr. Raises `InputError` for other text.
-    """
+    A position beyond its limits is used, with a note on stderr. Raises `InputError` for other text."""
     commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
     positions = stretch_profile().joint_positions(model, commanded)
     for name, value in positions.items():

@@ -91,8 +91,7 @@ def frames_of(args: argparse.Namespace, further: Further = MappingProxyType({}))
 
 @dataclass
 class Source:
-    """An open recording with its first guesses, and clouds as often as they are asked for; `description` is the robot's
-    URDF."""
+    """An open recording with its first guesses, and clouds as often as needed; `description` is the robot's URDF."""
 
     recording: Recording
     frames: RecordedFrames
@@ -132,8 +131,8 @@ class Source:
         return {name: ArrayLidar(pose, kind) for (name, pose), kind in zip(self.described.items(), kinds, strict=True)}
 
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yield up to `limit` clouds (N, 5 or 3) of each lidar by name with a progress bar: of more than two lidars the
-        first ones of each, else pairs of one time."""
+        """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: pairs of one time, of more lidars the
+        first."""
         from stretch_sim_cal.ros.watchdog import Progress
 
         if not self.profile.further:
@@ -148,8 +147,8 @@ class Source:
                 progress.advance()
 
     def pairs(self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message):
-        """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read`
-        makes a cloud of a message."""
+        """Yield up to `limit` (left, right) with a progress bar, and print the counts; `read` makes a cloud of a
+        message."""
         from stretch_sim_cal.ros.watchdog import Progress
 
         args = self.args
@@ -179,8 +178,7 @@ def open_source(args: argparse.Namespace, recording: Recording) -> Source:
 def recorded_kinds(
     recording, args: argparse.Namespace, further: Further = MappingProxyType({})
 ) -> dict[str, Signature | InputError]:
-    """Return what the first clouds of an open recording show of sensor and driver, by lidar. Raises `InputError` if a
-    topic is missing."""
+    """Return what the first clouds show of sensor and driver, by lidar. Raises `InputError` if a topic is missing."""
     topics = topics_of(args, further)
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
@@ -188,8 +186,7 @@ def recorded_kinds(
 
 
 def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Namespace, profile: RobotProfile):
-    """Return the kinds of a recording's lidars: `--sensor`, else as recognised, having told which. Raises `InputError`
-    if several fit."""
+    """Return the kinds of a recording's lidars: `--sensor`, else as recognised. Raises `InputError` if several fit."""
     if args.sensor:
         return sensors_called(args.sensor)
     usual = sensors_called(profile.sensor)

@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def init_profile(args: argparse.Namespace) -> int:
-    """Write the profile, print findings and open questions. The exit code is 1 if it cannot be used before something is
-    filled in by hand."""
+    """Write the profile, print findings and open questions. The exit code is 1 if it has to be completed by hand
+    first."""
     packages, arguments = package_folders(args.package), assignments(args.arg, "--arg")
     given = read_description(args.description, arguments, packages)
     check_packages(args.package, given.packages)
@@ -109,8 +109,7 @@ def _problem(out: Path) -> str:
 
 
 def _look(out: Path, guess: Guess) -> None:
-    """Choose the stowed pose and the plans by what can be reached; add what the lidars of the robot see of it when it
-    is stowed, and poses for mounts in which they see most of its arm."""
+    """Choose the stowed pose and the plans by what can be reached, and add what the lidars see of the stowed robot."""
     setup = SimulationSetup.from_mapping({"robot": str(out.resolve()), "world": WORLD}, str(out))
     profile, model = setup.profile, setup.robot.model
     collision = None
@@ -170,8 +169,7 @@ def _plan(name: str, profile: RobotProfile, model: RobotModel, collision: SelfCo
 
 
 def _reachable(choices: Sequence[Choice], profile: RobotProfile, model: RobotModel, collision: SelfCollision) -> Choice:
-    """Return the first choice of which enough poses of every plan are reached from the stowed one, else the one of
-    which most are."""
+    """Return the first choice of which enough poses of every plan can be reached, else the one with the most."""
 
     def share(choice: Choice) -> float:
         plans = (_plan(name, _posed(profile, choice), model, collision) for name in choice.plans)
@@ -188,8 +186,8 @@ def _reachable(choices: Sequence[Choice], profile: RobotProfile, model: RobotMod
 def _in_view(
     simulator: EmbeddedSimulator, profile: RobotProfile, model: RobotModel, collision: SelfCollision
 ) -> dict[str, list[float]]:
-    """Return a grid, by joint, of poses around the one, of some random ones, in which the lidars see most of the links
-    that its arm moves, and which is reached from the stowed one; none if they see none of these."""
+    """Return a grid by joint around the random pose in which the lidars see most of the moving links, of those grids
+    that can be reached from the stowed pose; none if they see none of these."""
     limits = profile.commanded_limits(model)
     ranges = {name: (limits[command].lower, limits[command].upper) for name, command in profile.commands.items()}
 

@@ -49,8 +49,8 @@ class Choice:
 
 @dataclass
 class Guess:
-    """A profile's content as far as a description determines it; `open` holds a sentence per open question, `choices`
-    what may be its stowed pose and plans, best first."""
+    """A profile's content as far as a description determines it, with open questions, and `choices` of its poses, best
+    first."""
 
     data: dict = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
@@ -61,11 +61,8 @@ class Guess:
 def guess_profile(
     given, left: str | None = None, right: str | None = None, sensor: str | None = None, further: Sequence[str] = ()
 ) -> Guess:
-    """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are the
-    frames of lidars beyond two.
-
-    Raises `InputError` for links that it has not, and if it has no two lidars that it could mean.
-    """
+    """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are frames of
+    lidars beyond two. Raises `InputError` for links that it has not, and for lidars that are ambiguous."""
     model = given.model()
     convention = kept(model)
     guess = Guess({"name": model.name, "convention": "none" if convention is None else convention.name})
@@ -130,8 +127,7 @@ def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gues
 
 
 def _lidars(given, model, left: str | None, right: str | None, further: Sequence[str], guess: Guess) -> tuple[str, ...]:
-    """Return the frames of both lidars, left (or front) first, and of further ones; of one, if there is nothing else
-    that could be one."""
+    """Return the frames of both lidars, left (or front) first, and of further ones; of one if there is no other."""
     if left is not None and right is not None:
         return model.checked_link(left), model.checked_link(right), *further
     sensors = [
@@ -217,8 +213,8 @@ def _is_planar(sensor) -> bool:
 
 
 def _own_links(model, link: str) -> list[str]:
-    """Return the links that are a lidar itself: its frame's and, if that has no shape, the one it is fixed in when that
-    bears a lidar's name; and all that is fixed in it."""
+    """Return the links of a lidar itself: its frame's, the one it is fixed in if that is named as a lidar, and all
+    fixed in it."""
     own = [link]
     joint = model.parent_joint(link)
     while joint is not None and not joint.variables and any(word in joint.parent.lower() for word in LIDAR_WORDS):
@@ -230,8 +226,7 @@ def _own_links(model, link: str) -> list[str]:
 
 
 def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Guess) -> None:
-    """Add the joints that the body shape may depend on: the chain of the arm, from the base outwards. The others (a
-    head's, fingers) stay as they are."""
+    """Add the joints of the arm, from the base outwards, and, as not planned, the others (head, fingers)."""
     moving = [joint for joint in model.moving_joints() if joint.variables == 1 and joint not in wheels]
     limited = [joint for joint in moving if np.ptp(_limits(joint)) > 0]
     if wheels:
@@ -326,8 +321,8 @@ def _reach(model, surfaces: Mapping[str, Surface], joint) -> float:
 
 
 def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequence[str], guess: Guess) -> None:
-    """Add which joints the shape follows, the stowed pose, and plans; `order` are the arm's joints
-    as the profile names them."""
+    """Add the joints that the shape follows, the stowed pose, and plans; `order` are the profile's names of the arm's
+    joints."""
 
     footprint = guess.data["footprint_frame"]
     still = {joint.name for joint in model.moving_joints() if joint not in arm}
@@ -422,8 +417,8 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
 
 
 def largest_box(free: np.ndarray) -> tuple[float, tuple[slice, ...]]:
-    """Return how much of a grid's ranges the largest box has of which all nodes are free (bool, an axis per joint), as
-    a product of shares, and its slices; of nodes that are no box, any one."""
+    """Return the share of a grid's ranges that the largest box of free nodes (bool, an axis per joint) has, and its
+    slices."""
     spans = [[(low, high) for low in range(n) for high in range(low + 1, n)] for n in free.shape]
     best = (0.0, tuple(slice(0, 1) for _ in free.shape))
     for ends in itertools.product(*spans):
@@ -440,8 +435,7 @@ def rounded(value: float, ends: tuple[float, float]) -> float:
 
 
 def _range(joints: Sequence) -> tuple[float, float]:
-    """Return the range (m, rad) that plans go through, of a telescope the whole one: at most a
-    quarter turn to either side."""
+    """Return the range (m, rad) of plans, of a telescope the whole one: at most a quarter turn to either side."""
     low, high = (len(joints) * limit for limit in _limits(joints[0]))
     if joints[0].type != "prismatic" and max(low, -QUARTER) < min(high, QUARTER):
         low, high = max(low, -QUARTER), min(high, QUARTER)

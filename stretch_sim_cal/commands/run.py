@@ -168,12 +168,10 @@ def summary(verdict) -> str:
 
 
 class Progress:
-    """Shows a run as it goes: a line for every process with its time and result, and its warnings and errors below it.
+    """Shows a run as it goes: a line for every process with its time and result, its warnings and errors below it.
 
-    A warning that an earlier process gave in the same words is not repeated. On a terminal the line of the present
-    process shows its last output; with `verbose` all output is shown as it comes. Of the calibration file only the name
-    is shown, other paths are relative to the run's folder.
-    """
+    A repeated warning is left out. On a terminal the present process shows its last output; with `verbose` all output
+    is shown. Of the calibration file only the name is shown, other paths are relative to the run's folder."""
 
     def __init__(self, files, verbose: bool, stream):
         self._folders = f"{files.calibration.parent}/", f"{files.folder}/"

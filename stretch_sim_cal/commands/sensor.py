@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) if the recordings do not
-    support it; nothing is written then."""
+    """Identify, write unit files and report, and return 0. Raises `Refused` if the recordings do not support it."""
     from stretch_sim_cal.harness.sensor_report import found_lines, found_numbers, write_sensor_report
 
     if args.num_samples < MIN_FRAMES:
@@ -76,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _identified(args: argparse.Namespace, names: tuple[str, str], candidates):
-    """Return what two lidars, the second one as the right one, show of each other, and whether they run in sync, with
-    a sentence about it."""
+    """Return the identification of two lidars, whether they run in sync, and a sentence about that."""
     standings, initial = [], None
     for path in args.recording:
         standing, guess = _standing(path, args, names, candidates)

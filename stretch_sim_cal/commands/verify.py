@@ -79,8 +79,7 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
 
 
 def _history(args: argparse.Namespace) -> int:
-    """Print the looks in short, and every change. The exit code is 1 if a change of the
-    present calibration was noticed."""
+    """Print the checks in short, and every change. The exit code is 1 if the present calibration has changed."""
     from stretch_sim_cal.calibration.watch import BLOCKS, blocks
     from stretch_sim_cal.calibration.watch_history import History, default_history
 
@@ -118,8 +117,7 @@ def _when(stamp: float) -> str:
 
 
 def _draw(path: Path, looks, changes, blocks) -> None:
-    """Draw each block's residual over time, a panel each, with a line at every new calibration and a red one at every
-    change that was noticed."""
+    """Draw each block's residual over time, with a dashed line at every new calibration, a red one at every change."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -35,8 +35,8 @@ class Row(NamedTuple):
 
 @dataclass
 class Case:
-    """One test case: a scenario's run, or one condition of a campaign. Without `reasons` it is passed; `broken` ones
-    ended in an error of the run itself (a crash, silence) and not in a wrong result."""
+    """One test case: a scenario's run, or a condition of a campaign. It fails with `reasons`; `broken`: by an error of
+    the run."""
 
     suite: str
     name: str

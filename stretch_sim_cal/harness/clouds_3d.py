@@ -36,8 +36,8 @@ BOUND = 0.98  # of the points lie within the first view: a return through a wind
 
 @dataclass(frozen=True)
 class CapturedClouds:
-    """Returns (N, 3) or (N, 5) by side, each lidar's in its own frame, and base_link_from_lidar
-    (4, 4) by side as described. The right one may stand for a lidar beyond two, called `other`."""
+    """Returns (N, 3) or (N, 5) by side in the lidars' frames, and the described base_link_from_lidar (4, 4) by side.
+    The right one may stand for a lidar beyond two, called `other`."""
 
     returns: Mapping[str, np.ndarray]
     described: Mapping[str, np.ndarray]
@@ -45,9 +45,8 @@ class CapturedClouds:
 
     @classmethod
     def load(cls, files: RunFiles, other: str = "right") -> "CapturedClouds":
-        """Return the clouds of the left and an `other` lidar of a run or a session, the described poses being those
-        that were kept with them, or, in a simulation, those of the simulator. Raises `InputError` if there are
-        none."""
+        """Return the clouds of the left and an `other` lidar of a run or a session; described poses that were not kept
+        with them are the simulator's. Raises `InputError` if there are none."""
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
@@ -69,8 +68,7 @@ class CapturedClouds:
         }
 
     def usable(self, known: Observations | None) -> Observations | None:
-        """Return observations if they correct these returns: they hold the lidars' errors by ring,
-        and the returns have rings."""
+        """Return observations if they can correct these returns: both know the rings."""
         rings = all(cloud.shape[1] >= 5 for cloud in self.returns.values())
         return known if known is not None and known.by_ring and rings else None
 
@@ -101,8 +99,7 @@ def turnable(
     other: str = "right",
 ) -> str:
     """Return HTML: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4) before and
-    after, and the place `spot` (3,) in base_link at which the difference shows, if there is one; the right lidar is
-    called `other`."""
+    after, and the place `spot` (3,) in base_link that shows the difference best, if any."""
     in_base = placed(clouds, after)
     lidars = {side: (side if side == "left" else other, colour) for side, colour in COLOURS.items()}
     both = np.concatenate(list(in_base.values()))
@@ -132,8 +129,7 @@ def _cloud(side: str, points: np.ndarray, before: np.ndarray, after: np.ndarray)
 
 
 def _chosen(points: np.ndarray, spot: np.ndarray | None) -> np.ndarray:
-    """Return the indices of the points (N, 3) to show: those at the spot, if there is one, then as evenly over the
-    surfaces as they are there, in every cell the first, then in every cell the second, and so on."""
+    """Return the indices of the points (N, 3) to show: those at the spot, then evenly over the surfaces' cells."""
     count = MOST_POINTS // len(SIDES)
     _, cell, counts = np.unique(voxel_keys(points, CELL), return_inverse=True, return_counts=True)
     number = rank_in_cell(cell, counts)

@@ -61,10 +61,8 @@ def missing_for_launch_tests(simulator: str = "embedded") -> str:
 
 
 class LaunchedScenario:
-    """One run of a scenario in a ROS domain and a folder of its own.
-
-    `simulated_bound` is in s of simulated time. Raises `InputError` for scenarios and stages that do not exist.
-    """
+    """One run of a scenario in its own ROS domain and folder, of at most `simulated_bound` s of simulated time. Raises
+    `InputError` for scenarios and stages that do not exist."""
 
     def __init__(
         self, scenario: str | Path, simulator: str = "embedded", options: tuple[str, ...] = (),

@@ -33,11 +33,9 @@ PATIENCE_AT_SHUTDOWN = "10"  # s until SIGTERM, and as many again until SIGKILL
 
 
 class LaunchedSequence:
-    """Processes that ROS's launch starts one after the other, in the order of `sequence` (a `ProcessSequence`).
-
-    If one fails, nothing more is started, and the launch is shut down unless `stay_after_failure`. `on_end` is called
-    once, when all steps have ended or one has failed.
-    """
+    """Processes that ROS's launch starts one after the other, in the order of `sequence` (a `ProcessSequence`). If one
+    fails, nothing more starts, and the launch is shut down unless `stay_after_failure`. `on_end` is called once, at the
+    end."""
 
     def __init__(
         self, processes: Sequence[Process], environment: Mapping[str, str] = MappingProxyType({}),
@@ -95,8 +93,7 @@ def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProce
 
 
 def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
-    """Return RViz with the package's view and more command-line options, started if the
-    launch's argument `rviz` is true."""
+    """Return RViz with the package's view, started if the launch's argument `rviz` is true."""
     view = str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")
     clock = f"use_sim_time:={str(use_sim_time).lower()}"
     return ExecuteProcess(
@@ -106,11 +103,8 @@ def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
 
 
 def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
-    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other,
-    then the nodes that run on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
-
-    `motion_warning` is added to the description of every argument that makes the arm move.
-    """
+    """Return a launch of the calibration nodes one after the other, then of those that run beside the robot's work.
+    `motion_warning` is added to the description of every argument that makes the arm move."""
     alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES[:4])
     arguments = (
         ("robot", "", "the robot's profile: a name in config/robots/, or a path; by default the Stretch's"),

@@ -33,8 +33,7 @@ DOMAINS = range(101, 0, -1)
 
 @contextlib.contextmanager
 def own_domain() -> Iterator[int]:
-    """Hold a ROS domain that no other run of this package on this machine holds. Raises
-    `RunFailure` without a free one."""
+    """Hold a ROS domain that no other run on this machine holds. Raises `RunFailure` without a free one."""
     for domain in DOMAINS:
         # A name in Linux's abstract namespace: all users see it, no file is left, and it ends with the process.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
@@ -66,12 +65,11 @@ BROADCAST_READY = "broadcasting"
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a run.
+    """One process of a run: a console script of this package.
 
-    `executable` is a console script of this package. A process with a `ready_line` runs beside those that follow it,
-    which start when that text appeared in its output; one without is a step that has to end (within `timeout` s of
-    wall time) before the next starts. `stage` is the part of the verdict that it belongs to.
-    """
+    With a `ready_line` it runs beside those that follow it, which start when that text appears in its output; without,
+    it is a step that has to end (within `timeout` s of wall time) before the next starts. `stage` is its part of the
+    verdict."""
 
     name: str
     executable: str
@@ -129,8 +127,7 @@ def simulator_with(simulator: str, *arguments: str) -> Process:
 def scenario_processes(
     scenario: Scenario, files: RunFiles, simulator: str = "embedded", options: tuple[str, ...] = ()
 ) -> list[Process]:
-    """Return the processes of a run: the simulator, with more `options` of its command line and in the mode in which
-    the base drives if a stage needs that, a few clouds for the report, then the calibration nodes."""
+    """Return the processes of a run: the simulator with its `options`, clouds for the report, the calibration nodes."""
     base, robot = scenario.simulation.profile.base, scenario.simulation.robot_keys.get("robot")
     if "drive" in scenario.stages and base is not None and base.modes:
         options = ("--mode", base.modes[0], *options)
@@ -148,11 +145,8 @@ def calibration_nodes(
     sensor: str | None = None,
     robot: str | None = None,
 ) -> list[Process]:
-    """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order, for lidars of a
-    kind (`sensor`; None: the nodes' default) on a robot (`robot`, its profile; None: the Stretch).
-
-    They are the same in simulation and on the robot; there, time is not simulated.
-    """
+    """Return the nodes of `stages` (options by stage, as in a scenario), the same in simulation and on the robot, for
+    lidars of a kind (`sensor`; None: the nodes' default) on a `robot` (its profile; None: the Stretch)."""
     common = {"use_sim_time": use_sim_time, "robot": robot}
     processes, arms = [], [stage for stage in ("mounts", "body_shape") if stage in stages]
     for stage, name, executable, *arguments in (
@@ -232,13 +226,10 @@ Echo = Callable[[Process, str | None], None]
 
 
 class ProcessSequence:
-    """The order in which the processes of a run start, by the rules of `Process`; whoever
-    starts them reports the events.
+    """The order in which the processes of a run start, by the rules of `Process`; who starts them reports the events.
 
-    A step has to end well before the next process starts; one with a ready line has to become ready, and to live on
-    until the last step has ended. `failure` is the end of the first one that does not; nothing starts after it.
-    `output` is the text that each process has printed so far, `exit_codes` are those of ended processes, by name.
-    """
+    A process has to end with code 0, or to become ready and live until the last step has ended. `failure` is the end of
+    the first one that does not; nothing starts after it. `output` and `exit_codes` are by name."""
 
     def __init__(self, processes: Sequence[Process]):
         self.processes = list(processes)
@@ -311,11 +302,9 @@ def interruptible() -> Iterator[None]:
 class Runner:
     """Runs a sequence of processes, each with its output in a file of `logs`; a context that stops all at its end.
 
-    Lines in the logs begin with the seconds of wall time since the runner was made. `echo(process, line)` receives all
-    output as it comes, and None when a process is done: when it is ready, or has ended. `seconds` is the wall time that
-    each process took until then, by name, and `unclean` says which had to be killed. If this process is killed itself,
-    its processes are killed with it or, with `stop_orphans`, asked to end: a node that moves an arm has to stop it.
-    """
+    `echo(process, line)` receives all output, and None when a process is ready or has ended. `seconds` is the wall time
+    until then by name; `unclean` names those that had to be killed. If this process is killed, its processes are killed
+    too or, with `stop_orphans`, asked to end: a node that moves an arm has to stop it."""
 
     def __init__(
         self, environment: Mapping[str, str], logs: Path, echo: Echo = lambda process, line: None,
@@ -342,10 +331,8 @@ class Runner:
                 self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
 
     def run(self, sequence: ProcessSequence) -> None:
-        """Start the processes of a sequence until it is over; those with a ready line live on until the context ends.
-
-        Raises `RunFailure` naming a process that cannot be started, or that takes longer than its time.
-        """
+        """Run a sequence until it is over; processes with a ready line live on until the context ends. Raises
+        `RunFailure` for one that cannot be started or takes too long."""
         goes_on = threading.Event()
 
         def hear(process: Process, line: str) -> None:

@@ -100,8 +100,8 @@ def _two_states(
 
 
 def true_clouds(files: RunFiles, other: str = "right") -> str:
-    """Return the clouds of the left and an `other` lidar of a simulated run without a result as HTML: at the described
-    and at the true poses, with the share of the other's points that lie on the left one's surfaces in either."""
+    """Return the clouds of the left and an `other` lidar of a simulated run without a result as HTML, at the described
+    and at the true poses, with the share of the other's points on the left one's surfaces."""
     seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
     after = {"left": truth.base_from_lidar["left"], "right": truth.base_from_lidar[other]}
     points, before = seen.points(), seen.poses_before()
@@ -147,13 +147,10 @@ def clouds_before_and_after(
     window: Window | None = None,
     other: str = "right",
 ) -> bytes:
-    """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) as first guessed and
-    as calibrated.
+    """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) before and after.
 
-    Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
-    lidars shows as two lines instead of one, in `window` or in the one that shows it best; left out if both see no
-    wall.
-    """
+    Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
+    shows a disagreement best; left out if both see no wall."""
     window = window or _telling_window(left, right_before, right_after)
     rows = 2 if window is None else 3
     figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
@@ -183,8 +180,7 @@ def clouds_before_and_after(
 
 
 def _telling_window(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> Window | None:
-    """Return the window on a wall that both lidars see, moved most across itself; lidars with few channels need a
-    thicker slice."""
+    """Return the window on a wall that both lidars see, moved most across itself; few channels need a thicker slice."""
     for half in SLICES:
         best, spot = -1.0, None
         for height in SLICE_HEIGHTS:
@@ -209,11 +205,10 @@ def _telling_window(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> 
 
 
 def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str = "") -> bytes:
-    """Draw the shape fitted to each pose over what there is in it, in base_footprint.
+    """Draw the shape fitted to each pose over its outlines and returns, in base_footprint.
 
     Each panel is a mapping with `title`, `shape` (M, 2), `protrusion` in m (None: no sample), and `areas`, `rings` and
-    `points`: by what the legend calls them, lists of arrays (K, 2).
-    """
+    `points`: lists of arrays (K, 2) by their names in the legend."""
     everything = np.vstack([np.vstack([*sum(panel["areas"].values(), []), panel["shape"]]) for panel in panels])
     low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
     columns = min(columns, len(panels))
@@ -266,8 +261,7 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 
 
 def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
-    """Draw the returns of the arm poses in a folder with the lidars as described, and as a calibration has them, the
-    lidars' own errors taken out as far as it knows them."""
+    """Draw the returns of the arm poses in a folder with the lidars as described and as calibrated."""
     from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.robot.description import load_model
@@ -286,7 +280,7 @@ def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotP
 
 def mount_residuals(*parts: tuple[str, Residuals]) -> bytes:
     """Draw the returns near the robot's model from the side and from the front, for each part with its title: those
-    near it coloured by their mean distance from it, those well in front of it as crosses."""
+    near it coloured by their mean distance, those well in front of it as crosses."""
     everything = np.concatenate([residuals.hits for _, residuals in parts])
     low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
     widths, tall = [(high - low)[across] for across, _, _ in VIEWS], (high - low)[2]
@@ -326,11 +320,8 @@ def _draw(axis: Axes, residuals: Residuals, across: int):
 
 
 def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) -> Path:
-    """Write the page for a finished run from the files in its folder, with a link to its `recording` in 3D if there
-    is one, and return its path.
-
-    A picture whose data the run did not reach is replaced by a sentence.
-    """
+    """Write the page of a finished run from the files in its folder, with a link to its `recording` in 3D, and return
+    its path. A picture whose data the run did not reach is replaced by a sentence."""
     files, scenario = RunFiles(Path(folder).resolve()), verdict.scenario
     truth, moved = load_truth(files.truth) if files.truth.is_file() else None, 0.0
     if truth is not None:

@@ -56,8 +56,8 @@ class Present:
 
 
 def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
-    """Return the stages of a robot's calibration in their order, with a `drive` or without: after those of the arm; of
-    a base without an arm in place of the mounts, before the body shape, whose floor is then the drive's."""
+    """Return the stages of a robot's calibration in their order; a `drive` comes last or, without an arm, in place of
+    the mounts."""
     if drive and not profile.planned:
         return ("alignment", "floor", "drive", "body_shape")
     return tuple(stage for stage in STAGES if drive or stage != "drive")
@@ -66,10 +66,8 @@ def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
 def presents(
     session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile, stages: Sequence[str]
 ) -> dict[str, Present]:
-    """Return, by stage, whether what the robot has is still valid, seen from the clouds that it sends now.
-
-    A stage rests on those before it: after one that is not valid, none is.
-    """
+    """Return, by stage, whether the robot's results still hold, compared with fresh clouds. After a stage that does
+    not, none does."""
     file, found = session.old, {}
     verification: Verification | None = None
     wrong = problems(file) if file.data else []
@@ -161,12 +159,11 @@ def run_stage(
     echo: Echo,
     final: bool = True,
 ) -> Ended | None:
-    """Run a stage's nodes and note in the session that it has ended, if this is its `final` run; return how it failed,
-    None if it did not.
+    """Run a stage's nodes, and note its end in the session if this is the `final` run; return how it failed, None if it
+    did not.
 
-    Raises `RunFailure` if a node cannot be started, or takes longer than its time. However this process ends, the nodes
-    end with it, and the arm is stopped.
-    """
+    Raises `RunFailure` for a node that cannot be started or takes too long. If this process ends, so do the nodes, and
+    the arm stops."""
     files = session.files
     if stage == "drive" and files.drive.exists():  # one that was cut off: a drive is recorded as a whole
         files.drive.rename(unused(files.drive))
@@ -298,8 +295,7 @@ def advice(session: Session) -> list[str]:
 
 
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
-    """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path; a picture
-    whose data is missing is left out with a sentence."""
+    """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path."""
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
     from stretch_sim_cal.harness.pages import write_page
 

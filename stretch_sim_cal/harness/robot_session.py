@@ -43,8 +43,8 @@ class Target:
 
 @dataclass
 class Session:
-    """A session in `folder`: `stages` that have ended, with how (`KEPT`, `DONE`) and what their nodes said; `begun` and
-    `accepted` are times, the latter None until then; `base` holds the digests of the robot's files when it began."""
+    """A session in `folder`: the `stages` that have ended (`how`: `KEPT` or `DONE`), times at which it was `begun` and
+    `accepted` (None until then), and in `base` the digests of the robot's files when it began."""
 
     folder: Path
     robot_id: str
@@ -84,8 +84,8 @@ class Session:
 
     @classmethod
     def open(cls, folder: Path) -> "Session":
-        """Continue the session in `folder`, or begin one there. Raises `InputError` for a folder of something
-        else, or of another robot."""
+        """Continue the session in `folder`, or begin one. Raises `InputError` for a folder of something else or another
+        robot."""
         if not (folder / STATE).is_file():
             return cls._begin(folder)
         session = cls.load(folder)
@@ -137,11 +137,8 @@ class Session:
         self.save()
 
     def accept(self) -> list[Path]:
-        """Move what is staged into the robot's place, keeping what it replaces, and close
-        the session; return the files.
-
-        Can be cut off and called again. Raises `Refused` if another program has changed the robot's files since.
-        """
+        """Move what is staged into the robot's place, with backups, close the session, and return the files. It can be
+        cut off and called again. Raises `Refused` if another program has changed the robot's files since."""
         wanted = {target.name: _digest(target.staged) for target in self.targets}
         for target in self.targets:
             if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
@@ -169,10 +166,8 @@ class Session:
         return [target.place for target in changed]
 
     def roll_back(self) -> list[Path]:
-        """Bring back the robot's files as they were before this session was accepted; return them.
-
-        Raises `Refused` if one of them was changed since: that has to be undone first.
-        """
+        """Bring back the robot's files as before this session, and return them. Raises `Refused` if one was changed
+        since."""
         changed = [target for target in self.targets if target.name in (self.accepted or {}).get("files", {})]
         for target in changed:
             if _digest(target.place) not in (self.accepted["files"][target.name], self.base[target.name]):
@@ -212,8 +207,7 @@ def default_folder() -> Path:
 
 
 def last_accepted(folder: Path) -> Session:
-    """Return the latest session beside `folder` that was accepted and not rolled back. Raises
-    `InputError` without one."""
+    """Return the latest session beside `folder` that was accepted, not rolled back. Raises `InputError` without one."""
     closed = [Session.load(path.parent) for path in folder.parent.glob(f"{folder.name}_*/{STATE}")]
     closed = [session for session in closed if session.accepted and "rolled_back" not in session.accepted]
     if not closed:

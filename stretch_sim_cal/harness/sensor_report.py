@@ -19,8 +19,8 @@ ENOUGH = 50  # returns in a bin that is drawn
 
 
 def parameters(result: Identification, side: int) -> list[tuple[str, float, float, float, str, bool]]:
-    """Return, for each scalar of a unit that may vary: its key, value, standard deviation and that of the sensor file,
-    in the unit that comes next, and whether it is determined."""
+    """Return, for each scalar that may vary: key, value, standard deviation, the sensor file's, unit, whether
+    determined."""
     unit, prior = result.units[side], np.sqrt(np.diag(result.models[side].prior_covariance()))
     determined, rows = result.determined(side), []
     for key, index in KEY_OF_SCALAR.items():

@@ -121,8 +121,8 @@ def load_truth(path: str | Path) -> Truth:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One judged number: `key` is its name in `result.json`, `tolerance` the bound on `error` (None: was not reached),
-    `standard_deviation` that of the error by the result's own covariance, in `unit`, if it has one."""
+    """One judged number: its `key` in `result.json`, the bound on its `error` (None: not reached), and the error's
+    standard deviation by the result's covariance, if it has one."""
 
     key: str
     label: str
@@ -244,8 +244,7 @@ Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
 
 
 def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: dict[str, float]) -> StageVerdict:
-    """Compare the result of a stage with the truth; if there is none, or none that can be read,
-    no quantity has an error."""
+    """Compare the result of a stage with the truth; without one that can be read no quantity has an error."""
     product = files.body_shape_model if stage == "body_shape" else files.calibration
     compared: Compared = {}
     reason = ""
@@ -382,8 +381,7 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
 
 
 def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
-    """Compare what a drive has found: the lidars with each other, the floor, and each lidar's x, y and yaw against the
-    centre of rotation and the direction of driving."""
+    """Compare the lidars with each other, the floor, and each lidar's x, y and yaw against the wheels."""
     wheels = stored_wheels(CalibrationFile.load(files.calibration))
     if wheels is None:
         raise InputError(f"{files.calibration} holds nothing of the lidars against the wheels")
@@ -412,10 +410,8 @@ def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
 def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
     """Compare a fitted body shape with the true outline at the joint values of every sample.
 
-    Protrusion is how far the true outline reaches outside the shape for that pose. The excess area ratio is the fitted
-    area over that of the smallest shape of the same kind around the true outlines that it represents (those of all
-    poses with the same grid point), the largest over the grid.
-    """
+    Protrusion is how far the true outline reaches outside the shape. The excess area ratio is the largest of the fitted
+    areas over that of the smallest shape of the same kind around the true outlines of the same grid point."""
     method = load_body_shape_model(files.body_shape_model).shape_fitting_method
     poses = posed_outlines(files, truth)
     if not poses:
@@ -483,8 +479,8 @@ def _tilts(normal: np.ndarray) -> str:
 
 
 def _true_outlines(truth: Truth) -> Callable[[Mapping[str, float]], np.ndarray]:
-    """Return what gives the corners (K, 2) of the true robot's convex outline on the true floor, payload included, in
-    base_footprint at joint values by URDF name."""
+    """Return a function of joint values by URDF name: the corners (K, 2) of the true robot's outline in
+    base_footprint."""
     model = load_model(truth.description_file)
     profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)
     surfaces = outline_surfaces(model, profile)
