@@ -11,7 +11,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from stretch_sim_cal.command import add_ci_arguments, add_view_arguments
+from stretch_sim_cal.command import add_ci_arguments, add_view_arguments, show
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import add_to_parser, run_node
@@ -90,14 +90,11 @@ def _run(args: argparse.Namespace) -> int:
         verdicts += runs
         spreads += spread_lines(runs) if repeat > 1 else []
     stream = sys.stderr if args.json else sys.stdout
-    for line in spreads:
-        print(line, file=stream)
+    if spreads:
+        print("\n".join(spreads), file=stream)
     outputs.publish(cases, stream)
-    if args.json:
-        print(json.dumps([verdict.as_json() for verdict in verdicts], indent=1))
-    elif len(verdicts) > 1:
-        for verdict in verdicts:
-            print(summary(verdict))
+    if args.json or len(verdicts) > 1:
+        show(args, [verdict.as_json() for verdict in verdicts], map(summary, verdicts))
     return max(verdict.exit_code for verdict in verdicts)
 
 
@@ -107,6 +104,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     from stretch_sim_cal.harness.processes import RunFiles
     from stretch_sim_cal.harness.report import write_report
     from stretch_sim_cal.harness.run import run_scenario
+    from stretch_sim_cal.harness.run_view import RunView
     from stretch_sim_cal.view import opened
 
     stream = sys.stderr if args.json else sys.stdout
@@ -115,24 +113,16 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     files = RunFiles(folder.resolve())
     echo = Progress(files, args.verbose, stream)
     view = opened(args.view, args.view_file, args.view_port, args.view_host)
-    if view is not None:
-        from stretch_sim_cal.harness.run_view import RunView
-
-        echo = RunView(view, files).after(echo)
+    echo = echo if view is None else RunView(view, files).after(echo)
     verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo, in_process=in_process(args))
     write_text(files.result, json.dumps(verdict.as_json(), indent=1) + "\n")
     report = write_report(verdict, folder, args.view_file)
-    for stage in verdict.stages.values():
-        for quantity in stage.quantities:
-            print(quantity.line(), file=stream)
-    for reason in verdict.reasons:
-        print(f"  because: {reason}", file=stream)
-    for note in verdict.notes:
-        print(f"  note: {note}", file=stream)
+    lines = [quantity.line() for stage in verdict.stages.values() for quantity in stage.quantities]
+    lines += [f"  because: {reason}" for reason in verdict.reasons] + [f"  note: {note}" for note in verdict.notes]
     if files.calibration.is_file():
-        print(f"calibration: {files.calibration}", file=stream)
-    print(f"report: {report} (all output of the processes: {files.logs})", file=stream)
-    print(summary(verdict), file=stream, flush=True)
+        lines.append(f"calibration: {files.calibration}")
+    lines += [f"report: {report} (all output of the processes: {files.logs})", summary(verdict)]
+    print("\n".join(lines), file=stream, flush=True)
     if view is not None:
         view.close()
     return verdict
@@ -196,12 +186,8 @@ class Progress:
             self._show_result(process, lines)
         elif self._stream.isatty() and lines[-1]:
             width = shutil.get_terminal_size().columns - 1
-            print(
-                f"\r{f'  {process.name:<10} ... {lines[-1].strip()}'[:width]}\x1b[K",
-                end="",
-                file=self._stream,
-                flush=True,
-            )
+            shown = f"  {process.name:<10} ... {lines[-1].strip()}"[:width]
+            print(f"\r{shown}\x1b[K", end="", file=self._stream, flush=True)
 
     def _show_result(self, process, lines: list[str]) -> None:
         if process.ready_line is not None:
@@ -209,14 +195,10 @@ class Progress:
         else:
             results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
         seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
-        clear = "\r\x1b[K" if self._stream.isatty() else ""
-        print(
-            f"{clear}  {process.name:<10} {seconds:5.1f} s  {results[-1] if results else ''}".rstrip(),
-            file=self._stream,
-        )
+        clear, result = "\r\x1b[K" if self._stream.isatty() else "", "".join(results[-1:])
+        print(f"{clear}  {process.name:<10} {seconds:5.1f} s  {result}".rstrip(), file=self._stream)
         for line in lines:
-            said = line in results[-1:] or line in self._warned
-            if line.startswith(("warning:", "error:", "refused:")) and not said:
+            if line.startswith(("warning:", "error:", "refused:")) and line not in (result, *self._warned):
                 self._warned.add(line)
                 print(f"             {line}", file=self._stream)
         self._stream.flush()
@@ -224,9 +206,9 @@ class Progress:
 
 def _plain(line: str) -> str:
     """Return a line without the marks of ROS's log: warnings and errors begin as those of commands do."""
-    for mark, word in (("[INFO] ", ""), ("[WARN] ", "warning: "), ("[ERROR] ", "error: "), ("[FATAL] ", "error: ")):
-        line = word + line.removeprefix(mark) if line.startswith(mark) else line
-    return line
+    mark, _, text = line.partition(" ")
+    words = {"[INFO]": "", "[WARN]": "warning: ", "[ERROR]": "error: ", "[FATAL]": "error: "}
+    return words[mark] + text if mark in words else line
 
 
 def _run_demo(args: argparse.Namespace) -> int:
