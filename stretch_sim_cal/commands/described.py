@@ -9,14 +9,8 @@ from pathlib import Path
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import (
-    found_packages,
-    load_model,
-    load_urdf_text,
-    mesh_packages,
-    parse_xml,
-    read_text,
-)
+from stretch_sim_cal.robot import description
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -57,8 +51,8 @@ def load(args: argparse.Namespace):
         return load_model(nominal_description(**arguments))
     model = load_model(args.model, arguments, packages)
     shapes = (shape for link in model.links.values() for shape in (*link.visuals, *link.collisions))
-    used = mesh_packages(shape.filename for shape in shapes if shape.filename) | found_packages(args.model)
-    check_packages(args.package, used)
+    used = description.mesh_packages(shape.filename for shape in shapes if shape.filename)
+    check_packages(args.package, used | description.found_packages(args.model))
     return model
 
 
@@ -74,7 +68,7 @@ def source_of(model: str | Path | None) -> str | Path:
 
 def urdf_text(model: str | Path | None, folders: Mapping[str, str] | None = None) -> str:
     """Return the URDF text of a file, or of the vendor's robot (`is_own`); `folders` are those of packages."""
-    return nominal_description() if is_own(model) else load_urdf_text(model, folders=folders)
+    return nominal_description() if is_own(model) else description.load_urdf_text(model, folders=folders)
 
 
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
@@ -116,7 +110,7 @@ def _packages_below(folder: Path) -> list[tuple[str, str]]:
         if "package.xml" in names:
             folders.clear()
             file = Path(where) / "package.xml"
-            name = parse_xml(read_text(file), str(file)).findtext("name", "").strip()
+            name = description.parse_xml(description.read_text(file), str(file)).findtext("name", "").strip()
             packages.append((name or Path(where).name, where))
     return packages
 
@@ -133,9 +127,8 @@ def check_packages(words: list[str], used: Collection[str]) -> None:
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
     """Return the finite numbers in an option's text, angles in deg with 'deg'; `meaning` is their meaning by their
     count. Raises `InputError` for other text."""
-    words = text.split()
     try:
-        values = [number(word) for word in words]
+        values = [number(word) for word in text.split()]
     except ValueError:
         values = []
     if len(values) not in meaning or not all(map(math.isfinite, values)):

@@ -3,18 +3,12 @@ came of it against what was there before, as a table and as a page."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.model import (
-    BodyShapeModel,
-    description_hash,
-    load_body_shape_model,
-    robot_identity,
-)
+from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, to_left_by_wheels
@@ -46,11 +40,9 @@ TITLES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Present:
-    """Whether what the robot has of a stage may be kept, and why or why not."""
+class Present(NamedTuple):
+    """Whether the robot's result of a stage may be kept, and why or why not."""
 
-    stage: str
     valid: bool
     sentence: str
 
@@ -76,16 +68,15 @@ def presents(
             check_lidars(file, profile.further)
         except InputError as error:
             wrong.append(str(error))
-    if file.right_to_left is not None and not wrong and look.clouds and look.base_from_lidar:
-        left = look.base_from_lidar["left"]
-        body = body_settings(profile, look.description, warn)
-        verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
+        if not wrong and look.clouds and look.base_from_lidar:
+            left, body = look.base_from_lidar["left"], body_settings(profile, look.description, warn)
+            verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
     for stage in stages:
-        before = next((other for other in found.values() if not other.valid), None)
+        before = next((other for other, present in found.items() if not present.valid), None)
         if before is not None:
-            found[stage] = Present(stage, False, f"rests on {TITLES[before.stage]}")
+            found[stage] = Present(False, f"rests on {TITLES[before]}")
         elif wrong:
-            found[stage] = Present(stage, False, wrong[0])
+            found[stage] = Present(False, wrong[0])
         else:
             found[stage] = _present(stage, session, look, verification, profile)
     return found
@@ -96,49 +87,47 @@ def _present(
 ) -> Present:
     file = session.old
     if stage in ("alignment", "floor"):
-        if (file.right_to_left if stage == "alignment" else file.floor_plane) is None:
-            return Present(stage, False, "there is none yet")
-        what = "lidars" if stage == "alignment" else "floor"
-        drifts = [drift for drift in verification.drifts if drift.name.startswith(what)] if verification else []
-        asked = (
-            [question for question in verification.open_questions if question.startswith(what)] if verification else []
+        known, what = (file.right_to_left, "lidars") if stage == "alignment" else (file.floor_plane, "floor")
+        if known is None:
+            return Present(False, "there is none yet")
+        drifts, asked = [], []
+        if verification is not None:
+            drifts = [drift for drift in verification.drifts if drift.name.startswith(what)]
+            asked = [question for question in verification.open_questions if question.startswith(what)]
+        reason = (
+            "; ".join([drift.sentence() for drift in drifts] + asked) or "it could not be compared with fresh scans"
         )
-        said = "; ".join([drift.sentence() for drift in drifts] + asked) or "it could not be compared with fresh scans"
-        return Present(stage, bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), said)
-    if stage == "mounts":
-        if stored_mounts(file) is None:
-            return Present(stage, False, "there are none yet")
-        try:
-            left_pose(file, look.base_from_lidar["left"])
-        except InputError as error:
-            return Present(stage, False, str(error))
-        return Present(stage, True, "fits the robot's description")
+        return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), reason)
     if stage == "drive":
         return _present_drive(file)
-    path = next(target.place for target in session.targets if target.name == "body shape")
-    if not path.is_file():
-        return Present(stage, False, "there is none yet")
     try:
+        if stage == "mounts":
+            if stored_mounts(file) is None:
+                return Present(False, "there are none yet")
+            left_pose(file, look.base_from_lidar["left"])
+            return Present(True, "fits the robot's description")
+        if not (path := session.target("body shape").place).is_file():
+            return Present(False, "there is none yet")
         here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
         other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
+        return Present(not other, other[0] if other else "was fitted for this robot and tool")
     except InputError as error:
-        return Present(stage, False, str(error))
-    return Present(stage, not other, other[0] if other else "was fitted for this robot and tool")
+        return Present(False, str(error))
 
 
 def _present_drive(file: CalibrationFile) -> Present:
     wheels = stored_wheels(file)
     if wheels is None:
-        return Present("drive", False, "there is nothing of the wheels yet")
+        return Present(False, "there is nothing of the wheels yet")
     for name, now in file.to_left.items():
         if name not in wheels.footprint_from_lidar:
-            return Present("drive", False, f"lacks the {name} lidar")
+            return Present(False, f"lacks the {name} lidar")
         pose, covariance = to_left_by_wheels(wheels, name)
         known = file.entries[f"{name}{TO_LEFT}"].covariance
         if known is not None and (sigmas := sigmas_of(log(now @ inverse(pose)), [known, covariance])) > DIFFERS:
-            said = f"the {name} lidar was elsewhere on the left one when the robot drove ({sigmas:.1f} sigma)"
-            return Present("drive", False, said)
-    return Present("drive", True, "fits the lidars as they are now")
+            moved = f"the {name} lidar was elsewhere on the left one when the robot drove ({sigmas:.1f} sigma)"
+            return Present(False, moved)
+    return Present(True, "fits the lidars as they are now")
 
 
 def keep_clouds(session: Session, look: LiveLook) -> None:
@@ -174,12 +163,9 @@ def run_stage(
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
     with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
         runner.run(sequence)
-    if sequence.failure is not None:
-        return sequence.failure
-    if not final:
-        return None
-    session.ended(stage, DONE, _outcome(session, stage).get("proposal", ""))
-    return None
+    if sequence.failure is None and final:
+        session.ended(stage, DONE, _outcome(session, stage).get("proposal", ""))
+    return sequence.failure
 
 
 def another_place_may_help(session: Session) -> bool:
@@ -253,35 +239,29 @@ def _new(file: CalibrationFile, what: str) -> tuple[float, float] | None:
 
 
 def _row(change: Change) -> list[str]:
-    moved = f"{1e3 * change.distance:.2f} mm, {np.degrees(change.angle):.3f} deg"
     sigmas = "" if change.sigmas is None else f"{change.sigmas:.1f}"
-    return [change.what, moved, _spread(change.before), _spread(change.after), sigmas]
+    return [
+        change.what, _spread((change.distance, change.angle)), _spread(change.before), _spread(change.after), sigmas
+    ]  # fmt: skip
 
 
 def _spread(known: tuple[float, float] | None) -> str:
-    return (
-        "not said"
-        if known is None or np.isnan(known[0])
-        else f"{1e3 * known[0]:.2f} mm, {np.degrees(known[1]):.3f} deg"
-    )
+    if known is None or np.isnan(known[0]):
+        return "unknown"
+    return f"{1e3 * known[0]:.2f} mm, {np.degrees(known[1]):.3f} deg"
 
 
 def _body(session: Session) -> list[str] | None:
-    place = next(target.place for target in session.targets if target.name == "body shape")
-    models = [
-        load_body_shape_model(path) if path.is_file() else None for path in (place, session.files.body_shape_model)
-    ]
-    if models[1] is None:
+    before, after = (
+        np.mean([shape.area for row in load_body_shape_model(path).shapes for shape in row]) if path.is_file() else None
+        for path in (session.target("body shape").place, session.files.body_shape_model)
+    )
+    if after is None:
         return None
-    area = _area(models[1])
-    if models[0] is None:
-        return ["body shape", f"new: {area:.3f} m2", "", "", ""]
-    before = _area(models[0])
-    return ["body shape", f"{before:.3f} to {area:.3f} m2 ({100 * (area / before - 1):+.1f} %)", "", "", ""]
-
-
-def _area(model: BodyShapeModel) -> float:
-    return float(np.mean([shape.area for row in model.shapes for shape in row]))
+    change = (
+        f"{before:.3f} to {after:.3f} m2 ({100 * (after / before - 1):+.1f} %)" if before else f"new: {after:.3f} m2"
+    )
+    return ["body shape", change, "", "", ""]
 
 
 def advice(session: Session) -> list[str]:

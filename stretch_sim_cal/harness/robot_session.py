@@ -82,6 +82,10 @@ class Session:
             targets.append(Target("values", default_values_path(files.environment), values))
         return targets
 
+    def target(self, name: str) -> Target:
+        """Return the target of that name."""
+        return next(target for target in self.targets if target.name == name)
+
     @classmethod
     def open(cls, folder: Path) -> "Session":
         """Continue the session in `folder`, or begin one. Raises `InputError` for a folder of something else or another
@@ -139,14 +143,13 @@ class Session:
     def accept(self) -> list[Path]:
         """Move what is staged into the robot's place, with backups, close the session, and return the files. It can be
         cut off and called again. Raises `Refused` if another program has changed the robot's files since."""
-        wanted = {target.name: _digest(target.staged) for target in self.targets}
+        wanted, changed = {target.name: _digest(target.staged) for target in self.targets}, []
         for target in self.targets:
             if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
                 raise Refused(
                     f"{target.place}: was changed by another program since this calibration began ({self.begun}); what "
-                    "it holds now would be lost. Begin anew (--discard), or move it away to accept all the same"
+                    "it holds now would be lost. Start over (--discard), or move it away to accept all the same"
                 )
-        changed = []
         for target in self.targets:
             if wanted[target.name] is None or wanted[target.name] == self.base[target.name]:
                 continue
