@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc, ndtri
@@ -111,8 +111,8 @@ DEFAULT_STAGES = ("alignment", "floor")
 WRONG = 4.0
 NOT_IN_CASES = ("commands", "ros", "studies")
 """Rooms of the package that no case is computed by."""
-KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", "limits", "share", "confidence",
-        "time_limit", "memory_limit", "nodes", "cases", "robot"}  # fmt: skip
+READ = {"name", "seed", "share", "confidence", "time_limit", "memory_limit", "nodes", "cases"}
+KEYS = READ | {"description", "sensor", "stages", "methods", "inputs", "limits", "robot"}
 
 
 def as_rare_as(squares: np.ndarray | float, freedom: int) -> np.ndarray:
@@ -177,7 +177,7 @@ class Campaign:
 
     name: str
     description: str = ""
-    seed: int = 1
+    seed: Annotated[int, validate.Bounds(0, 2**31 - 1)] = 1
     sensor: str = DEFAULT_SENSOR
     stages: tuple[str, ...] = DEFAULT_STAGES
     methods: Mapping[str, str] = field(
@@ -185,12 +185,12 @@ class Campaign:
     )
     inputs: Mapping[str, Distribution] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
-    share: float = 0.99
-    confidence: float = 0.95
-    time_limit: float = 300.0
-    memory_limit: float = 6000.0
-    nodes: float = 0.0
-    cases: int = 100
+    share: Annotated[float, validate.Bounds(0.01, 0.9999)] = 0.99
+    confidence: Annotated[float, validate.Bounds(0.5, 0.9999)] = 0.95
+    time_limit: Annotated[float, validate.Bounds(1.0, 1e5)] = 300.0
+    memory_limit: Annotated[float, validate.Bounds(1000.0, 1e6)] = 6000.0
+    nodes: Annotated[float, validate.Bounds(0.0, 1.0)] = 0.0
+    cases: Annotated[int, validate.Bounds(1, 10**7)] = 100
     robot: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
@@ -246,24 +246,12 @@ class Campaign:
         for name in OF_THE_STRETCH:
             if robot and name in inputs:
                 raise InputError(f"{source}: inputs: {name}: a Stretch alone has it; leave it out, or the key robot")
-        return cls(
-            name=given.text("name"),
-            description=data.get("description", ""),
-            seed=given.integer("seed", 0, 2**31 - 1, cls.seed),
-            sensor=sensor,
-            stages=tuple(stages),
-            methods=methods,
-            inputs={name: _distribution(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()},
-            limits=limits,
-            share=given.number("share", 0.01, 0.9999, cls.share),
-            confidence=given.number("confidence", 0.5, 0.9999, cls.confidence),
-            time_limit=given.number("time_limit", 1.0, 1e5, cls.time_limit),
-            memory_limit=given.number("memory_limit", 1000.0, 1e6, cls.memory_limit),
-            nodes=given.number("nodes", 0.0, 1.0, cls.nodes),
-            cases=given.integer("cases", 1, 10**7, cls.cases),
-            robot=robot,
-            data=data,
-        )
+        drawn = {name: _distribution(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()}
+        read = {key: value for key, value in data.items() if key in READ}
+        return validate.record(
+            cls, read, source, description=data.get("description", ""), sensor=sensor, stages=tuple(stages),
+            methods=methods, inputs=drawn, limits=limits, robot=robot, data=data,
+        )  # fmt: skip
 
     def of_robot(self, robot: str) -> "Campaign":
         """Return the campaign with another robot, a profile by name or path, and the lidars that it has."""

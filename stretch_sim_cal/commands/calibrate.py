@@ -50,12 +50,11 @@ from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.commands.recorded import (
     Source,
     add_recording_arguments,
-    frames_of,
     open_source,
     recorded_kinds,
     recorded_names,
     taken_sensors,
-    topics_of,
+    topics_and_frames,
     with_defaults,
 )
 from stretch_sim_cal.errors import InputError, Refused
@@ -245,10 +244,8 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
 
     args, profile, described, footprint = source.args, source.profile, source.described, source.footprint_from_base
     settings = DrivingSettings() if profile.base is None else DrivingSettings(track_width=profile.base.track_width)
-    topics, frames = (
-        {name: named[name] for name in described}
-        for named in (of(args, profile.further) for of in (topics_of, frames_of))
-    )
+    named = topics_and_frames(args, profile.further)
+    topics, frames = ({name: each[name] for name in described} for each in named)
     stations = recorded_stations(
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
         warn,
@@ -425,8 +422,8 @@ def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: 
 
     periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]
     poses = still_poses(recording, robot.model, robot.profile)
-    topics, frames = (named(args, robot.profile.further) for named in (topics_of, frames_of))
-    sets = RecordedSets(recording, topics, frames, args.max_time_difference, sys.maxsize, warn)
+    named = topics_and_frames(args, robot.profile.further)
+    sets = RecordedSets(recording, *named, args.max_time_difference, sys.maxsize, warn)
     period = max(periods, default=SCAN_PERIOD)
     seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
     counts = [pose.num_frames for pose in seen]

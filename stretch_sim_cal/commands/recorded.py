@@ -79,14 +79,16 @@ Further = Mapping[str, ProfiledLidar]
 """The lidars beyond the left and the right one, by name."""
 
 
-def topics_of(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
-    """Return the topics of all lidars by name; that of a robot with one lidar twice."""
-    return {"left": args.left_topic, "right": args.right_topic} | {name: one.topic for name, one in further.items()}
-
-
-def frames_of(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
-    """Return the frames of all lidars by name, as of `topics_of`."""
-    return {"left": args.left_frame, "right": args.right_frame} | {name: one.frame for name, one in further.items()}
+def topics_and_frames(
+    args: argparse.Namespace, further: Further = MappingProxyType({})
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the topics and the frames of all lidars by name; those of a robot with one lidar twice."""
+    topics, frames = (
+        {"left": getattr(args, f"left_{kind}"), "right": getattr(args, f"right_{kind}")}
+        | {name: getattr(lidar, kind) for name, lidar in further.items()}
+        for kind in ("topic", "frame")
+    )
+    return topics, frames
 
 
 @dataclass
@@ -139,7 +141,7 @@ class Source:
             for pair in self.pairs(limit, label):
                 yield dict(zip(self.described, pair, strict=False))  # of one lidar the right cloud is empty
             return
-        topics, frames = (named(self.args, self.profile.further) for named in (topics_of, frames_of))
+        topics, frames = topics_and_frames(self.args, self.profile.further)
         found = list(together(recorded_clouds(self.recording, topics, frames, limit, warn)))
         with Progress(f"{label} with {len(topics)} lidars", len(found)) as progress:
             for each in found:
@@ -152,9 +154,8 @@ class Source:
         from stretch_sim_cal.ros.watchdog import Progress
 
         args = self.args
-        pairs = RecordedSets(
-            self.recording, topics_of(args), frames_of(args), args.max_time_difference, limit, warn, read
-        )
+        named = topics_and_frames(args)
+        pairs = RecordedSets(self.recording, *named, args.max_time_difference, limit, warn, read)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
                 yield pair
@@ -179,7 +180,7 @@ def recorded_kinds(
     recording, args: argparse.Namespace, further: Further = MappingProxyType({})
 ) -> dict[str, Signature | InputError]:
     """Return what the first clouds show of sensor and driver, by lidar. Raises `InputError` if a topic is missing."""
-    topics = topics_of(args, further)
+    topics, _ = topics_and_frames(args, further)
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
     return recorded_signatures(recording, topics, SCANS, known_sensors())
