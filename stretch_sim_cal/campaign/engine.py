@@ -256,7 +256,9 @@ def _read_part(part: Path, columns: list[str] | None = None) -> pa.Table:
     try:
         table = pq.read_table(part, schema=SCHEMA, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{part}: is torn ({one_line(error)}); move it away: its cases are computed again") from error
+        raise InputError(
+            f"{part}: is damaged ({one_line(error)}); move it away: its cases are computed again"
+        ) from error
     if table["index"].null_count or table["status"].null_count:
         raise InputError(f"{part}: has no columns index and status, so it is no part of a campaign; move it away")
     return table
@@ -269,7 +271,7 @@ def read_definition(folder: Path) -> dict[str, Any]:
         read = json.loads(read_text(path))
         return {"key": str(read["key"]), "code": str(read.get("code", "unknown")), "data": {"name": "", **read["data"]}}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: is torn ({error!r}); move {folder} away, or give another --out") from error
+        raise InputError(f"{path}: is damaged ({error!r}); move {folder} away, or give another --out") from error
 
 
 def read_table(folder: Path) -> pa.Table:

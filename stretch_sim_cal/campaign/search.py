@@ -68,7 +68,9 @@ def search(
 
     with ThreadPoolExecutor(workers) as pool:
         while number < evaluations:
-            if strategy is None or strategy.stop():  # it has converged, or nothing is accepted where it looks: anew
+            if (
+                strategy is None or strategy.stop()
+            ):  # it has converged, or nothing is accepted where it looks: start over
                 options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
                 strategy = cma.CMAEvolutionStrategy([0.5] * len(varied), START_SPREAD, options)
             asked = strategy.ask()[: evaluations - number]
@@ -101,4 +103,4 @@ def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
         records = [line["record"] for line in lines if line["campaign"] == key]
         return {_case(key, record["point"], record["seed"]): record for record in records}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{kept}: is torn or no search ({error!r}); move it away") from error
+        raise InputError(f"{kept}: is damaged or no search ({error!r}); move it away") from error

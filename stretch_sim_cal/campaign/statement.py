@@ -1,4 +1,4 @@
-"""What follows from a campaign's cases: shares with confidence bounds, quantiles, honesty, causes, and the worst cases.
+"""What follows from a campaign's cases: shares with confidence bounds, quantiles, consistency, causes, worst cases.
 
 Shares are bounded by Clopper and Pearson (Biometrika 26, 1934), quantiles by order statistics, both for
 independent cases: a scrambled Sobol sequence covers the distributions more evenly than that, so that the

@@ -132,7 +132,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     wanted = args.only or order
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
-        say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
+        say(f"continuing the calibration begun {session.begun}; done: {done} (--discard starts over)")
     moving = bool(profile.planned) and any(stage in OF_ARM for stage in wanted if stage not in session.stages)
     look = live_look(sensor, args.robot, args.use_sim_time, moving)
     for check in look.checks:
@@ -225,7 +225,7 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
 def _is_turned(seen: int, first: bool) -> bool:
     """Ask for the robot to be turned; `first`: before anything was run, so the places seen are of an earlier run."""
     places = f"{seen} standing place{'s' * (seen > 1)}"
-    otherwise = "begins anew" if first else "leaves it at that"
+    otherwise = "starts over" if first else "leaves it at that"
     return _yes(
         f"Lidar to lidar was seen from {places}. Turn the robot by 40 to 90 deg where it stands, arm stowed, and step "
         f"back: yes adds what it sees from there, no {otherwise}. Is it turned?"

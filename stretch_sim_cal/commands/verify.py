@@ -91,7 +91,7 @@ def _history(args: argparse.Namespace) -> int:
     looks, changes = history.looks(since), history.changes(since)
     history.close()
     if not looks:
-        raise InputError(f"{path}: holds no look of the last {args.days:g} days; say --days")
+        raise InputError(f"{path}: holds no check of the last {args.days:g} days; give --days")
     present = looks[-1][0]
     refused = [look for _, look in looks if look.refused]
     found = {

@@ -109,7 +109,7 @@ class Session:
             state = json.loads(read_text(path))
             return cls(folder, state["robot_id"], state["begun"], state["base"], state["stages"], state["accepted"])
         except (ValueError, KeyError, TypeError) as problem:
-            raise InputError(f"{path}: is torn ({problem}); move {folder} away and begin anew") from problem
+            raise InputError(f"{path}: is damaged ({problem}); move {folder} away and start over") from problem
 
     @classmethod
     def _begin(cls, folder: Path) -> "Session":

@@ -378,19 +378,19 @@ def foreign(path: Path) -> None:
 
 
 DAMAGED = {
-    "a part cut in the middle": ("cases/part_000001.parquet", cut, "part_000001.parquet: is torn"),
-    "an empty part": ("cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is torn"),
+    "a part cut in the middle": ("cases/part_000001.parquet", cut, "part_000001.parquet: is damaged"),
+    "an empty part": ("cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is damaged"),
     "somebody else's table": ("cases/part_000001.parquet", foreign, "part_000002.parquet: has no columns index"),
     "a name that is no part's": (
         "cases/part_000001.parquet", lambda path: path.rename(path.with_name("part_of_it.parquet")),
         "part_of_it.parquet: is no part of a campaign",
     ),
-    "a definition cut in the middle": (engine.DEFINITION, cut, "campaign_definition.json: is torn"),
+    "a definition cut in the middle": (engine.DEFINITION, cut, "campaign_definition.json: is damaged"),
     "a definition that is a list": (
-        engine.DEFINITION, lambda path: path.write_text("[1]"), "campaign_definition.json: is torn",
+        engine.DEFINITION, lambda path: path.write_text("[1]"), "campaign_definition.json: is damaged",
     ),
     "a definition without its data": (
-        engine.DEFINITION, lambda path: path.write_text('{"key": "x"}'), "campaign_definition.json: is torn",
+        engine.DEFINITION, lambda path: path.write_text('{"key": "x"}'), "campaign_definition.json: is damaged",
     ),
 }  # fmt: skip
 
