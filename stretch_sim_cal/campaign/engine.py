@@ -256,9 +256,7 @@ def _read_part(part: Path, columns: list[str] | None = None) -> pa.Table:
     try:
         table = pq.read_table(part, schema=SCHEMA, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"{part}: is damaged ({one_line(error)}); move it away: its cases are computed again"
-        ) from error
+        raise InputError(f"{part}: is damaged ({one_line(error)}); move it away to compute its cases again") from error
     if table["index"].null_count or table["status"].null_count:
         raise InputError(f"{part}: has no columns index and status, so it is no part of a campaign; move it away")
     return table

@@ -68,9 +68,7 @@ def search(
 
     with ThreadPoolExecutor(workers) as pool:
         while number < evaluations:
-            if (
-                strategy is None or strategy.stop()
-            ):  # it has converged, or nothing is accepted where it looks: start over
+            if strategy is None or strategy.stop():  # converged, or nothing is accepted there: start over
                 options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
                 strategy = cma.CMAEvolutionStrategy([0.5] * len(varied), START_SPREAD, options)
             asked = strategy.ask()[: evaluations - number]

@@ -42,9 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--search", choices=["worst"], help="look for the case in which an accepted result is most wrong; --cases tries"
     )
     add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
-    add(
-        "--again", action="store_true", help="compute those cases again that crashed or took longer than the time limit"
-    )
+    add("--again", action="store_true", help="compute cases again that crashed or took longer than the time limit")
     add("--json", action="store_true", help="print the result as JSON")
     add_ci_arguments(parser)
 

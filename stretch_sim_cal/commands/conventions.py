@@ -84,8 +84,7 @@ POSES = ("base", "flange", "tool0")
 def _add_convention(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--profile", metavar="NAME", help=f"the convention: {', '.join(PROFILES)} (default: {default})")
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
-                        help="a robot, or a tool by itself, as it hangs on the "
-                        "Stretch's wrist (default: robot)")  # fmt: skip
+        help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
 
 
 def _add_lint(parser: argparse.ArgumentParser) -> None:
@@ -144,21 +143,20 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, "a URDF or xacro file")
     _add_convention(parser, STRETCH.name)
     add("--out", type=Path, required=True, metavar="DIR",
-                        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
+        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
     add("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
-                        help="names of links or joints that the model does not determine")  # fmt: skip
+        help="names of links or joints that the model does not determine")  # fmt: skip
     add("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
-                        help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
+        help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
     add("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
         add(f"--{role}", metavar="'X Y Z R P Y'",
-                            help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
+            help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
     add("--number-links", action="store_true",
-                        help="call an arm's moving links link_1, link_2, ... and turn "
-                        "their frames upright (REP 199)")  # fmt: skip
+        help="call an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
     add("--guess-sensors", action="store_true",
-                        help="turn sensors of which no axis is where the Stretch's look to the nearest frame that "
-                        "keeps the rule, and lidars of a robot without a lift; without, they stay")  # fmt: skip
+        help="turn sensors of which no axis is where the Stretch's look to the nearest frame that keeps the rule, and "
+        "lidars of a robot without a lift; without, they stay")  # fmt: skip
     add("--json", action="store_true", help="print the changes as JSON")
 
 

@@ -60,9 +60,7 @@ def _fk(args: argparse.Namespace) -> int:
         raise InputError("--root: a pose relative to another link does not need the pose of the root in the world")
     world_from_root = _root_pose(args.root) if args.root is not None else np.eye(4)
     model = load(args)
-    transform = world_from_root @ link_transform(
-        model, joint_values(model, args.joint), args.frame, args.relative_to
-    )  # fmt: skip
+    transform = world_from_root @ link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
     xyz, rpy = to_xyz_rpy(transform)
     quaternion = to_xyz_quaternion(transform)[1]
     relative_to = "the world" if args.root is not None else args.relative_to or model.root

@@ -379,7 +379,9 @@ def foreign(path: Path) -> None:
 
 DAMAGED = {
     "a part cut in the middle": ("cases/part_000001.parquet", cut, "part_000001.parquet: is damaged"),
-    "an empty part": ("cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is damaged"),
+    "an empty part": (
+        "cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is damaged",
+    ),  # fmt: skip
     "somebody else's table": ("cases/part_000001.parquet", foreign, "part_000002.parquet: has no columns index"),
     "a name that is no part's": (
         "cases/part_000001.parquet", lambda path: path.rename(path.with_name("part_of_it.parquet")),
