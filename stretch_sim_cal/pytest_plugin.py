@@ -81,13 +81,10 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     asked.pop("seeds", None)
     asked.pop("backend", None)
     asked["seed"] = simcal_seed
-    if _is_file(asked.get("robot"), request.path.parent):
-        asked["robot"] = request.path.parent / asked["robot"]
+    robot, folder = asked.get("robot"), request.path.parent
+    if isinstance(robot, str | Path) and (folder / robot).is_file():
+        asked["robot"] = folder / robot
     return simulate(**asked)
-
-
-def _is_file(name: Any, folder: Path) -> bool:
-    return isinstance(name, str | Path) and (folder / name).is_file()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from stretch_sim_cal.campaign.plan import DEFAULT_STAGES, Campaign, contradicts
 from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
 from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.harness.processes import RunFiles, calibration_nodes, simulator_process
+from stretch_sim_cal.harness.processes import RunFiles, scenario_processes
 from stretch_sim_cal.harness.run import run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, scenario_from_mapping
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -42,7 +42,9 @@ def through_nodes(
     the acceptance is compared."""
     scenario = _scenario(campaign, numbers, setup, folder)
     files = RunFiles((folder / "nodes").resolve())
-    verdict = run_scenario(scenario, files.folder, processes=_processes)
+    verdict = run_scenario(
+        scenario, files.folder, processes=lambda *run: [p for p in scenario_processes(*run) if p.name != "capture"]
+    )
     found: dict[str, Any] = {"nodes.message": ""}
     if verdict.broken:
         return found | {"nodes.agree": False, "nodes.message": "; ".join(verdict.reasons)}
@@ -65,12 +67,6 @@ def through_nodes(
                     f"{stage}: the nodes' result is {np.sqrt(squares):.1f} standard deviations from the arrays'"
                 )
     return found | {"nodes.agree": not reasons, "nodes.message": "; ".join(reasons)}
-
-
-def _processes(scenario: Scenario, files: RunFiles) -> list:
-    setup = scenario.simulation
-    nodes = calibration_nodes(scenario.stages, files, sensor=str(setup.sensor), robot=setup.robot_keys.get("robot"))
-    return [simulator_process(files), *nodes]
 
 
 def _scenario(campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, folder: Path) -> Scenario:

@@ -86,8 +86,11 @@ def init_profile(args: argparse.Namespace) -> int:
         source["packages"] = {name: os.path.relpath(Path(f).expanduser(), out.parent) for name, f in packages.items()}
     guess.data = {"name": guess.data["name"], "description": source} | guess.data
     files.write_text(out, _text(guess))
-    problem = _problem(out)
-    if problem:
+    problem = ""
+    try:
+        spawned_robot(named_robot(out))
+    except (InputError, Refused) as error:  # it has to be completed by hand first
+        problem = str(error)
         guess.open.append(problem)
     else:
         _look(out, guess)
@@ -97,15 +100,6 @@ def init_profile(args: argparse.Namespace) -> int:
     lines += [] if problem else [f"next: stretch-sim-cal run furnished_room_sparse --robot {out}"]
     show(args, {"file": str(out), "found": guess.found, "open": guess.open, "usable": not problem}, lines)
     return 1 if problem else 0
-
-
-def _problem(out: Path) -> str:
-    """Return why the profile that was written cannot be used yet, "" if it can."""
-    try:
-        spawned_robot(named_robot(out))
-    except (InputError, Refused) as error:
-        return str(error)
-    return ""
 
 
 def _look(out: Path, guess: Guess) -> None:
