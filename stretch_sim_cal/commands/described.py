@@ -18,9 +18,7 @@ from stretch_sim_cal.robot.stretch import nominal_description
 
 OWN_MODEL = "stretch4"
 MODEL_HELP = "robot description to compare it with: a URDF or xacro file (default: the vendor's Stretch 4)"
-ROBOT_HELP = (
-    "the robot's profile, a name in config/robots/ or a path: its frames, and its description (default: the Stretch's)"
-)
+ROBOT_HELP = "the robot's profile (frames and description), a name in config/robots/ or a path (default: the Stretch's)"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:

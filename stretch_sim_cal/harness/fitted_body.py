@@ -146,19 +146,14 @@ def fit_evidence(
     With the evidence `lidar` these are the returns; otherwise the model's outline at the measured joint values, moved
     and with the payload as in `seen`, and at the commanded values and between them."""
     if settings.evidence == "lidar":
-        evidence = [
-            PoseEvidence(sample.name, sample.commanded, returns)
-            for sample, returns in zip(dataset.samples, seen.returns, strict=True)
-        ]
-        return evidence, fit_body_shape(evidence, settings.shape, profile=body.profile)
-    robot = SeenRobot(body.outline, seen, settings.returns)
-    evidence = [
-        PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
-        for sample in dataset.samples
-    ]
-    return evidence, fit_body_shape(
-        evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints), body.profile
-    )
+        enclosed, outlines = seen.returns, None
+    else:
+        robot = SeenRobot(body.outline, seen, settings.returns)
+        enclosed = [robot.hulls(body.transforms(body.positions(sample)))[0] for sample in dataset.samples]
+        outlines = body.outlines_at(robot, dataset.samples[0].joints)
+    pairs = zip(dataset.samples, enclosed, strict=True)
+    evidence = [PoseEvidence(sample.name, sample.commanded, points) for sample, points in pairs]
+    return evidence, fit_body_shape(evidence, settings.shape, outlines, body.profile)
 
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:

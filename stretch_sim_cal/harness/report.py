@@ -77,11 +77,9 @@ def drawn(title: str, draw: Callable[[], bytes | str]) -> Section:
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
     """Return both clouds before and after as HTML: to be turned, and as pictures."""
     known = seen.usable(load_beside(new))
-    text = (
-        "The estimated intrinsics of the lidars (range, angles) are taken out of both clouds."
-        if known
-        else "The points are as the lidars sent them: the lidars' intrinsics (range, angles) are unknown."
-    )
+    text = "The lidars' estimated intrinsics (range, angles) are taken out of both clouds."
+    if not known:
+        text = "The points are as the lidars sent them: their intrinsics (range, angles) are unknown."
     return _two_states(text, (), seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)
 
 
@@ -113,9 +111,7 @@ def true_clouds(files: RunFiles, other: str = "right") -> str:
         rows.append(
             (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
         )
-    text = (
-        "There is no result. Before: the described poses; after: the true ones. The points are as the lidars sent them."
-    )
+    text = "There is no result. Before: as described; after: the true poses. The points are as the lidars sent them."
     return _two_states(text, rows, points, before, after, other)
 
 

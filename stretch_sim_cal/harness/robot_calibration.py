@@ -94,10 +94,8 @@ def _present(
         if verification is not None:
             drifts = [drift for drift in verification.drifts if drift.name.startswith(what)]
             asked = [question for question in verification.open_questions if question.startswith(what)]
-        reason = (
-            "; ".join([drift.sentence() for drift in drifts] + asked) or "it could not be compared with fresh scans"
-        )
-        return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), reason)
+        reasons = [*(drift.sentence() for drift in drifts), *asked] or ["it could not be compared with fresh scans"]
+        return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), "; ".join(reasons))
     if stage == "drive":
         return _present_drive(file)
     try:
@@ -252,15 +250,15 @@ def _spread(known: tuple[float, float] | None) -> str:
 
 
 def _body(session: Session) -> list[str] | None:
-    before, after = (
-        np.mean([shape.area for row in load_body_shape_model(path).shapes for shape in row]) if path.is_file() else None
-        for path in (session.target("body shape").place, session.files.body_shape_model)
-    )
-    if after is None:
+    def area(path: Path) -> float:
+        return float(np.mean([shape.area for row in load_body_shape_model(path).shapes for shape in row]))
+
+    if not session.files.body_shape_model.is_file():
         return None
-    change = (
-        f"{before:.3f} to {after:.3f} m2 ({100 * (after / before - 1):+.1f} %)" if before else f"new: {after:.3f} m2"
-    )
+    after, place = area(session.files.body_shape_model), session.target("body shape").place
+    change = f"new: {after:.3f} m2"
+    if place.is_file():
+        change = f"{area(place):.3f} to {after:.3f} m2 ({100 * (after / area(place) - 1):+.1f} %)"
     return ["body shape", change, "", "", ""]
 
 

@@ -91,12 +91,8 @@ def found_lines(result: Identification) -> list[str]:
     for side, device in enumerate(result.names):
         lines.append(f"{device} lidar, {result.signatures[side].sensor.name}:")
         for key, value, deviation, prior, unit, determined in parameters(result, side):
-            said = (
-                f"{value:+9.3f} +- {deviation:.3f} {unit}"
-                if determined
-                else f"not determined, within {prior:.3g} {unit}"
-            )
-            lines.append(f"  {key:<26} {said}")
+            shown = f"{value:+9.3f} +- {deviation:.3f}" if determined else f"not determined, within {prior:.3g}"
+            lines.append(f"  {key:<26} {shown} {unit}")
         for kind, key in CHANNEL_KEYS.items():
             own = result.models[side].of_kind(kind)
             unit, size = shown_unit(key)

@@ -125,11 +125,8 @@ class BodyDatasetRecorder:
             scans = np.concatenate([self._simulator.scan(name, tick) for tick in ticks])
             cloud = return_columns(returns_of(scans))
             placed = self._poses.points(name, cloud)
-            near = (
-                (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
-                & (placed[:, 2] > -0.5)
-                & (placed[:, 2] < CROP_HEIGHT)
-            )
+            x, y, z = placed.T
+            near = (np.hypot(x, y) < CROP_RADIUS) & (z > -0.5) & (z < CROP_HEIGHT)
             cloud, placed = cloud[near], placed[near]
             _, first = np.unique(voxel_keys(cloud[:, :3], CELL), return_index=True)
             seen.append(placed[np.sort(first)])

@@ -254,9 +254,8 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
         try:
             compared = COMPARISONS[stage](files, truth)
             if "skipped_share" in tolerances:
-                compared["skipped_share"] = _compared_poses_of_plan(
-                    files.mounts_dataset if stage == "mounts" else files.dataset
-                )
+                directory = files.mounts_dataset if stage == "mounts" else files.dataset
+                compared["skipped_share"] = _compared_poses_of_plan(directory)
         except InputError as error:
             reason = f"what was written cannot be judged: {error}"
     quantities = [
@@ -281,9 +280,8 @@ def _quantities(stage: str, lidars: Sequence[str]) -> list[tuple[str, str, str, 
             poses = {name: _labelled(LIDAR[:2], f"{name} mount", name) for name in lidars}
             sides = [each for name in lidars if name in SIDES for each in poses[name]]
             both = [*_labelled(LIDAR[2:], "mounts"), ("skipped_share", "mounts: poses skipped", "", "skipped_share")]
-            return (
-                sides + both + [each for name in further for each in (*poses[name], *_labelled(LIDAR[2:], name, name))]
-            )
+            own = {name: [*poses[name], *_labelled(LIDAR[2:], name, name)] for name in further}
+            return sides + both + [each for quantities in own.values() for each in quantities]
         case "body_shape":
             return [*BODY, ("skipped_share", "body: poses skipped", "", "skipped_share")]
     floor = [*FLOOR, ("floor_nees", "floor: NEES per freedom", "", "floor_nees")]
@@ -446,12 +444,9 @@ def skipped_poses(files: RunFiles) -> list[str]:
     linear = _linear_joints(load_truth(files.truth).robot if files.truth.is_file() else None)
     for stage, directory in (("mounts", files.mounts_dataset), ("body_shape", files.dataset)):
         if (directory / METADATA).is_file() and (skipped := read_metadata(directory).get("skipped")):
-            shown = [
-                f"{', '.join(_parts(entry['commanded'], linear))} ({entry['reason']})"
-                for entry in skipped[:SKIPPED_SHOWN]
-            ]
-            more = ["..."] if len(skipped) > SKIPPED_SHOWN else []
-            found.append(f"{stage}: {len(skipped)} planned poses were skipped: {'; '.join(shown + more)}")
+            shown = [f"{', '.join(_parts(each['commanded'], linear))} ({each['reason']})" for each in skipped]
+            shown[SKIPPED_SHOWN:] = ["..."] if len(skipped) > SKIPPED_SHOWN else []
+            found.append(f"{stage}: {len(skipped)} planned poses were skipped: {'; '.join(shown)}")
     return found
 
 
@@ -473,9 +468,8 @@ def _rpy(transform: np.ndarray) -> str:
 
 
 def _tilts(normal: np.ndarray) -> str:
-    return (
-        f"({math.degrees(-math.atan2(normal[1], normal[2])):.3f}, {math.degrees(math.atan2(normal[0], normal[2])):.3f})"
-    )
+    about_x, about_y = -math.atan2(normal[1], normal[2]), math.atan2(normal[0], normal[2])
+    return f"({math.degrees(about_x):.3f}, {math.degrees(about_y):.3f})"
 
 
 def _true_outlines(truth: Truth) -> Callable[[Mapping[str, float]], np.ndarray]:
