@@ -60,7 +60,7 @@ setup(
     maintainer_email=manifest.find("maintainer").get("email"),
     license=manifest.findtext("license"),
     packages=find_packages(include=[PACKAGE, f"{PACKAGE}.*"]),
-    package_data={PACKAGE: ["*/README.md", "*/*.js", "harness/templates/*.html"]},
+    package_data={PACKAGE: ["*/README.md", "*/*.js", "harness/templates/*"]},
     data_files=data_files(),
     python_requires=">=3.11",
     # rclpy and the message packages are no dependencies for pip: they come with ROS 2, or from environment/ros.txt.

@@ -21,7 +21,7 @@ from scipy.stats import beta, binom, binomtest, chi2, spearmanr, wilcoxon
 from stretch_sim_cal.campaign.plan import OF_LIDARS, QUANTITIES, WRONG, Campaign, as_rare_as, contradicts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.harness.pages import Section, write_page
+from stretch_sim_cal.harness.pages import Section, text_lines, write_page
 from stretch_sim_cal.harness.report import as_png
 
 WORST = 10
@@ -234,54 +234,9 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """Return the statement in words, the verdict first."""
-    percent = f"{100 * found['confidence']:g} % confidence"
     limits = " and ".join(f"{value:g} {name.rpartition('_')[2]} ({name.replace('.', ' ').rpartition('_')[0]})"
                           for name, value in found["limits"].items()) or "any error"  # fmt: skip
-    lines = [
-        f"{'shown' if found['shown'] else 'not shown'}: of {found['cases']} cases {found['good']} were accepted and "
-        f"right within {limits}; with {percent} at least {100 * found['share_shown']:.2f} % of such cases are (asked "
-        f"for: {100 * found['share']:g} %)"
-    ]
-    if not found["shown"] and not found["wrong"] and not found["nodes"]["disagree"]:
-        lines.append(
-            f"{found['cases_needed']} cases would show it if no more of them fail than now" if found["cases_needed"]
-            else "no number of cases would show it: too large a share fails"
-        )  # fmt: skip
-    lines.append(
-        f"accepted but wrong (beyond {WRONG:g} standard deviations): {found['wrong']}; with {percent} at most "
-        f"{100 * found['wrong_at_most']:.2f} % are"
-    )
-    if (nodes := found["nodes"])["cases"]:
-        lines.append(
-            f"through the real nodes: {nodes['cases']} cases, of which {nodes['disagree']} came to something else"
-        )
-        lines += [f"  {said}" for said in nodes["messages"][:5]]
-    failed = ", ".join(f"{kind} {count}" for kind, count in found["failed"].items() if count)
-    lines.append(
-        f"refused: {found['refused']}, of which {found['refused_though_within_limits']} alignments were within the "
-        f"limits; accepted but beyond the limits: {found['beyond_limits']}" + (f"; {failed}" if failed else "")
-    )
-    if len(found["places"]) > 1:
-        took = ", ".join(f"{count} cases {number}" for number, count in found["places"])
-        lines.append(f"standing places that the alignment took: {took}")
-    lines += [f"  refused {count} times: {reason}" for reason, count in found["refusals"][:5]]
-    for one in found["quantities"].values():
-        lines.append(
-            f"{one['label']}: median {_bounded(one['median'])}, 95 % below {_bounded(one['p95'])}, "
-            f"99 % below {_bounded(one['p99'])}, worst {one['worst']:.3g}"
-        )
-    lines += [
-        f"{stage}, {name} lidar: median {one['median_translation_mm']:.3g} mm and {one['median_rotation_deg']:.3g} "
-        f"deg, worst {one['worst_translation_mm']:.3g} mm and {one['worst_rotation_deg']:.3g} deg"
-        for stage, lidars in found["lidars"].items()
-        for name, one in lidars.items()
-    ]
-    lines += [
-        f"{stage}: squared errors are {one['mean_nees_over_freedom']:.2f} times what the covariance says (NEES over "
-        f"degrees of freedom), {100 * one['beyond_95_percent']:.1f} % beyond its 95 % bound"
-        for stage, one in found["honesty"].items()
-    ]
-    return lines
+    return text_lines("statement", found=found, limits=limits, beyond=WRONG, bounded=_bounded)
 
 
 def _bounded(bounds: tuple[float, float, float]) -> str:
@@ -377,16 +332,5 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
 
 
 def comparison_sentences(found: Mapping[str, Any]) -> list[str]:
-    one, other = found["names"]
-    lines = [
-        f"{found['cases']} cases in common; good: {one} {found['good'][0]}, {other} {found['good'][1]} (only {one} "
-        f"{found['only_first_good']}, only {other} {found['only_second_good']}; McNemar p = {found['mcnemar_p']:.2g}); "
-        f"accepted but wrong: {found['wrong'][0]} and {found['wrong'][1]}"
-    ]
-    for part in found["quantities"].values():
-        lines.append(
-            f"{part['label']}, {part['cases']} cases that both accept: median {part['medians'][0]:.3g} and "
-            f"{part['medians'][1]:.3g}, 95 % {part['p95'][0]:.3g} and {part['p95'][1]:.3g}; {one} is nearer in "
-            f"{100 * part['first_smaller']:.0f} % (Wilcoxon p = {part['wilcoxon_p']:.2g})"
-        )
-    return lines
+    """Return a comparison in words."""
+    return text_lines("comparison", found=found)

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages, from the templates in `templates/`, which escape what they are given."""
+"""Texts and self-contained HTML pages, from `templates/`; the templates of pages escape their values."""
 
 import base64
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from stretch_sim_cal.files import write_text
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")), autoescape=True, trim_blocks=True,
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")), autoescape=jinja2.select_autoescape(), trim_blocks=True,
     lstrip_blocks=True, undefined=jinja2.StrictUndefined,
 )  # fmt: skip
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
@@ -29,6 +29,11 @@ class Section(NamedTuple):
 def rendered(template: str, **values: Any) -> Markup:
     """Return a part of a page."""
     return Markup(TEMPLATES.get_template(f"{template}.html").render(values))
+
+
+def text_lines(template: str, **values: Any) -> list[str]:
+    """Return a text, line by line."""
+    return TEMPLATES.get_template(f"{template}.txt").render(values).splitlines()
 
 
 def write_page(path: Path, title: str, parts: Sequence[Section] = (), template: str = "page", **values: Any) -> Path:
