@@ -21,6 +21,7 @@ from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.profile import profile_called
 
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
     agreed = all(part["agrees"] for part in findings.get("comparison", {}).get("parts", []))
     findings["usable"] = not findings["problems"]
-    show(args, findings, _lines(findings))
+    show(args, findings, text_lines("check", found=findings))
     return 0 if findings["usable"] and agreed else 1
 
 
@@ -174,71 +175,3 @@ def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.
             for part in differences
         ],
     }
-
-
-def _lines(findings: dict[str, Any]) -> list[str]:
-    lines, floor = [findings["file"]], findings["floor"]
-    alignments = {"alignment (right_to_left)": findings["alignment"]} if findings["alignment"] else {}
-    for name, further in findings.get("further_lidars", {}).items():
-        alignments[f"alignment ({name}_to_left)"] = further
-    for title, alignment in alignments.items():
-        lines += [title, _pose_line(alignment), *_source_lines(alignment)]
-    if floor:
-        tilt = floor["tilt_deg"]
-        lines += [
-            "floor",
-            f"  base_link {floor['base_link_height_m'] * 1e3:.2f} mm above it,"
-            f" tilt about base x {tilt['about_x']:.4f} deg, about base y {tilt['about_y']:.4f} deg",
-            *_source_lines(floor),
-        ]
-    for side, mount in (findings["mounts"] or {}).items():
-        deviation = mount["standard_deviation"]
-        spread_line = f"  standard deviation {deviation['mm']:.2f} mm, {deviation['deg']:.3f} deg"
-        lines += [f"{side} lidar in base_link", _pose_line(mount), spread_line]
-    for name, own in findings.get("wheels", {}).get("lidars", {}).items():
-        lines += [
-            f"{name} lidar against the wheels",
-            f"  x {own['x_mm']:.2f} mm, y {own['y_mm']:.2f} mm, yaw {own['yaw_deg']:.3f} deg",
-            f"  standard deviation {_listed(own['standard_deviation_mm'], 2)} mm, "
-            f"{own['standard_deviation_yaw_deg']:.3f} deg",
-        ]
-    lines += [each["sentence"] for each in findings.get("arm_and_wheels", [])]
-    for part in findings.get("comparison", {}).get("parts", []):
-        verdict = "agrees with" if part["agrees"] else "differs from"
-        lines.append(
-            f"{part['what']} {verdict} {findings['comparison']['other']}: {part['mm']:.3f} mm, {part['deg']:.4f} deg"
-        )
-    lines += [f"problem: {sentence}" for sentence in findings["problems"]]
-    lines += [f"note: {sentence}" for sentence in findings["concerns"]]
-    lines.append("usable" if findings["usable"] else "not to be used")
-    return lines
-
-
-def _pose_line(part: dict[str, Any]) -> str:
-    return f"  xyz {_listed(part['xyz_m'], 5)} m, rpy {_listed(part['rpy_deg'], 4)} deg"
-
-
-def _source_lines(part: dict[str, Any]) -> list[str]:
-    known = part | {"on": (part.get("timestamp") or "")[:16].replace("T", " ")}
-    found = [
-        text.format(**known)
-        for key, text in (
-            ("fit_method", "by {fit_method}"), ("num_frames", "from {num_frames} pairs of scans"),
-            ("rmse_mm", "rmse {rmse_mm:.2f} mm"), ("robot_id", "of robot {robot_id}"),
-            ("timestamp", "on {on} ({age_days:.1f} days ago)"),
-        )
-        if part.get(key) not in (None, "")
-    ]  # fmt: skip
-    lines = [f"  found {', '.join(found)}"] if found else []
-    if deviation := part.get("standard_deviation"):
-        lines.append(f"  standard deviation {deviation['mm']:.3f} mm, {deviation['deg']:.4f} deg")
-    else:
-        lines.append("  no standard deviation")
-    if "from_description" in part:
-        far = part["from_description"]
-        lines.append(f"  {far['mm']:.2f} mm and {far['deg']:.3f} deg from the description")
-    return lines
-
-
-def _listed(values: list[float], digits: int) -> str:
-    return " ".join(f"{value:.{digits}f}" for value in values)

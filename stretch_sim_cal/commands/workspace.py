@@ -14,6 +14,7 @@ from stretch_sim_cal.commands.described import add_model_arguments, load, number
 from stretch_sim_cal.commands.kinematics import add_joint_argument, joint_values
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.studies.orientations import orientations
 from stretch_sim_cal.studies.workspace import FORMATS, Workspace, workspace, write_workspace_plot
@@ -91,7 +92,9 @@ def run(args: argparse.Namespace) -> int:
         _write_points(args.points, {"points": reached.points}, ("x", "y", "z"), reached)
     if args.plot:
         write_workspace_plot(reached, args.plot, model, held)
-    show(args, _summary(reached), _lines(reached, args))
+    written = [path for path in (args.points, args.plot) if path]
+    lines = text_lines("workspace", reached=reached, shapes=SHAPES, measures=MEASURES, written=written)
+    show(args, _summary(reached), lines)
     return 0
 
 
@@ -112,31 +115,12 @@ def _orientations(model, point, held, collision, args: argparse.Namespace) -> in
         "variables": [variable.name for variable in found.variables], "axis_shares": found.axis_shares.tolist(),
         "orientations": found.quaternions.tolist(), **{name: getattr(found, name) for name in same},
     }  # fmt: skip
-    show(args, answer, _orientation_lines(found, collision, args))
+    rpy = Rotation.from_quat(found.quaternions).as_euler("xyz", degrees=True) if reached else []
+    show(args, answer, text_lines(
+        "orientations", found=found, where=" ".join(f"{value:g}" for value in found.point), ways=WAYS,
+        collides=collision is not None, rpy=np.round(rpy, 4) + 0.0, written=args.points,
+    ))  # fmt: skip
     return 0 if reached else 1
-
-
-def _orientation_lines(found, collision, args: argparse.Namespace) -> list[str]:
-    where = " ".join(f"{value:g}" for value in found.point)
-    if not len(found.quaternions):
-        why = f"the nearest point found is {found.distance * 1000:.4g} mm away"
-        if collision is not None and found.distance < 1e-3:
-            why = "without a collision"
-        return [f"{found.link} in {found.relative_to}: cannot be at {where}; {why}"]
-    ways = "unknown: singular there" if found.dimension is None else WAYS[found.dimension]
-    lines = [f"{found.link} in {found.relative_to} at {where}: {ways}"]
-    if found.dimension == 3:
-        lines.append(f"  about {found.share:.1%} of all orientations")
-    if found.dimension is None or found.dimension >= 2:
-        shares = [f"{axis} can point into about {one:.1%}" for axis, one in zip("xyz", found.axis_shares, strict=True)]
-        lines.append(f"  of all directions {', '.join(shares)}")
-    elif len(found.quaternions) <= 8:
-        for angles in Rotation.from_quat(found.quaternions).as_euler("xyz", degrees=True):
-            lines.append("  rpy        " + " ".join(f"{value:.4f}" for value in np.round(angles, 4) + 0.0) + "  deg")
-    lines.append(f"  {len(found.quaternions)} orientations at least 1 deg apart, from {found.samples} starts")
-    if not found.settled:
-        lines.append("  new ones were still turning up: use more --samples")
-    return [*lines, *([f"written: {args.points}"] if args.points else [])]
 
 
 def _summary(reached: Workspace) -> dict[str, Any]:
@@ -149,27 +133,6 @@ def _summary(reached: Workspace) -> dict[str, Any]:
         "bounds": reached.bounds.tolist(), "hull": reached.hull.tolist(), "points": len(reached.points),
         **{name: getattr(reached, name) for name in same},
     }  # fmt: skip
-
-
-def _lines(reached: Workspace, args: argparse.Namespace) -> list[str]:
-    lines = [f"{reached.link} in {reached.relative_to}: reaches {SHAPES[reached.dimension, reached.hull_dimension]}"]
-    for name, low, high in zip("xyz", *reached.bounds, strict=True):
-        lines.append(f"  {name}  {low:8.4f} to {high:8.4f} m")
-    if reached.hull_dimension:
-        measure, unit = MEASURES[reached.hull_dimension]
-        within = f" +- {reached.measure_error:.2g}" if reached.dimension == reached.hull_dimension else ""
-        lines.append(
-            f"  {measure} {reached.measure:.4g}{within} {unit}, of its convex hull {reached.hull_measure:.4g} {unit} "
-            f"(at most {reached.hull_bound:.4g})"
-        )
-    lines.append(f"  moved by {', '.join(variable.name for variable in reached.variables) or 'nothing'}")
-    resolution = f"{reached.resolution * 1000:.3g} mm"
-    lines.append(f"  {len(reached.points)} points, one in {resolution}, from {reached.samples} configurations")
-    if reached.colliding:
-        lines.append(f"  {reached.colliding} configurations touched something and were dropped")
-    if not reached.settled:
-        lines.append("  new points were still turning up: use more --samples, or a coarser --resolution")
-    return lines + [f"written: {path}" for path in filter(None, (args.points, args.plot))]
 
 
 def _write_points(path: Path, main: dict, columns: tuple[str, ...], reached) -> None:

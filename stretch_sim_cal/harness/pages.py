@@ -11,10 +11,11 @@ from markupsafe import Markup
 from stretch_sim_cal.files import write_text
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")), autoescape=jinja2.select_autoescape(), trim_blocks=True,
-    lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")), autoescape=jinja2.select_autoescape(),
+    trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
 )  # fmt: skip
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
+TEMPLATES.filters["listed"] = lambda values, digits: " ".join(f"{value:.{digits}f}" for value in values)
 
 
 class Section(NamedTuple):
@@ -32,8 +33,8 @@ def rendered(template: str, **values: Any) -> Markup:
 
 
 def text_lines(template: str, **values: Any) -> list[str]:
-    """Return a text, line by line."""
-    return TEMPLATES.get_template(f"{template}.txt").render(values).splitlines()
+    """Return the lines of a text, without empty ones."""
+    return [line for line in TEMPLATES.get_template(f"{template}.txt").render(values).splitlines() if line]
 
 
 def write_page(path: Path, title: str, parts: Sequence[Section] = (), template: str = "page", **values: Any) -> Path:
