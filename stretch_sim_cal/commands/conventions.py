@@ -30,6 +30,7 @@ from stretch_sim_cal.conventions.stretch import STRETCH
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.harness.ci import workflow_command
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.stretch import nominal_description
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -226,7 +227,8 @@ def _conclude(args: argparse.Namespace, normal: Normal, files: list[Path], depar
         "added": {frame.link: frame.reason for frame in normal.added},
         "findings": [finding.as_dict() for finding in normal.remaining],
     }  # fmt: skip
-    show(args, answer, [*_lines(normal, departure), *(f"wrote {file}" for file in files), *said])
+    lines = text_lines("normalized", normal=normal, departure=departure, other=OTHER, warning=WARNING)
+    show(args, answer, [*lines, *(f"wrote {file}" for file in files), *said])
     return 1 if normal.broken else 0
 
 
@@ -243,26 +245,6 @@ def _zeros(words: list[str]) -> dict[str, float]:
 def _pose(role: str, text: str):
     values = numbers(f"--{role}", text, {6: "six numbers x y z roll pitch yaw"})
     return from_xyz_rpy(values[:3], values[3:])
-
-
-def _lines(normal: Normal, departure: float) -> list[str]:
-    counts = len(dict(normal.renamed)), len(normal.old_from_new), len(normal.added)
-    changed = "{} names changed, {} frames turned, {} frames added".format(*counts)
-    lines = ["nothing had to be changed" if normal.unchanged else changed]
-    lines += [
-        f"warning: {each.name} now counts the other way round: check its motor's polarity" for each in normal.negated
-    ]
-    lines += [f"warning: {name}: {reason}" for name, reason in normal.reasons.items() if reason.endswith("measure it")]
-    lines += [
-        f"warning: {old} is called {new} now: the name {new.replace('other_', '', 1)} belongs to another"
-        for old, new in normal.renamed
-        if OTHER in new and OTHER not in old
-    ]
-    lines += [f"warning: {each.sentence}" for each in normal.remaining if each.level == WARNING]
-    if any(each.rule == "link_n" for each in normal.remaining):
-        lines.append("--number-links names the links of an arm so")
-    lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")
-    return lines
 
 
 COMMANDS = {
