@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
-from xml.etree import ElementTree
 
 from stretch_sim_cal.command import one_line, table_lines, warn
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
+from stretch_sim_cal.harness.pages import TEMPLATES
 
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x1b\\[[0-9;]*[A-Za-z]")
 """Characters that XML 1.0 cannot hold, and the colours of a terminal."""
+TEMPLATES.filters |= {"one_line": one_line, "clean": lambda text: NO_XML.sub("", str(text))}
 
 
 class Row(NamedTuple):
@@ -99,38 +100,7 @@ def campaign_cases(found: Mapping[str, Any]) -> list[Case]:
 
 def junit(cases: Sequence[Case]) -> str:
     """Return JUnit XML as GitLab, Jenkins and GitHub's readers take it; every row with a value is a property."""
-
-    def text(value: object) -> str:
-        return NO_XML.sub("", str(value))
-
-    def counts(some: Sequence[Case]) -> dict[str, str]:
-        return {
-            "tests": str(len(some)), "failures": str(sum(bool(c.reasons) and not c.broken for c in some)),
-            "errors": str(sum(bool(c.reasons) and c.broken for c in some)), "skipped": "0",
-            "time": f"{sum(c.seconds for c in some):.3f}",
-        }  # fmt: skip
-
-    root = ElementTree.Element("testsuites", name="stretch_sim_cal", **counts(cases))
-    for suite in dict.fromkeys(case.suite for case in cases):
-        own = [case for case in cases if case.suite == suite]
-        group = ElementTree.SubElement(root, "testsuite", name=text(suite), **counts(own))
-        for case in own:
-            element = ElementTree.SubElement(
-                group, "testcase", classname=text(f"stretch_sim_cal.{suite}"), name=text(case.name),
-                time=f"{case.seconds:.3f}",
-            )  # fmt: skip
-            properties = ElementTree.SubElement(element, "properties")
-            for row in case.rows:
-                if row.value is not None:
-                    ElementTree.SubElement(properties, "property", name=text(row.key), value=f"{row.value:.9g}")
-            if case.reasons:
-                kind = "error" if case.broken else "failure"
-                said = text(one_line("; ".join(case.reasons)))
-                ElementTree.SubElement(element, kind, message=said, type=kind).text = text(case.table())
-            else:
-                ElementTree.SubElement(element, "system-out").text = text(case.note or case.table())
-    ElementTree.indent(root)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+    return TEMPLATES.get_template("junit.xml").render(cases=cases) + "\n"
 
 
 def markdown_cell(text: object) -> str:
