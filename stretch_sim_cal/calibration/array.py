@@ -74,9 +74,9 @@ class ArrayResult:
     observations: Observations | None = field(default=None, repr=False)
 
     @classmethod
-    def of_one_lidar(cls, name: str, base_from_lidar: np.ndarray, num_frames: int = 0) -> "ArrayResult":
+    def of_one_lidar(cls, name: str, base_from_lidar: np.ndarray) -> "ArrayResult":
         """Return the result for a robot with one lidar, which there is nothing to align to."""
-        return cls({name: base_from_lidar}, np.zeros((6, 6)), [], num_frames, 0.0, method=ONE_LIDAR)
+        return cls({name: base_from_lidar}, np.zeros((6, 6)), [], 0, 0.0, method=ONE_LIDAR)
 
     @classmethod
     def of_pairs(cls, first: str, base_from_first: np.ndarray, found: Mapping[str, AlignmentResult]) -> "ArrayResult":
@@ -235,7 +235,6 @@ class LidarArray:
                 self._described, nominal_footprint_from_base, FloorSettings(**of_lidars), self._order,
                 first_two=first_two,
             )  # fmt: skip
-        self._num_frames = 0
 
     def new_place(self) -> None:
         """Begin with the clouds of another standing place, as of `RoomAlignment.new_place`; the floor is that of the
@@ -256,7 +255,6 @@ class LidarArray:
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Take a cloud of each lidar by name, as of `RoomAlignment.add`."""
-        self._num_frames += 1
         in_order = [clouds[name] for name in self._order]
         self._alignment.add(*in_order)
         if self._floor is not None:
@@ -266,7 +264,7 @@ class LidarArray:
         """Return the result, with refusals if the data does not support it."""
         names = tuple(self._lidars)
         if len(names) == 1:
-            return ArrayResult.of_one_lidar(names[0], self._described[0], self._num_frames)
+            return ArrayResult.of_one_lidar(names[0], self._described[0])
         aligned = self._alignment.aligned()
         result = self._with_mounts(aligned) if any(self._mounts) else self._by_views(aligned)
         untied = [
@@ -386,7 +384,7 @@ class LidarArray:
         columns = np.concatenate([6 * number + np.arange(6) for number in numbers])
         return ArrayResult(
             dict(zip(self._lidars, (poses[number] for number in numbers), strict=True)),
-            covariance[np.ix_(columns, columns)], aligned.pairs, self._num_frames, aligned.rmse, list(refusals),
+            covariance[np.ix_(columns, columns)], aligned.pairs, aligned.num_frames, aligned.rmse, list(refusals),
             list(warnings), diagnostics=dict(diagnostics),
         )  # fmt: skip
 
