@@ -21,8 +21,11 @@ p + Rz(a) c, from which the measured point is had back.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
+
+from stretch_sim_cal.validate import DEGREES, Bounds
 
 SCALARS = (
     "range_offset", "range_scale", "near_range", "incidence", "echo",
@@ -53,17 +56,17 @@ class UnitSpread:
     is not known whether the driver corrects the optical centre and the firing times that the sensor's table has.
     """
 
-    range_offset: float = 0.0
-    range_scale: float = 0.0
+    range_offset: Annotated[float, Bounds(0.0, 1.0)] = 0.0
+    range_scale: Annotated[float, Bounds(0.0, 0.1)] = 0.0
     near_range: float = 0.0
     near_length: float = 1.0
-    incidence: float = 0.0
-    echo: float = 0.0
-    channel_range: float = 0.0
-    channel_elevation: float = 0.0
-    channel_azimuth: float = 0.0
-    azimuth_harmonics: tuple[float, float] = (0.0, 0.0)
-    optical_centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    incidence: Annotated[float, Bounds(0.0, 0.1)] = 0.0
+    echo: Annotated[float, Bounds(0.0, 1.0)] = 0.0
+    channel_range: Annotated[float, Bounds(0.0, 1.0)] = 0.0
+    channel_elevation: Annotated[float, Bounds(0.0, 5.0, DEGREES)] = 0.0
+    channel_azimuth: Annotated[float, Bounds(0.0, 5.0, DEGREES)] = 0.0
+    azimuth_harmonics: Annotated[tuple[float, float], Bounds(0.0, 5.0, DEGREES)] = (0.0, 0.0)
+    optical_centre: Annotated[tuple[float, float, float], Bounds(0.0, 0.1)] = (0.0, 0.0, 0.0)
     driver_uncertain: bool = False
 
 

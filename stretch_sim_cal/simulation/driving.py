@@ -15,6 +15,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -22,6 +23,7 @@ from scipy.spatial.transform import Rotation
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.simulation.floor import Undulation
+from stretch_sim_cal.validate import DEGREES, MILLIMETRES, Bounds
 
 TICK = 5_000_000  # ns
 KEPT = 120_000
@@ -42,11 +44,11 @@ class OdometrySpread:
     track width (that of the turning rate), the `clock_offset` (s) of its stamps. After the wheels' way of 1 m slip has
     moved the base by `slip` (m) in each direction and turned it by `slip_angle` (rad); it grows with the way's root."""
 
-    scale: float = 0.01
-    track_width: float = 0.01
-    slip: float = 0.005
-    slip_angle: float = math.radians(0.2)
-    clock_offset: float = 0.01
+    scale: Annotated[float, Bounds(0.0, 0.2)] = 0.01
+    track_width: Annotated[float, Bounds(0.0, 0.2)] = 0.01
+    slip: Annotated[float, Bounds(0.0, 1e3, MILLIMETRES)] = 0.005
+    slip_angle: Annotated[float, Bounds(0.0, 90.0, DEGREES, "slip_deg")] = math.radians(0.2)
+    clock_offset: Annotated[float, Bounds(0.0, 1.0)] = 0.01
 
 
 @dataclass(frozen=True)

@@ -340,7 +340,7 @@ def _bloom(seen: Seen, directions: np.ndarray, radius: float, shares: np.ndarray
     bright = directions[reflectors]
     centre = bright.mean(axis=0)
     centre /= max(float(np.linalg.norm(centre)), 1e-6)
-    widest = np.arccos(np.clip((bright @ centre).min(), -1.0, 1.0)) + radius
+    widest = float(np.arccos(np.clip((bright @ centre).min(), -1.0, 1.0))) + radius
     around = np.flatnonzero(
         (directions @ centre > np.cos(min(widest, np.pi))) & (seen.reflectivities <= RETRO_REFLECTOR)
     )

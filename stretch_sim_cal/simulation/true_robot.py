@@ -7,6 +7,7 @@ added.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,11 +22,15 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, vendor_arguments
+from stretch_sim_cal.validate import DEGREES, Bounds
 
 SIMULATORS = ("embedded", "gazebo")
 TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")
 """Links at the true poses of the lidars, left first; the profile's frames are at the nominal ones."""
 FLOOR_LINK = "floor_link"
+
+Translation = Annotated[tuple[float, float, float], Bounds(-100.0, 100.0)]
+Angles = Annotated[tuple[float, float, float], Bounds(-360.0, 360.0, DEGREES)]
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,9 @@ class PayloadBox:
     """
 
     link: str
-    size: tuple[float, float, float]
-    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    size: Annotated[tuple[float, float, float], Bounds(1e-4, 10.0)]
+    xyz: Translation = (0.0, 0.0, 0.0)
+    rpy: Angles = (0.0, 0.0, 0.0)
 
 
 def simulated_description(
