@@ -40,9 +40,9 @@ Twist = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class OdometrySpread:
-    """How wrong wheel odometry may be, one standard deviation of each: `scale` of each axis, the relative error of the
-    track width (that of the turning rate), the `clock_offset` (s) of its stamps. After the wheels' way of 1 m slip has
-    moved the base by `slip` (m) in each direction and turned it by `slip_angle` (rad); it grows with the way's root."""
+    """Standard deviations of wheel odometry's errors: `scale` of each axis, relative error of the track width (that of
+    the turning rate), `clock_offset` (s) of the stamps. Slip over 1 m of wheel travel moves the base by `slip` (m) in
+    each direction and turns it by `slip_angle` (rad); it grows with the root of the distance."""
 
     scale: Annotated[float, Bounds(0.0, 0.2)] = 0.01
     track_width: Annotated[float, Bounds(0.0, 0.2)] = 0.01
@@ -53,8 +53,8 @@ class OdometrySpread:
 
 @dataclass(frozen=True)
 class OdometryErrors:
-    """One base's odometry: it says (1 + `scale`) times the true way along x and y, and (1 + `track_width`) times the
-    true angle, but for slip (see `OdometrySpread`); stamps are `clock_offset` s later than it was so."""
+    """One base's odometry reads (1 + `scale`) times the true distance along x and y and (1 + `track_width`) times the
+    true angle, but for slip (see `OdometrySpread`); stamps are `clock_offset` s late."""
 
     scale: tuple[float, float] = (0.0, 0.0)
     track_width: float = 0.0
@@ -114,10 +114,9 @@ class DrivingBase:
         return any(self._velocity) or any(any(twist) for _, twist in (self._command, *self._pending))
 
     def command(self, x: float, y: float, turn: float, stamp: float | None = None) -> None:
-        """Drive at velocities along x and y (m/s) and about z (rad/s) of the footprint frame, as far as limits and kind
-        allow, for the base's time-out from `stamp` (s, simulated) on; by default from now on. One with an older stamp
-        than what is obeyed already is passed over. Raises `InputError` for what is no number, and for stamps that are
-        over or too far ahead."""
+        """Drive at velocities along x and y (m/s) and about z (rad/s) of the footprint frame, within limits and kind,
+        for the base's time-out from `stamp` (s, simulated; now by default). A command older than the one that is obeyed
+        is ignored. Raises `InputError` for what is no number, and for stamps that are too old or too far ahead."""
         if not all(map(math.isfinite, (x, y, turn, stamp or 0.0))):
             raise InputError(f"command: is {x:g}, {y:g}, {turn:g}; finite velocities were expected")
         at = self._now if stamp is None else round(stamp * 1e9)
@@ -138,8 +137,8 @@ class DrivingBase:
             self._remember()
 
     def place(self, x: float, y: float, yaw: float) -> None:
-        """Put it at rest at a place (m, rad) of the world, as if it were carried; its odometry notices nothing. Where
-        it was before is forgotten."""
+        """Put it at rest at a place (m, rad) of the world, unnoticed by its odometry. Its earlier motion is
+        forgotten."""
         self.stop(at_once=True)
         self._moments.clear()
         self._forgotten = False
@@ -158,8 +157,8 @@ class DrivingBase:
                 self._ticked = -(-self._now // TICK) * TICK
 
     def follow(self, legs: Iterable[tuple[float, float, float, float]]) -> None:
-        """Drive legs (velocities along x, y and about z, and for how many s they are commanded), and come to rest after
-        each; what slowing down needs is as long as what speeding up needed."""
+        """Drive legs (velocities along x, y and about z, and their duration in s), coming to rest after each; slowing
+        down takes the distance that speeding up took."""
         for *twist, seconds in legs:
             left = seconds
             while left > 1e-9:
@@ -171,7 +170,7 @@ class DrivingBase:
                 self.step(TICK * 1e-9)
 
     def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[tuple[float, float, float, float]]:
-        """Return the legs from rest to a place (m, rad) in the odometry's frame, at that `share` of the limits at most:
+        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the limits:
         a base that does not strafe turns, drives and turns again."""
         at_x, at_y, at_yaw = self._said
         way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
@@ -192,20 +191,19 @@ class DrivingBase:
         return legs
 
     def straight(self, x: float, y: float, share: float = 0.5) -> tuple[float, float, float, float]:
-        """Return the leg from rest by x, y (m) in the footprint frame, at that `share` of the limits at most."""
+        """Return the leg from rest by x, y (m) in the footprint frame, at most at that `share` of the limits."""
         way = math.hypot(x, y)
         speed, seconds = _trapezoid(way, *self.base.linear, share)
         return speed * x / way, speed * y / way, 0.0, seconds
 
     def turn(self, angle: float, share: float = 0.5) -> tuple[float, float, float, float]:
-        """Return the leg from rest that turns on the spot by an `angle` (rad), which counts whole turns, at that
-        `share` of the limits at most."""
+        """Return the leg from rest that turns on the spot by an `angle` (rad; whole turns count)."""
         speed, seconds = _trapezoid(abs(angle), *self.base.angular, share)
         return 0.0, 0.0, math.copysign(speed, angle), seconds
 
     def poses(self, times: np.ndarray) -> np.ndarray:
-        """Return where it truly is, world_from_footprint (N, 4, 4), at simulated times (N,) in s. Raises `InputError`
-        for times that are forgotten."""
+        """Return the true world_from_footprint (N, 4, 4) at times (N,) in s. Raises `InputError` for forgotten
+        times."""
         x, y, z, roll, pitch, yaw = self._at(np.asarray(times) * 1e9, POSE)
         result = np.zeros((len(x), 4, 4))
         result[:, :3, :3] = Rotation.from_euler("xyz", np.stack([roll, pitch, yaw], axis=1)).as_matrix()
@@ -219,8 +217,8 @@ class DrivingBase:
         return all(moment[POSE] == moments[0][POSE] for moment in moments)
 
     def odometry(self, stamp: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return what wheel odometry says with that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and the
-        velocities (3,) in the footprint frame."""
+        """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and velocities
+        (3,)."""
         said = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
         return said[:3], said[3:]
 
@@ -233,7 +231,6 @@ class DrivingBase:
         return share * x, share * y, min(max(turn, -most_turn), most_turn)
 
     def _tick(self) -> None:
-        """Go on by one tick."""
         if not any(self._velocity):  # where it stood until now
             self._remember()
         while self._pending and self._pending[0][0] <= self._ticked:
@@ -267,7 +264,6 @@ class DrivingBase:
         self._stance = (0.0, 0.0, 0.0) if self.floor is None else self.floor.stance(self._wheels, *place)
 
     def _remember(self) -> None:
-        """Remember how it is at the last tick."""
         if len(self._moments) >= 2 * KEPT:
             del self._moments[:KEPT]
             self._forgotten = True
@@ -278,7 +274,7 @@ class DrivingBase:
         return (float(self._ticked), x, y, *self._stance, yaw, *self._said, *twist)
 
     def _between(self, begin: float, end: float) -> list[tuple[float, ...]]:
-        """Return the moments that tell how it was from `begin` to `end` (ns), one at least."""
+        """Return the moments around `begin` to `end` (ns), one at least."""
         if self._forgotten and begin < self._moments[0][0]:
             raise InputError(f"where the base was at {begin * 1e-9:g} s is forgotten; ask within ten minutes of motion")
         first = bisect_right(self._moments, begin, key=lambda moment: moment[0]) - 1
@@ -291,7 +287,7 @@ class DrivingBase:
 
 
 class _Slip:
-    """The random walk (3,) that slip is over the wheels' way in m: x, y, yaw, of a size after 1 m each."""
+    """The random walk (3,) of slip over the wheels' travel in m: x, y, yaw, of a size after 1 m each."""
 
     def __init__(self, seed: int, sizes: tuple[float, float, float]):
         self._random = _generator(seed, SLIP)
@@ -308,7 +304,7 @@ class _Slip:
 
 
 def _moved(place: Twist, way: Twist) -> Twist:
-    """Return a place in the plane after a way (x, y, angle) along an arc, in the place's own frame."""
+    """Return a place in the plane after an arc (x, y, angle) in the place's frame."""
     (x, y, yaw), (along, across, angle) = place, way
     half = angle / 2
     chord = math.sin(half) / half if half else 1.0
@@ -317,8 +313,8 @@ def _moved(place: Twist, way: Twist) -> Twist:
 
 
 def _trapezoid(way: float, speed: float, acceleration: float, share: float) -> tuple[float, float]:
-    """Return a speed, that `share` of the largest at most, and for how long it is commanded (whole ticks) so that a way
-    from rest to rest is as long as asked for."""
+    """Return a speed, at most that `share` of the largest, and the whole ticks (s) for which it is commanded so that
+    the distance from rest to rest is `way`."""
     speed = min(share * speed, math.sqrt(way * acceleration))
     seconds = math.ceil(way / speed / (TICK * 1e-9)) * TICK * 1e-9
     return way / seconds, seconds

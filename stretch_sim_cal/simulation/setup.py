@@ -1,5 +1,4 @@
-"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes
-them; and the faults that a simulator may be given."""
+"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows; and its faults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,15 +65,14 @@ class BaseError:
 
 @dataclass(frozen=True)
 class SimulationSetup:
-    """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; for lidars of different
-    kinds `sensor` is "LEFT,RIGHT", and so on for further ones.
+    """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; lidars of different kinds
+    are "LEFT,RIGHT" and so on.
 
-    `joint_errors` say by joint how far its origin is from the description's; along or about a joint's axis, a zero that
-    is off. Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units`
-    by side; `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
-    `robot` is what is spawned, by default the vendor's Stretch 4 as it is. `lidar_geometry` is what the simulated
-    lidars see, as of a profile, by default the profile's own; only the simulator knows of another one.
-    `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
+    `joint_errors` are errors of joint origins; along or about a joint's axis, of its zero. Lidars are units of the
+    sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side; `driver` replaces
+    fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4. `lidar_geometry` is
+    what the simulated lidars see, by default the profile's; only the simulator knows it. `real_time_factor` is for the
+    caller that steps the simulation: 1 is real time, 0 as fast as possible.
     """
 
     world: str | Path = "furnished_room"
@@ -131,8 +129,8 @@ class SimulationSetup:
         return (*SIDES, *self.profile.further)
 
     def sensors(self) -> dict[str, Sensor]:
-        """Return the sensors of all lidars by name. Raises `InputError` for names that are none, and for rates that
-        differ: pairs of clouds need scans of the same time."""
+        """Return the sensors of all lidars by name. Raises `InputError` for unknown names, and for different rates:
+        pairs of clouds need scans of the same time."""
         try:
             kinds = dict(zip(self.lidars, for_each(sensors_called(str(self.sensor)), len(self.lidars)), strict=True))
         except InputError as error:
@@ -151,11 +149,8 @@ class SimulationSetup:
         return kinds
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
-        """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet
-        folder has it, or that of its unit file; behind the driver asked for.
-
-        Raises `InputError` for a unit file or table that cannot be used.
-        """
+        """Return the sensor of a lidar: `sensor` with the unit's angle table of the robot's fleet folder, or that of
+        its unit file; with the setup's driver. Raises `InputError` for a unit file or table that cannot be used."""
         if device in self.units:
             unit = load_sensor(self.units[device])
             if unit.unit is None:
@@ -170,17 +165,14 @@ class SimulationSetup:
         return sensor.with_driver(replace(sensor.driver, **self.driver))
 
     def angle_table_of(self, device: str, sensor: Sensor) -> Path | None:
-        """Return the angle table in the robot's fleet folder that lidar "left" or "right" has, None for the sensor's
-        own."""
+        """Return the angle table of a lidar in the robot's fleet folder, None for the sensor's."""
         return fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
-        """Return the setup that the `simulation:` mapping of a scenario writes down; absent keys are defaults.
-
-        Relative paths of world and sensor start at the folder of the file `source` if they exist there.
-        Raises `InputError` naming `source` and the key.
-        """
+        """Return the setup of the `simulation:` mapping of a scenario; absent keys are defaults. Relative paths of
+        world and sensor start at the folder of the file `source` if they exist there. Raises `InputError` naming
+        `source` and the key."""
         setup = Section(data, KEYS, f"{source}: simulation")
         robot, robot_keys = robot_from_mapping(setup.data, source, setup.where)
         default_sensor = cls.sensor if robot is None or "robot" not in setup.data else robot.profile.sensor

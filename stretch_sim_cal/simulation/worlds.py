@@ -54,8 +54,8 @@ USED = {
 
 @dataclass(frozen=True)
 class Actor:
-    """A person who walks: `surface` in a frame at the feet that faces x, and the way of that frame, `times` (K,) in s
-    and `poses` (K, 4) of x, y, z in m and the yaw in rad, from `delay` on, again and again if it is a `loop`."""
+    """A person who walks: `surface` in a frame at the feet that faces x, and the frame's `poses` (K, 4) of x, y, z in m
+    and yaw in rad at `times` (K,) in s after `delay`, repeated if it is a `loop`."""
 
     name: str
     surface: Surface
@@ -75,11 +75,8 @@ class Actor:
 
 @dataclass(frozen=True)
 class World:
-    """The contents of a world file: `surfaces` by name ("model/link/shape"), in the world frame, `materials` of those
-    that have one, and `actors`.
-
-    `warnings` name what was left out, `notes` what was understood in a way that is worth knowing.
-    """
+    """The contents of a world file: `surfaces` by name ("model/link/shape") in the world frame, their `materials`, and
+    `actors`. `warnings` name what was left out, `notes` assumptions."""
 
     name: str
     file: Path
@@ -152,7 +149,7 @@ class _WorldReader:
                     self.world.materials[added] = material
 
     def _actor(self, actor: Element) -> Actor:
-        """Return who walks the trajectory of an `<actor>`, its feet at the waypoints."""
+        """Return the walker of an `<actor>`, feet at the waypoints."""
         self._warn_unsupported(actor)
         script = actor.required("script")
         waypoints = [point for way in script.all("trajectory") for point in way.all("waypoint")]
@@ -236,10 +233,8 @@ class _WorldReader:
         return (vertices * scale.numbers(3) if scale is not None else vertices), faces
 
     def _included(self, include: Element) -> Element | None:
-        """Return the `<model>` that an `<include>` stands for, with the name and pose that the include gives it.
-
-        None if it stands for something else: a light is passed over, an actor is warned of.
-        """
+        """Return the `<model>` of an `<include>`, with the include's name and pose; None for lights, and for actors,
+        with a warning."""
         self._warn_unsupported(include)
         uri = include.required("uri")
         path = _model_file(self._find(uri.text, uri), uri)
@@ -296,12 +291,9 @@ class _WorldReader:
 
 
 def _material(part: Element, link: Element) -> Material | None:
-    """Return the material of a shape: that of the visual, where the part is a collision, that is named like it (with
-    "_visual" or without), or of the link's only one.
-
-    Reflectivity is `<laser_retro>` / 255 of either, else the brightness of `<diffuse>`. `<sim:mirror>` and
-    `<sim:glass>` in a visual are the shares of light that it mirrors or lets pass.
-    """
+    """Return the material of a shape. Of a collision it is that of the visual of the same name (with or without
+    "_visual"), or of the link's only one. Reflectivity is `<laser_retro>` / 255 of either, else the brightness of
+    `<diffuse>`. `<sim:mirror>` and `<sim:glass>` in a visual are the shares of light that it mirrors or transmits."""
     visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
     if part.tag == "visual":
         visual = part
@@ -328,12 +320,11 @@ def _material(part: Element, link: Element) -> Material | None:
 
 
 def _colour(diffuse: Element) -> np.ndarray:
-    """Return red, green and blue (3,) of an element with three or four numbers."""
     return diffuse.numbers(4 if len(diffuse.text.split()) == 4 else 3)[:3]
 
 
 def _resource_folders(world: Path) -> list[Path]:
-    """Return where `model://` looks: beside the world, in the share folder, then where Gazebo would."""
+    """Return the folders of `model://`: beside the world, in the share folder, then Gazebo's."""
     share = files.share_directory()
     folders = [world.parent, world.parent / "models", share / "worlds", share / "models"]
     for variable in ("GZ_SIM_RESOURCE_PATH", "SDF_PATH"):
@@ -342,7 +333,7 @@ def _resource_folders(world: Path) -> list[Path]:
 
 
 def _model_file(path: Path, uri: Element) -> Path:
-    """Return the SDF file of an included file or model folder (its newest version by `model.config`)."""
+    """Return the SDF file of an included file or model folder (newest version in `model.config`)."""
     if path.is_file():
         return path
     config = path / "model.config"
