@@ -26,8 +26,8 @@ def coordinates(points: np.ndarray) -> np.ndarray:
 
 
 def are_returns(xyz: np.ndarray) -> np.ndarray:
-    """Return which points (N, 3) float32 are returns: finite, not exactly at the origin, and no repetition, bit by bit,
-    of an earlier point."""
+    """Return which points (N, 3) float32 are returns: finite, not at the origin, and no bitwise repetition of an
+    earlier point."""
     x, y, z = bits = np.ascontiguousarray(np.ascontiguousarray(xyz).view(np.uint32).T)
     returns = ((x & INFINITE) != INFINITE) & ((y & INFINITE) != INFINITE) & ((z & INFINITE) != INFINITE)
     returns &= ((x | y | z) << np.uint32(1)) != 0  # without signs

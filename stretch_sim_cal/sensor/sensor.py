@@ -1,9 +1,8 @@
-"""Sensor files (`config/*.yaml`): a kind of lidar, by its tables, its noise law, what its driver
-corrects and publishes, and how far one unit may differ from the tables. A unit file (see `unit_file`)
-is read as a sensor file of one unit.
+"""Sensor files (`config/*.yaml`): a kind of lidar by its tables, noise law, driver, and the spread of its units. A unit
+file (see `unit_file`) is read as a sensor file of one unit.
 
-The lidar's frame has its x-y plane across the spin axis and z along the axis, out of the dome. A channel with elevation
-e and azimuth offset o looks along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
+The lidar's frame has z along the spin axis, out of the dome. A channel with elevation e and azimuth offset o looks
+along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
 """
 
 import os
@@ -35,17 +34,17 @@ MISSES = ("none", "zeros")
 
 @dataclass(frozen=True)
 class Driver:
-    """What the driver corrects before it publishes: that distances count from the optical centre, and that the rotor
-    turns until a channel fires. With an `azimuth_window_deg` it publishes only what lies between these two azimuths
-    (deg, counter-clockwise about the lidar's z from its x)."""
+    """What the driver corrects before it publishes: the distance of the optical centre, and the rotor's turn until a
+    channel fires. It publishes only azimuths within an `azimuth_window_deg` (counter-clockwise about the lidar's z from
+    its x)."""
 
     distance_correction: bool = True
     firing_time_correction: bool = True
     azimuth_window_deg: Annotated[tuple[float, float], Bounds(-360.0, 360.0)] | None = None
 
     def publishes(self, directions: np.ndarray) -> np.ndarray | bool:
-        """Return which rays along `directions` (N, 3) in the lidar's frame are within the window, (N,); True for all
-        without one."""
+        """Return which rays along `directions` (N, 3) in the lidar's frame are in the window, (N,); True without
+        one."""
         if self.azimuth_window_deg is None:
             return True
         begin, end = np.radians(self.azimuth_window_deg)
@@ -62,7 +61,7 @@ Share = Annotated[float, Bounds(0.0, 1.0)]
 
 @dataclass(frozen=True)
 class NoiseGrowth:
-    """What adds to the constant range noise, as standard deviations in m, in quadrature: `range` per m of distance,
+    """Terms added in quadrature to the constant range noise, as standard deviations in m: `range` per m of distance,
     `incidence` times 1 / cos - 1, `echo` times exp(-intensity / 255 / WEAK_ECHO), as of the unit's errors."""
 
     range: Share = 0.0
@@ -72,19 +71,17 @@ class NoiseGrowth:
 
 @dataclass(frozen=True, kw_only=True)
 class Sensor:
-    """What a sensor file says of a lidar. Lengths in m, angles in rad, times in s.
+    """The content of a sensor file. Lengths in m, angles in rad, times in s.
 
-    `kind` is the name in `config/`, or the path, of the sensor file itself or of that which a unit file names.
-    `elevations`, `azimuth_offsets`, `firing_times` (after the rotor passed the azimuth of the block) and `range_biases`
-    are (C,), one entry per channel; channel i reports ring i. `optical_centre` (3,) is in the frame that turns with the
-    rotor. `range_drift` is one standard deviation of the growth of ranges while the unit warms up, over
-    `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). What
-    a beam meets within `pulse_length` returns as one; of two surfaces farther apart neither does in a share
-    `edge_drop_out` of the cases. `packets` of a scan
-    have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table
-    of each of its units, which then takes this one's place. `spread` says how far units differ from all that in
-    simulation, and `expected` how far real ones are taken to: as the class does (`CLASS_SPREAD`, then `unsaid`) if the
-    file does not say. `unit` is the one that a unit file describes.
+    `kind` is the name in `config/`, or the path, of the kind's sensor file. `elevations`, `azimuth_offsets`,
+    `firing_times` (after the rotor passed the azimuth of the block) and `range_biases` are (C,); channel i reports ring
+    i. `optical_centre` (3,) is in the frame that turns with the rotor. `range_drift` is one standard deviation of the
+    growth of ranges over `drift_time` while the unit warms up. A return of intensity i is lost with probability exp(-i
+    / 255 / drop_out_echo). Echoes of a beam within `pulse_length` return as one; of two surfaces farther apart neither
+    does in a share `edge_drop_out` of the cases. `packets` of a scan have a time each; 0 for a time of each point.
+    `fleet_angle_tables`: a robot's fleet folder may hold the angle tables of its units. `spread` is that of units in
+    simulation, `expected` that of real ones, `CLASS_SPREAD` (then in `unsaid`) if the file has none. `unit` is the one
+    of a unit file.
     """
 
     name: str
@@ -142,8 +139,8 @@ class Sensor:
         return (-1.0 if self.clockwise else 1.0) * 2.0 * np.pi * self.rate * self.firing_times
 
     def relative_noise(self, ranges: np.ndarray, cosines: np.ndarray, echo: np.ndarray) -> np.ndarray:
-        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, over that of a bright surface at
-        hand that is hit at right angles; `echo` (N,) is `weak_echo` of the intensities."""
+        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, relative to that of a near bright
+        surface at normal incidence; `echo` (N,) is `weak_echo` of the intensities."""
         growth = self.noise_growth
         squares = (
             (growth.range * ranges) ** 2 + (growth.incidence * (1.0 / cosines - 1.0)) ** 2 + (growth.echo * echo) ** 2
@@ -186,8 +183,7 @@ class Sensor:
         return replace(sensor, unit=replace(self.unit, values=values))
 
     def with_angle_table(self, path: str | Path) -> "Sensor":
-        """Return this sensor with a unit's own angle table (the maker's CSV) in place of the sensor's. Raises
-        `InputError` naming file and line."""
+        """Return this sensor with a unit's angle table (the maker's CSV). Raises `InputError` naming file and line."""
         elevations, offsets = read_angle_table(path)
         if len(elevations) != self.num_channels:
             raise InputError(f"{path}: has {len(elevations)} channels, the sensor {self.name} has {self.num_channels}")
@@ -231,17 +227,16 @@ def of_two(sensors: Sensors) -> Sensors:
 
 
 def sensors_called(name: str | Path) -> Sensors:
-    """Return the sensors of a command's option: a name, or one for each lidar, "LEFT,RIGHT" and so on, if they are of
-    different kinds; None for "unknown", a spinning lidar of which nothing is known. Raises `InputError` for a name or
-    path that is none."""
+    """Return the sensors of a command's option: a name, or one for each lidar, "LEFT,RIGHT" and so on; None for
+    "unknown". Raises `InputError` for an unknown name or path."""
     names = [each.strip() for each in str(name).strip(validate.BETWEEN).split(validate.BETWEEN)]
     kinds = {each: None if each == UNKNOWN else load_sensor(each) for each in dict.fromkeys(names)}
     return next(iter(kinds.values())) if len(kinds) == 1 else tuple(kinds[each] for each in names)
 
 
 def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
-    """Return the sensors of so many lidars: of those beyond a left and a right one that none is given for, the left
-    one's. Raises `InputError` if they are given for another number of lidars."""
+    """Return the sensors of so many lidars; of those beyond two by default the left one's. Raises `InputError` if they
+    are given for another number of lidars."""
     given = sensors if isinstance(sensors, tuple) else (sensors,) * count
     if len(given) not in (count, 2):
         raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one each")
@@ -254,8 +249,8 @@ def by_lidar(sensors: Sensors, count: int = 2) -> tuple[Sensor | None, ...]:
 
 
 def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file. Raises
-    `InputError` naming file and key."""
+    """Return the sensor of that name (in `config/`) or path, of one unit if it is a unit file. Raises `InputError`
+    naming file and key."""
     path = files.find_shared("config", name, ".yaml")
     own = files.read_yaml(path)
     if "sensor" not in own:
@@ -289,7 +284,7 @@ def fleet_angle_table(device: str) -> Path | None:
 
 
 def _kind(path: Path, data: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Return path and content of the sensor file that a unit file names: a name in `config/`, or a path beside it."""
+    """Return path and content of the sensor file of a unit file: a name in `config/`, or a path beside it."""
     where = f"{path}: sensor"
     name = validate.text(data["sensor"], where)
     beside = path.parent / name

@@ -49,12 +49,9 @@ NEGLIGIBLE = 1e-5
 
 @dataclass(frozen=True)
 class UnitSpread:
-    """How far one unit may differ from its sensor's table: standard deviations in m, rad, or
-    as ratios; 0 for not at all.
-
-    `near_length` (m) is the length over which the near-range error fades, no deviation. `driver_uncertain` says that it
-    is not known whether the driver corrects the optical centre and the firing times that the sensor's table has.
-    """
+    """Standard deviations of a unit's deviations from its sensor's table in m, rad, or as ratios; `near_length` (m) is
+    the length over which the near-range error fades. `driver_uncertain`: it is not known whether the driver corrects
+    the table's optical centre and firing times."""
 
     range_offset: Annotated[float, Bounds(0.0, 1.0)] = 0.0
     range_scale: Annotated[float, Bounds(0.0, 0.1)] = 0.0
@@ -82,9 +79,8 @@ UNKNOWN_SENSOR = UnitSpread(
 
 @dataclass(frozen=True)
 class Returns:
-    """Published points, taken apart once: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the
-    nominal directions in rad, `rotor` (N,) the rotor's azimuth, `channel` (N,) its number, `echo` (N,) the
-    share of the weak-echo error."""
+    """Published points, decomposed: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the nominal directions in
+    rad, the rotor's azimuth `rotor` (N,), the number `channel` (N,), and the weak-echo share `echo` (N,)."""
 
     ranges: np.ndarray
     azimuths: np.ndarray
@@ -103,12 +99,9 @@ class Returns:
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels.
-
-    `elevations` and `azimuth_offsets` (C,) in rad are the sensor's table, `optical_centre` (3,) in
-    m and `firing_azimuths` (C,), the angle by which the rotor turns until a channel fires, in rad,
-    what its driver has to correct.
-    """
+    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels. The sensor's
+    table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct `optical_centre` (3,) in m and
+    `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad."""
 
     spread: UnitSpread
     elevations: np.ndarray
@@ -143,11 +136,8 @@ class ErrorModel:
 
     def prior_roots(self) -> dict[str, np.ndarray]:
         """Return, by independent part of a unit's errors, a root R (n, k) of the part's covariance R R^T, of full rank:
-        the scalars, and each kind of channels' errors, of the elevations one that varies
-        smoothly and one that does not.
-
-        The mean of all channels' azimuths is no error of the unit but part of its pose, so it does not vary.
-        """
+        the scalars, and each kind of channels' errors, of the elevations one that varies smoothly and one that does
+        not. The mean of all channels' azimuths is part of the unit's pose, so it does not vary."""
         spread, count, scalars = self.spread, self.num_channels, self.scalar_deviations
         apart = self.elevations[:, None] - self.elevations
         shapes = {
@@ -178,8 +168,8 @@ class ErrorModel:
     # What the calibration does: from published points to true ones.
 
     def returns(self, points: np.ndarray, channel: np.ndarray, echo: np.ndarray | None = None) -> Returns:
-        """Return published points (N, 3), none of them at the origin, of channels (N,), taken apart; `echo` (N,) is
-        `weak_echo` of their intensities, and zero without."""
+        """Return published points (N, 3), none at the origin, of channels (N,), decomposed; `echo` (N,) is `weak_echo`
+        of their intensities, by default zero."""
         points = np.asarray(points, dtype=float)
         ranges = np.linalg.norm(points, axis=1)
         azimuths = np.arctan2(points[:, 1], points[:, 0])
@@ -206,12 +196,11 @@ class ErrorModel:
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
         beyond: np.ndarray | float = 0.0,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return how `normals . corrected(...)` changes with the scalars (N, 14) and, in the order of `CHANNEL_KINDS`,
-        with those of the return's own channel (N, 3); normals (N, 3) are in the lidar's frame.
+        """Return the derivatives of `normals . corrected(...)` by the scalars (N, 14) and, in the order of
+        `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
-        `beyond` (N,) is by how much (m) the returns lie beyond the surface that is estimated: derivatives are taken at
-        the surface. At the noisy returns themselves they would correlate with the residuals,
-        and pull scale and near range.
+        The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
+        returns they would correlate with the residuals, and bias scale and near range.
         """
         returns, _ = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
@@ -240,15 +229,15 @@ class ErrorModel:
     # What the simulator does: from true rays to published points.
 
     def true_rays(self, rotor: np.ndarray, channel: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the rays of channels (N,) at rotor azimuths (N,) begin (N, 3) and their unit directions (N, 3),
-        in the lidar's frame, for a unit with parameters (n,)."""
+        """Return the origins (N, 3) and unit directions (N, 3) of the rays of channels (N,) at rotor azimuths (N,), in
+        the lidar's frame, for a unit with parameters (n,)."""
         elevation, azimuth = self.elevations[channel], rotor + self.azimuth_offsets[channel]
         return self._centres(rotor, values), directions(*self._angles(elevation, azimuth, rotor, channel, values))
 
     def measured_ranges(
         self, distances: np.ndarray, cosines: np.ndarray, echo: np.ndarray, channel: np.ndarray, values: np.ndarray
     ) -> np.ndarray:
-        """Return what a unit reports (N,) of true distances (N,) from the optical centre, without noise; `echo` (N,) is
+        """Return the noiseless ranges (N,) of true distances (N,) from the optical centre; `echo` (N,) is
         exp(-intensity / 255 / WEAK_ECHO)."""
         near = values[NEAR] * np.exp(-distances / self.spread.near_length)
         return (
@@ -272,8 +261,7 @@ class ErrorModel:
         return elevation + values[self.of_kind("channel_elevation")][channel], azimuth + turn
 
     def _measured(self, returns: Returns, values: np.ndarray) -> tuple[Returns, float]:
-        """Return the returns as they were measured, from the optical centre, and 1 if the
-        driver had added it, else 0."""
+        """Return the returns as measured from the optical centre, and 1 if the driver had added it, else 0."""
         if values[CENTRE_SHARE] >= 0.5 or not np.any(self.optical_centre):
             return returns, 0.0
         points = returns.ranges[:, None] * directions(returns.elevations, returns.azimuths)
@@ -315,7 +303,6 @@ def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def _turned_normals(rotor: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Return normals (N, 3) in the frame that turns with the rotor."""
     cosine, sine = np.cos(rotor), np.sin(rotor)
     x, y, z = normals.T
     return np.stack([cosine * x + sine * y, cosine * y - sine * x, z], axis=1)
