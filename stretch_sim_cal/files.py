@@ -163,11 +163,8 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[None]:
     """Hold the file at `path`, which need not exist, between reading and replacing it; other processes wait. Not
-    reentrant.
-
-    Its folder is locked (by `flock`), so that no lock file stays behind. Raises `InputError` if that fails,
-    `RunFailure` if another process holds it for longer than `LOCK_WAIT`.
-    """
+    reentrant. Its folder is locked (by `flock`), so that no lock file stays behind. Raises `InputError` if that fails,
+    `RunFailure` if another process holds it for longer than `LOCK_WAIT`."""
     folder, deadline = Path(os.path.realpath(path)).parent, time.monotonic() + LOCK_WAIT
     with _writing(path):
         folder.mkdir(parents=True, exist_ok=True)

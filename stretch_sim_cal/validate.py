@@ -94,11 +94,9 @@ FACTORS[MICROSECONDS] = (1e-6, 1e6)
 
 @dataclass(frozen=True)
 class Bounds:
-    """How a field is written in a file: `Annotated[float, Bounds(0.0, 90.0, DEGREES)]`.
-
-    Its number, or each number of a tuple or array, lies from `low` to `high`, as written in `unit`. The key is the
-    field's name, followed by the unit, or `key`.
-    """
+    """How a field is written in a file: `Annotated[float, Bounds(0.0, 90.0, DEGREES)]`. Its number, or each number of a
+    tuple or array, lies from `low` to `high`, as written in `unit`. The key is the field's name, followed by the unit,
+    or `key`."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -120,10 +118,8 @@ def keys_of(kind: type) -> dict[str, tuple[str, Any]]:
 
 
 def record(kind: type[Record], value: Any, where: str, /, **given: Any) -> Record:
-    """Return the dataclass `kind` of a mapping, by key as `typed` reads the type of its field.
-
-    Fields without default are required. Those that are `given` are not read, and their keys are not known.
-    """
+    """Return the dataclass `kind` of a mapping, by key as `typed` reads the type of its field. Fields without default
+    are required. Those that are `given` are not read, and their keys are not known."""
     keys = {name: key for name, key in keys_of(kind).items() if name not in given}
     required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
     data = mapping(value, {key for key, _ in keys.values()}, where)

@@ -1,9 +1,8 @@
-"""REP 199 (coordinate frames for serial industrial manipulators): its arms, its rules, the profile, and the normal
-form.
+"""REP 199 (coordinate frames for serial industrial manipulators): its arms, rules, profile, and normal form.
 
 The text's must and shall give errors, its should gives warnings, its may and its expectations give infos. The normal
-form adds `base`, `flange` and `tool0` if they are missing, lets flanges point out and, on request, calls links link_1,
-link_2, ... with upright frames.
+form adds `base`, `flange` and `tool0`, lets flanges point out and, on request, calls links link_1, link_2, ... with
+upright frames.
 """
 
 import re
@@ -56,7 +55,7 @@ _ROS_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_/]*$")
 
 @dataclass(frozen=True)
 class Arm:
-    """One manipulator of a model: its prefix, and the names it has or should have."""
+    """One manipulator of a model, by the prefix of its names."""
 
     prefix: str
 
@@ -79,7 +78,7 @@ class Arm:
         return sorted(found, key=lambda link: int(link.rsplit("_", 1)[1]))
 
     def last(self, model: RobotModel) -> str | None:
-        """Return the last of the numbered links; whatever it is called, if the links move in a single chain."""
+        """Return the last of the numbered links, or of the moving links of a single chain."""
         numbered = self.numbered(model)
         if numbered:
             return numbered[-1]
@@ -100,7 +99,7 @@ def moving(model: RobotModel, tip: str, start: str | None = None) -> list[Joint]
 
 
 def role_of(link: str) -> tuple[str, str] | None:
-    """Return the prefix and the role (`link` for numbered ones) that a link's name tells; None for other names."""
+    """Return prefix and role (`link` for numbered ones) of a link's name; None for other names."""
     match = _ROLE.match(link)
     if match is None:
         return None
@@ -109,11 +108,9 @@ def role_of(link: str) -> tuple[str, str] | None:
 
 
 def arms(model: RobotModel) -> list[Arm]:
-    """Return the manipulators that the links' names tell of.
-
-    A prefix is an arm if one of its frames is a flange or tool0, or its numbered links move; what hangs below another
-    arm's flange is an end effector and none. If no name tells of one, whatever moves and is no wheel is one.
-    """
+    """Return the manipulators by their links' names. A prefix is an arm if it has a flange or tool0, or numbered links
+    that move; what hangs below another arm's flange is an end effector. Without such names, everything that moves, but
+    for wheels, is one."""
     found = []
     flanges = {link for link in model.links if (role := role_of(link)) and role[1] in ("flange", "tool0")}
     for link in model.order:
@@ -253,10 +250,8 @@ def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fin
 
 
 def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarray | None:
-    """Return the direction (3,) in `start` that a flange's x axis is to have; None if the last joint does not turn.
-
-    If nothing determines the sign of the last joint's axis, that of the flange's present x axis is taken.
-    """
+    """Return the direction (3,) in `start` of a flange's x axis; None if the last joint does not turn. The sign is that
+    of the present x axis if the last joint's axis has none."""
     chain = moving(model, name)
     if not chain or chain[-1].type not in ("revolute", "continuous"):
         return None
@@ -266,7 +261,7 @@ def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarra
 
 def _way_out(model: RobotModel, link: str, start: str | None, guess: np.ndarray | None = None) -> np.ndarray:
     """Return the axis (3,) in `start` of the last joint before a link, with the sign that leads from the wrist to the
-    link; that of a `guess`, or as it is, if the origins of all moving links coincide with the link's."""
+    link; that of a `guess`, or its own, if the origins of all moving links coincide with the link's."""
     chain, frames = moving(model, link), frames_in(model, start or model.root)
     axis = frames[chain[-1].child][:3, :3] @ chain[-1].unit_axis
     ways = [float((frames[link][:3, 3] - frames[joint.child][:3, 3]) @ axis) for joint in reversed(chain)]
@@ -381,11 +376,9 @@ REP199 = Profile(
 
 
 def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
-    """Return the frames to add to every arm of `model`. `poses` (4, 4) are by role, in the parent's frame.
-
-    Without a pose: `base` is at base_link, `flange` at the last link's origin with x out along its joint's axis, and
-    `tool0` at flange with z out. Raises `InputError` if an arm lacks the link to add to.
-    """
+    """Return the frames to add to every arm; `poses` (4, 4) are by role, in the parent's frame. By default `base` is at
+    base_link, `flange` at the last link's origin with x out along its joint's axis, and `tool0` at flange with z out.
+    Raises `InputError` if an arm lacks the link to add to."""
     return [frame for arm in arms(model) for frame in _of_arm(model, arm, poses)]
 
 
@@ -419,7 +412,7 @@ def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> lis
 
 
 def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
-    """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up as it can."""
+    """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up."""
     chain = moving(model, last)
     if not chain or chain[-1].child != last:
         raise InputError(f"{last} does not move, so the direction of {arm.name('flange')} is not known; give --flange")
@@ -429,11 +422,8 @@ def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
-    """Return new names of links, so that the moving links of each arm are link_1, link_2, ... from its base_link on.
-
-    An arm whose links are numbered already in their order stays as it is. A link that was called like one of these
-    without being it is called `other_`. Joints keep their names.
-    """
+    """Return new names of links: the moving links of each arm become link_1, link_2, ... from its base_link on, unless
+    they are numbered in order. Another link of such a name becomes `other_`. Joints keep their names."""
     links: dict[str, str] = {}
     for arm in arms(model):
         start, tip = arm.first(model), arm.tip(model) or arm.last(model)
@@ -447,7 +437,7 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def turning(model: RobotModel, number_links: bool) -> tuple[Turning, dict[str, str]]:
-    """Return what to turn, and why: flanges that break the rule and, if asked for, the numbered links of every arm."""
+    """Return what to turn, and why: flanges that break the rule and, on request, the numbered links of every arm."""
     result, reasons = Turning(), {}
     for arm in arms(model):
         start, flange = arm.first(model), arm.name("flange")

@@ -58,10 +58,8 @@ def enclosing_axis_aligned_ellipse(points: np.ndarray) -> Ellipse:
 
 def _least_ellipse(hull: np.ndarray, scale: np.ndarray, axis_aligned: bool = False) -> Ellipse:
     """Return the ellipse of least area around hull corners (K, 2); `scale` (2, 2) makes them about as wide as high.
-
     Scaled corners q ask for |A q - b| <= 1 with A = [[u, w], [w, v]], and the area is least where log det A is largest,
-    which is convex in (u, v, w, b): there is one minimum. With `axis_aligned` w is 0.
-    """
+    which is convex in (u, v, w, b): there is one minimum. With `axis_aligned` w is 0."""
     middle = (hull.min(axis=0) + hull.max(axis=0)) / 2
     x, y = np.linalg.solve(scale, (hull - middle).T)
 

@@ -26,10 +26,8 @@ VARIABLES = {
 @dataclass(frozen=True)
 class Geometry:
     """One shape of a link: `kind` is box, cylinder, sphere or mesh; fields of other kinds are None.
-
     `link_from_geometry` (4, 4); `size` (3,) of a box; `radius` and `length` (along z, centred). A mesh has `filename`
-    as written, its `path` (None if its package is not known; it need not exist) and `scale` (3,).
-    """
+    as written, its `path` (None if its package is not known; it need not exist) and `scale` (3,)."""
 
     kind: str
     link_from_geometry: np.ndarray
@@ -85,12 +83,9 @@ class Mimic:
 
 @dataclass(frozen=True)
 class Joint:
-    """Connects `child` to `parent`.
-
-    `parent_from_joint` (4, 4) is the URDF's origin: the child's frame in the parent at position zero. `axis` (3,) is in
-    the child's frame, as written (see `unit_axis`); of a planar joint the plane's normal. `pitch`, of helical joints,
-    is the advance along the axis in m/rad.
-    """
+    """Connects `child` to `parent`. `parent_from_joint` (4, 4) is the URDF's origin: the child's frame in the parent at
+    position zero. `axis` (3,) is in the child's frame, as written (see `unit_axis`); of a planar joint the plane's
+    normal. `pitch`, of helical joints, is the advance along the axis in m/rad."""
 
     name: str
     type: str

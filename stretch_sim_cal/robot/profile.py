@@ -260,12 +260,9 @@ class RobotProfile:
         return result
 
     def commanded_limits(self, model: RobotModel) -> dict[str, Limit]:
-        """Return the limits, as commanded, of the joints that have any.
-
-        Parts that share a value extend together: range and velocity are those of the shortest and slowest, times their
-        number; parts that each have it share one position. A profile's limits are within the model's, and replace
-        missing ones.
-        """
+        """Return the limits, as commanded, of the joints that have any. Parts that share a value extend together: range
+        and velocity are those of the shortest and slowest, times their number; parts that each have it share one
+        position. A profile's limits are within the model's, and replace missing ones."""
         limits = {joint.name: joint.limit for joint in model.moving_joints() if joint.limit is not None}
         for joint in self.joints:
             parts = self.parts(model, joint)

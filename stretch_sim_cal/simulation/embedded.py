@@ -250,12 +250,9 @@ class EmbeddedSimulator:
         return {name: share for name, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0}
 
     def ground_truth(self) -> dict[str, Any]:
-        """Return the ground truth, ready for JSON; transforms are 4x4 nested lists.
-
-        `description_file` is where the truth's writer puts `true_description`. `units` are the lidars' errors by side
-        as in unit files. `lidars` are the poses in base_link of those beyond two, by name, `nominal_lidars` as
-        described.
-        """
+        """Return the ground truth, ready for JSON; transforms are 4x4 nested lists. `description_file` is where the
+        truth's writer puts `true_description`. `units` are the lidars' errors by side as in unit files. `lidars` are
+        the poses in base_link of those beyond two, by name, `nominal_lidars` as described."""
         left, right = (self.base_from_lidar(device) for device in SIDES)
         nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in SIDES)
         floor = self.floor_in_base

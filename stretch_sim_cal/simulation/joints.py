@@ -50,12 +50,9 @@ class _Motion:
 
 
 class Joints:
-    """The joints of a robot in simulated time.
-
-    Commanded are the names of the trajectory action, by the robot's profile (the Stretch's by default): its `arm_joint`
-    stands for the four telescoping joints, `gripper_joint` for both fingers. Joints without limits (wheels) stand
-    still.
-    """
+    """The joints of a robot in simulated time. Commanded are the names of the trajectory action, by the robot's profile
+    (the Stretch's by default): its `arm_joint` stands for the four telescoping joints, `gripper_joint` for both
+    fingers. Joints without limits (wheels) stand still."""
 
     arrival_tolerance = 1e-6
     """How far (m, rad) a joint may be from its target when it counts as arrived."""

@@ -36,11 +36,9 @@ PLACES = np.dtype({"names": ["xyz"], "formats": ["V12"], "offsets": [0], "itemsi
 
 @dataclass(frozen=True)
 class Rays:
-    """The rays of scan `tick`, in firing order, in the lidar's frame, float32.
-
-    They begin at `origins` (N, 3), or at the lidar's origin for None, and go along the unit `directions` (N, 3). The
-    driver takes them to go along `nominal` (N, 3), and adds `centres` (N, 3) if it corrects the optical centre.
-    """
+    """The rays of scan `tick`, in firing order, in the lidar's frame, float32. They begin at `origins` (N, 3), or at
+    the lidar's origin for None, and go along the unit `directions` (N, 3). The driver takes them to go along `nominal`
+    (N, 3), and adds `centres` (N, 3) if it corrects the optical centre."""
 
     tick: int
     origins: np.ndarray | None
@@ -52,8 +50,7 @@ class Rays:
 @dataclass
 class Echoes:
     """Echoes along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute `cosines`
-    (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector.
-    """
+    (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector."""
 
     distances: np.ndarray
     cosines: np.ndarray
@@ -66,11 +63,9 @@ class Echoes:
 
 
 class Lidar:
-    """One device: a unit of a sensor with its clock and spin.
-
-    Everything random is drawn from (seed, device, tick), so that a scan is the same whatever was scanned before; the
-    `unit` is drawn from (`unit_seed`, device). A device beyond "left" and "right" has a `number` from 2 on.
-    """
+    """One device: a unit of a sensor with its clock and spin. Everything random is drawn from (seed, device, tick), so
+    that a scan is the same whatever was scanned before; the `unit` is drawn from (`unit_seed`, device). A device beyond
+    "left" and "right" has a `number` from 2 on."""
 
     def __init__(
         self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None, number: int | None = None

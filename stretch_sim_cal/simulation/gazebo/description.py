@@ -80,11 +80,8 @@ def gazebo_description(
     fixed_base: bool = True,
 ) -> str:  # fmt: skip
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
-    `folder`.
-
-    Collision shape and visual of every link are the shape that the embedded simulator casts rays against. Joints have
-    no limits there: commands keep within them.
-    """
+    `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
+    Joints have no limits there: commands keep within them."""
     robot = parse_xml(setup.true_description("gazebo", fixed_base=fixed_base), "description for Gazebo")
     _lift_limits(robot)
     links = true_lidar_links(setup.profile.further)

@@ -135,11 +135,9 @@ NEXT_MESSAGE = 2.0
 
 
 class Listener:
-    """Subscribes by orders on one node of the transport, and writes messages to `output`.
-
-    The transport polls its socket in a thread of its own, without a lock; a subscription that another thread makes or
-    ends meanwhile has crashed or silenced it (ZeroMQ's sockets are for one thread). So both happen in a callback.
-    """
+    """Subscribes by orders on one node of the transport, and writes messages to `output`. The transport polls its
+    socket in a thread of its own, without a lock; a subscription that another thread makes or ends meanwhile has
+    crashed or silenced it (ZeroMQ's sockets are for one thread). So both happen in a callback."""
 
     def __init__(self, bindings: ModuleType, output: BinaryIO):
         self._bindings = bindings

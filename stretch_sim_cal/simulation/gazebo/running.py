@@ -381,12 +381,9 @@ PIECE, PIECE_AT_REST = 0.25, 2.5
 
 
 class GazeboJoints(Joints):
-    """Joints whose positions are Gazebo's.
-
-    Controllers follow the embedded joints' motion (`super()`) step by step, so speeds and limits are the same in both
-    simulators; the rest is physics. With `in_pieces` Gazebo is led in larger pieces, and step by step where a motion
-    ends; within a piece joints count as having followed.
-    """
+    """Joints whose positions are Gazebo's. Controllers follow the embedded joints' motion (`super()`) step by step, so
+    speeds and limits are the same in both simulators; the rest is physics. With `in_pieces` Gazebo is led in larger
+    pieces, and step by step where a motion ends; within a piece joints count as having followed."""
 
     arrival_tolerance = 5e-4
     """How far (m, rad) a joint may be from its target when it counts as arrived: physics ends nowhere exactly."""

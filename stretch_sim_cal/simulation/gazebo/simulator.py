@@ -179,11 +179,8 @@ class GazeboSimulator:
 
     def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray | None:
         """Return scan `tick` of a lidar by name as points (M,) of `POINT_DTYPE` in the lidar's frame, with the noise of
-        tick `drawn` (by default the same).
-
-        None without a listener when it began. Its time has to have passed; only the latest scans are kept. Raises
-        `RunFailure` if the lidar is silent.
-        """
+        tick `drawn` (by default the same). None without a listener when it began. Its time has to have passed; only the
+        latest scans are kept. Raises `RunFailure` if the lidar is silent."""
         if lidar not in self._clouds:
             raise InputError(f"lidar '{lidar}': use one of {', '.join(self._clouds)}")
         period = round(self.period * 1e9)
