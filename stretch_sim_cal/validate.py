@@ -16,8 +16,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 
-BETWEEN = ","
-"""Between what is said of the left and of the right lidar, where one value says both."""
+BETWEEN = ","  # between what is said of the left and of the right lidar, where one value says both
 
 
 def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:

@@ -51,10 +51,8 @@ _SIDED = (
     ("elbow_1", "elbow", "upper_arm"), ("forearm", "wrist_prosup", "elbow_1"),
     ("wrist_1", "wrist_pitch", "forearm"), ("hand", "wrist_yaw", "wrist_1"),
 )  # fmt: skip
-AXIS_DEG = 1.0
-"""Axes of legs and torso are meant to be exact."""
-WRONG_AXIS_DEG = 45.0
-"""Beyond this another axis is nearer, or the sign is wrong."""
+AXIS_DEG = 1.0  # axes of legs and torso are meant to be exact
+WRONG_AXIS_DEG = 45.0  # beyond this another axis is nearer, or the sign is wrong
 _DISREGARDED = re.compile(r"eye|hand_|finger|thumb|index|middle|ring|little|pinky", re.IGNORECASE)
 _ALL_JOINTS = [joint for joints in BOARDS.values() for joint in joints]
 _JOINTS = {*_ALL_JOINTS, *FT_SENSORS}

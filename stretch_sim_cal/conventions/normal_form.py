@@ -31,10 +31,8 @@ from stretch_sim_cal.robot.description import (
 )
 from stretch_sim_cal.robot.model import RobotModel
 
-TOOL_SITE = "tool_attachment_site_link"
-"""The link that tools hang on."""
-PASSES = 6
-"""How often frames are turned and added; two passes are usual."""
+TOOL_SITE = "tool_attachment_site_link"  # the link that tools hang on
+PASSES = 6  # how often frames are turned and added; two passes are usual
 TOOL_MESHES = "$(arg tool_mesh_dir)"
 """How the vendor's tool files name their folder of meshes; it is `meshes` beside the file."""
 
@@ -234,8 +232,7 @@ def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, 
     )
 
 
-Names = tuple[dict[str, str], dict[str, str]]
-"""New names of links and of joints, by the old ones, of those that change."""
+Names = tuple[dict[str, str], dict[str, str]]  # new names of links and of joints, by the old ones, of those that change
 
 
 def _rules(options: Options) -> tuple[Callable[[RobotModel], Names], Callable, Callable]:

@@ -34,8 +34,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
-VIRTUAL = ("base", "flange", "tool0")
-"""Frames that shall have no shape."""
+VIRTUAL = ("base", "flange", "tool0")  # frames that shall have no shape
 _ROLE = re.compile(r"^(?P<prefix>(?:[A-Za-z]\w*?_)?)(?P<role>base_link|base|flange|tool0|link_\d+)$")
 WHEEL_JOINTS = 2
 """Moving joints that lead to a wheel, at most: its own, endless, and that of a caster, a rocker or a spring."""

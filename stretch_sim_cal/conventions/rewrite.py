@@ -13,10 +13,8 @@ from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_
 from stretch_sim_cal.robot.kinematics import joint_motion
 from stretch_sim_cal.robot.model import RobotModel
 
-OTHER = "other_"
-"""Prefix of a name that belongs to another link or joint."""
-EPSILON = 1e-12
-"""Numbers this near to a rounder one are that one: rounding of products of rotations."""
+OTHER = "other_"  # prefix of a name that belongs to another link or joint
+EPSILON = 1e-12  # numbers this near to a rounder one are that one: rounding of products of rotations
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from stretch_sim_cal.conventions.stretch_names import BASE, EXACT_DEG, MOUNT_DEG
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
-LIDAR_DEG = 10.0
-"""How far a lidar may be turned about its z axis, which the released model chooses to 5 deg."""
+LIDAR_DEG = 10.0  # how far a lidar may be turned about its z axis, which the released model chooses to 5 deg
 INWARDS_DEG, INCLINED_DEG, CALIBRATED_DEG = 55.0, 20.0, 3.0
 """What listed exceptions allow: of a lidar's y axis from the head's centre, of a fingertip's x axis from inwards, of a
 base's tilt against its footprint."""
@@ -38,8 +37,7 @@ LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
 """Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
 
 
-Frames = dict[str, np.ndarray]
-"""base_link_from_link (4, 4) of every link at position zero."""
+Frames = dict[str, np.ndarray]  # base_link_from_link (4, 4) of every link at position zero
 
 
 def base_link(model: RobotModel) -> Iterator[Finding]:

@@ -29,19 +29,14 @@ PRIMARY_LINKS = (
     "quick_connect_interface_link",
 )
 """Structural links without a joint of rotation: Rule 1's first sentence."""
-ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)
-"""The wrist's links, whose zero position Rule 1 aligns."""
-GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")
-"""The second is how Rule 5 writes it."""
+ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)  # the wrist's links, whose zero position Rule 1 aligns
+GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")  # the second is how Rule 5 writes it
 SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "camera_left_link": LEFT}
 """The head's cameras, mounted turned by a quarter, and where Rule 4 points the z axis of their base frames."""
 
-EXACT_DEG = 0.01
-"""Frames that are meant to be parallel: CAD exports round far below this."""
-MOUNT_DEG = 5.0
-"""How far a mounted or calibrated sensor may be from its nominal orientation."""
-ROLLS_DEG = 45.0
-"""A link whose axis is nearer to the vertical than this steers or swivels, and is no wheel of Rule 6."""
+EXACT_DEG = 0.01  # frames that are meant to be parallel: CAD exports round far below this
+MOUNT_DEG = 5.0  # how far a mounted or calibrated sensor may be from its nominal orientation
+ROLLS_DEG = 45.0  # a link whose axis is nearer to the vertical than this steers or swivels, and is no wheel of Rule 6
 
 _SENSOR = re.compile(r"^(camera_\w+|line_sensor_\w+|gripper_camera)_link$")
 _OPTICAL = re.compile(r"_optical(_link|_frame)?$")

@@ -43,10 +43,8 @@ from stretch_sim_cal.geometry.transforms import from_rotation_translation, inver
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
-PARALLEL_DEG = 2.0
-"""Joints of one telescope are parallel to this."""
-WRIST_DEG = 20.0
-"""How far a wrist's axes may be from base_link's."""
+PARALLEL_DEG = 2.0  # joints of one telescope are parallel to this
+WRIST_DEG = 20.0  # how far a wrist's axes may be from base_link's
 WRIST_AXES = {"wrist_yaw": 2, "wrist_pitch": 1, "wrist_roll": 0}
 QUARTERS = tuple(
     np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first],

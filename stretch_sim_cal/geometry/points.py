@@ -8,8 +8,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
 
-# 21 bits per axis: at 1 cm voxels that reaches 10 km from the origin.
-_HALF = 1 << 20
+_HALF = 1 << 20  # 21 bits per axis: at 1 cm voxels that reaches 10 km from the origin
 
 
 def lengths(vectors: np.ndarray) -> np.ndarray:

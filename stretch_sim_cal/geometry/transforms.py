@@ -14,8 +14,7 @@ from scipy.spatial.transform import RigidTransform, Rotation
 
 from stretch_sim_cal.errors import InputError
 
-SIDES = ("left", "right")
-"""The two lidars, in the order of every pair of clouds and poses."""
+SIDES = ("left", "right")  # the two lidars, in the order of every pair of clouds and poses
 
 
 def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:

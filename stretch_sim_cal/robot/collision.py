@@ -12,10 +12,8 @@ from stretch_sim_cal.robot.kinematics import Positions, link_transforms, random_
 from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.surfaces import Surface, link_surfaces
 
-FLOOR = "floor"
-"""Name of the floor in a colliding pair."""
-SAMPLES = 24
-"""Configurations in which a pair must be too close every time to be taken as close by design."""
+FLOOR = "floor"  # name of the floor in a colliding pair
+SAMPLES = 24  # configurations in which a pair must be too close every time to be taken as close by design
 
 
 class SelfCollision:

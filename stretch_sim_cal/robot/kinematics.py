@@ -17,8 +17,7 @@ from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.model import Joint, Limit, RobotModel, near
 
 Positions = Mapping[str, ArrayLike]
-BASES = ("fixed", "mobile", "floating")
-"""How a robot's root may move in the world: not, on a floor, anywhere."""
+BASES = ("fixed", "mobile", "floating")  # how a robot's root may move in the world: not, on a floor, anywhere
 TRANSLATION, TURN, ANGLE = "translation", "unlimited turn", "angle"
 PARTS = {"planar": ("x", "y", "angle"), "spherical": ("roll", "pitch", "yaw")}
 PARTS["floating"] = ("x", "y", "z", *PARTS["spherical"])

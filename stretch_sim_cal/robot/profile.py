@@ -25,14 +25,11 @@ from stretch_sim_cal.validate import Bounds, Section, record, typed
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"
-VENDOR = STRETCH
-"""The one description that comes from a Python package, by its vendor."""
+VENDOR = STRETCH  # the one description that comes from a Python package, by its vendor
 NO_CONVENTION = "none"
 STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at most
-MOST_SHAPE_JOINTS = 2
-"""A body-shape model is a grid over so many joints at most."""
-GEOMETRIES = ("collision", "visual")
-"""Which of a description's shapes lidars may see; or those of another one."""
+MOST_SHAPE_JOINTS = 2  # a body-shape model is a grid over so many joints at most
+GEOMETRIES = ("collision", "visual")  # which of a description's shapes lidars may see; or those of another one
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
 
 
@@ -114,8 +111,7 @@ class CommandedJoint:
         return sum(values) if self.tie == "sum" else sum(values) / len(values)
 
 
-Pose = dict[str, float]
-"""Values (m, rad) of commanded joints by their names to the driver."""
+Pose = dict[str, float]  # values (m, rad) of commanded joints by their names to the driver
 
 
 @dataclass(frozen=True, kw_only=True)

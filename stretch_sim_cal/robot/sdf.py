@@ -219,8 +219,7 @@ class Scope:
         return self.pose(given or parent, element) @ pose_of(pose)
 
 
-WORLD = "world"
-"""The ground, as SDF calls it."""
+WORLD = "world"  # the ground, as SDF calls it
 TYPES = {
     "fixed": "fixed",
     "revolute": "revolute",
@@ -231,8 +230,7 @@ TYPES = {
     "universal": "universal",
     "revolute2": "universal",
 }
-UNLIMITED = 1e16
-"""SDF writes limits that are none as 1e16 or infinite."""
+UNLIMITED = 1e16  # SDF writes limits that are none as 1e16 or infinite
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from stretch_sim_cal.robot.sdf import UNLIMITED, WORLD, Element, SdfModel, attac
 
 LIDAR_SENSORS = ("ray", "gpu_ray", "lidar", "gpu_lidar")
 FRAME_IDS = ("gz_frame_id", "ignition_frame_id", "frame_id")
-SAME = 1e-9
-"""m and rad; frames that differ by less are one."""
+SAME = 1e-9  # m and rad; frames that differ by less are one
 
 
 def urdf_of_sdf(path: Path) -> str:

@@ -10,8 +10,7 @@ import numpy as np
 POINT_DTYPE = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
 )
-RETURN_COLUMNS = ("x", "y", "z", "ring", "intensity")
-"""The columns of returns (N, 5)."""
+RETURN_COLUMNS = ("x", "y", "z", "ring", "intensity")  # the columns of returns (N, 5)
 # Odd factors whose product with three coordinates hardly ever meets that of three others.
 FACTORS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], dtype=np.uint32)
 INFINITE = np.uint32(0x7F800000)  # the bits of an exponent that say infinite, or not a number

@@ -8,8 +8,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.sensor import UNKNOWN, Sensor, Sensors
 from stretch_sim_cal.sensor.signature import LIKE_TABLE, SAME_TABLE, Observer, Signature, known_sensors
 
-# Scans by which a lidar is recognised; more do not change it.
-SCANS = 6
+SCANS = 6  # scans by which a lidar is recognised; more do not change it
 
 
 def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:

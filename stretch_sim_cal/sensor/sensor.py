@@ -19,12 +19,10 @@ from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UNKNOWN_SENS
 from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
 from stretch_sim_cal.validate import DEGREES, MICROSECONDS, Bounds
 
-IDEAL = "ideal"
-"""In place of a sensor file's `unit`: lidars that have no errors, as only simulated ones have none."""
+IDEAL = "ideal"  # in place of a sensor file's `unit`: lidars that have no errors, as only simulated ones have none
 CLASS_SPREAD = replace(UNKNOWN_SENSOR, optical_centre=(5e-4, 5e-4, 5e-4), driver_uncertain=True)
 """How far units differ from a sensor file that does not say it: as data sheets of the class allow."""
-DEFAULT_SENSOR = "jt128_ideal"
-"""The sensor of a simulation that does not say which."""
+DEFAULT_SENSOR = "jt128_ideal"  # the sensor of a simulation that does not say which
 MAX_RAYS = 2_000_000
 UNKNOWN = "unknown"
 WINDOW = "azimuth_window_deg"
@@ -52,8 +50,7 @@ class Driver:
         return inside
 
 
-CORRECTIONS = tuple(name for name in Driver.__dataclass_fields__ if name != WINDOW)
-"""What a driver corrects, or not."""
+CORRECTIONS = tuple(name for name in Driver.__dataclass_fields__ if name != WINDOW)  # what a driver corrects, or not
 
 
 Share = Annotated[float, Bounds(0.0, 1.0)]

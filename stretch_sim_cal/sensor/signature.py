@@ -19,10 +19,8 @@ from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import turned
 
-# Scans of which all points are kept; of the others only when they begin and where the rotor is then.
-KEPT_SCANS = 10
-# The first return of a scan is looked for among so many points.
-HEAD = 20_000
+KEPT_SCANS = 10  # scans of which all points are kept; of the others only when they begin and where the rotor is then
+HEAD = 20_000  # the first return of a scan is looked for among so many points
 # Points of a ring lie on one elevation if they scatter by less (rad): single precision is 1e-7, angles in steps of 0.01
 # deg are the same in every scan.
 ON_TABLE = 1e-4
@@ -32,24 +30,20 @@ SAME_TABLE = np.deg2rad(0.005)
 LIKE_TABLE = np.deg2rad(0.5)
 # The last channels may see nothing at all, of a lidar upside down or beside a wall; this share is before them at least.
 LEAST_SEEN = 0.7
-# Columns are regular if their phases agree (1 for all the same).
-REGULAR = 0.9
+REGULAR = 0.9  # columns are regular if their phases agree (1 for all the same)
 # Second returns repeat the first bit by bit; of a single-return lidar hardly any do.
 DUAL_SHARE = 0.3
 MIN_RETURNS = 1000
 MOST_CHANNELS = 512  # of a lidar: more than any has
 LONGEST_SCAN = 10.0  # s
-# The finest and the coarsest step of range that is looked for (m).
-STEPS = (2e-4, 0.02)
-# Most makers' steps are multiples of this (m).
-COMMON_STEP = 5e-4
+STEPS = (2e-4, 0.02)  # the finest and the coarsest step of range that is looked for (m)
+COMMON_STEP = 5e-4  # most makers' steps are multiples of this (m)
 # Both lidars run in sync if their scans begin less than this apart (s; the robot pairs within it), and keep that
 # distance to so much a minute (s); a drift has to exceed so many times the scatter.
 PAIRED_WITHIN = 0.06
 DRIFT_A_MINUTE = 5e-3
 BEYOND_SCATTER = 5.0
-# Rates (share) that differ by less are the clock's.
-SAME_RATE = 0.01
+SAME_RATE = 0.01  # rates (share) that differ by less are the clock's
 
 
 @dataclass(frozen=True)

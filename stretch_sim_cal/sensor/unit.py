@@ -35,16 +35,14 @@ SCALARS = (
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
 RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
-# Echoes weaker than this (share of full scale) come late.
-WEAK_ECHO = 0.08
+WEAK_ECHO = 0.08  # echoes weaker than this (share of full scale) come late
 # Incidence is not believed beyond this cosine, where 1 / cos grows without bound.
 LEAST_COSINE = 0.1
 LEAST_RANGE = 1e-6  # m
 # Half of the variance of a channel's elevation varies smoothly over this angle (rad): optics, not assembly.
 SMOOTH_ELEVATION = "channel_elevation_smooth"
 SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
-# Axes of a covariance with less than this share of the largest variance are left out.
-NEGLIGIBLE = 1e-5
+NEGLIGIBLE = 1e-5  # axes of a covariance with less than this share of the largest variance are left out
 
 
 @dataclass(frozen=True)

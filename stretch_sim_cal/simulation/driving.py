@@ -26,16 +26,14 @@ from stretch_sim_cal.simulation.floor import Undulation
 from stretch_sim_cal.validate import DEGREES, MILLIMETRES, Bounds
 
 TICK = 5_000_000  # ns
-KEPT = 120_000
-"""So many ticks of motion are remembered, ten minutes."""
+KEPT = 120_000  # so many ticks of motion are remembered, ten minutes
 AHEAD = 60.0  # s; who stamps with another clock is told so
 WAY_STEP = 0.01  # m, grid of the random walk that slip is
 ERRORS, SLIP = 1, 2  # of random numbers
 POSE, ODOMETRY = slice(1, 7), slice(7, 13)  # of a moment: time in ns; x, y, z, roll, pitch, yaw; odometry and its twist
 REST = (0.0, 0.0, 0.0)
 
-Twist = tuple[float, float, float]
-"""Velocities along x and y (m/s) and about z (rad/s) of the footprint frame."""
+Twist = tuple[float, float, float]  # velocities along x and y (m/s) and about z (rad/s) of the footprint frame
 
 
 @dataclass(frozen=True)

@@ -145,16 +145,13 @@ class Hits:
         self._triangles[nearer] = found["primID"].take(hit) + (self._ends[-1] if len(self._ends) else 0)
 
 
-# A ray that was turned by a mirror, or went through glass, so often comes to nothing.
-MAX_BOUNCES = 4
-# m; where a ray goes on, so that it does not meet the same surface again.
-BEYOND = 1e-4
+MAX_BOUNCES = 4  # A ray that was turned by a mirror, or went through glass, so often comes to nothing
+BEYOND = 1e-4  # m; where a ray goes on, so that it does not meet the same surface again
 # Glass returns a pulse by itself if it comes in within 8 deg of straight on, as strongly as a
 # surface of this reflectivity.
 STRAIGHT = 0.99
 GLASS_REFLECTIVITY = 0.3
-# Above this reflectivity a surface blooms.
-RETRO_REFLECTOR = 1.0
+RETRO_REFLECTOR = 1.0  # above this reflectivity a surface blooms
 
 Cast = Callable[[np.ndarray, np.ndarray, np.ndarray | None], Hits]
 """Casts rays from origins, (3,) or (N, 3), along directions (N, 3); they are those of a scan with these numbers (N,),

@@ -13,8 +13,7 @@ from stretch_sim_cal.robot.surfaces import Surface, joined
 SURFACE_ERROR = 5e-5
 MAX_SEGMENTS = 2000
 MAX_SPHERE_SEGMENTS = 1000
-# SDF's collision planes have no end; this one ends beyond what a lidar on the robot can reach.
-PLANE_HALF_SIZE = 100.0
+PLANE_HALF_SIZE = 100.0  # SDF's collision planes have no end; this one ends beyond what a lidar on the robot can reach
 
 Mesh = tuple[np.ndarray, np.ndarray]  # vertices (V, 3) float, faces (F, 3) int
 

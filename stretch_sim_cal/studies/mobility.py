@@ -305,8 +305,7 @@ def _base_in_plane(mechanism: Mechanism) -> Mechanism:
     return replace(mechanism, connections=tuple(moved if c is base else c for c in mechanism.connections))
 
 
-Motions = list[tuple[str, np.ndarray]]
-"""Directions (3,) of joints, with their names."""
+Motions = list[tuple[str, np.ndarray]]  # directions (3,) of joints, with their names
 
 
 def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:

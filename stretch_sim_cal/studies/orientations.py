@@ -19,19 +19,13 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.studies.workspace import NEARBY, Reach, directions, rank_of
 
 BATCH = 2**10
-CLOSE = 1e-5
-"""How near (m) the origin has to come to the point."""
+CLOSE = 1e-5  # how near (m) the origin has to come to the point
 ITERATIONS = 40
-DAMPING = 1e-4
-"""Of the damped least squares, relative to the largest singular value squared."""
-SETTLED = 0.005
-"""Sampling stops when a batch adds fewer new cells than this part of those known."""
-CELLS = 2000
-"""Cells of all orientations, about 18 deg wide."""
-SAME_DEG = 1.0
-"""Orientations nearer than this are one."""
-REGULAR = 1e-3
-"""A configuration is singular if its least mobility is below this part of its greatest."""
+DAMPING = 1e-4  # of the damped least squares, relative to the largest singular value squared
+SETTLED = 0.005  # sampling stops when a batch adds fewer new cells than this part of those known
+CELLS = 2000  # cells of all orientations, about 18 deg wide
+SAME_DEG = 1.0  # orientations nearer than this are one
+REGULAR = 1e-3  # A configuration is singular if its least mobility is below this part of its greatest
 
 
 @dataclass(frozen=True)

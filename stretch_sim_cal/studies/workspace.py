@@ -32,25 +32,17 @@ from stretch_sim_cal.robot.kinematics import (
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.surfaces import joined, link_surfaces
 
-ATTEMPTS = 5
-"""Configurations that are tried for a cell before it counts as out of reach without a collision."""
+ATTEMPTS = 5  # configurations that are tried for a cell before it counts as out of reach without a collision
 FLAT = 1e-6
-ROUNDING = 1e-12
-"""Tolerance (m) of a point on a hull's facet."""
+ROUNDING = 1e-12  # tolerance (m) of a point on a hull's facet
 MAX_CELLS = 10**7
-STRIDES = np.array([1, 2**20, 2**40])
-"""Factors that make one number of a cell's indices, each of them below 2**19."""
-DIRECTIONS = 1000
-"""Directions in which the farthest points are kept."""
-FACETS = 128
-"""Directions at most in which a hull is bounded from outside."""
+STRIDES = np.array([1, 2**20, 2**40])  # factors that make one number of a cell's indices, each of them below 2**19
+DIRECTIONS = 1000  # directions in which the farthest points are kept
+FACETS = 128  # directions at most in which a hull is bounded from outside
 BATCH = 2**14
-SETTLED = 0.002
-"""Sampling stops when a batch adds fewer new cells than this part of those known."""
-RANK_TOLERANCE = 1e-6
-"""Ways to move that are shorter than this part of the longest one count as none."""
-NEARBY = (0.003, 0.3)
-"""How far from a known configuration others are tried, as parts of the joints' ranges."""
+SETTLED = 0.002  # sampling stops when a batch adds fewer new cells than this part of those known
+RANK_TOLERANCE = 1e-6  # ways to move that are shorter than this part of the longest one count as none
+NEARBY = (0.003, 0.3)  # how far from a known configuration others are tried, as parts of the joints' ranges
 SWEEPS, TRIALS, NARROWER = 20, 9, 0.6
 """A point is pushed outwards by sweeps over the joints, each tried at some places in an ever narrower range."""
 VIEWS = {"from above": (0, 1), "from the side": (0, 2), "from the front": (1, 2)}

@@ -71,8 +71,7 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
 SENSOR_TYPES = {"cpu": "lidar", "gpu": "gpu_lidar"}
 # m. Gazebo starts its rays at <min> and so looks through what is nearer; the collars around the lidars begin at 0.03.
 RAY_START = 0.01
-# What SDFormat and Gazebo's physics take for no limit.
-NO_LIMIT = 1e16
+NO_LIMIT = 1e16  # what SDFormat and Gazebo's physics take for no limit
 
 
 def gazebo_description(

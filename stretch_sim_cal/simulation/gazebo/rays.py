@@ -27,15 +27,13 @@ DENSE_COLUMNS = 4 * (MOST_TEXELS // 4 + 1)
 # cast, which takes far longer.
 MOST_RENDERED = 400_000
 CAST_PER_RAY = 2
-# rad: rows are dense enough if every channel has one within this.
-ROW_TOLERANCE = np.deg2rad(0.05)
+ROW_TOLERANCE = np.deg2rad(0.05)  # rad: rows are dense enough if every channel has one within this
 # Texels. A ray nearer to a texel's border than this may fall to either side: GPUs round texture coordinates to 1/256,
 # and before gz-rendering#1319 the border of a face may give the range of the opposite one.
 BORDER = 0.01
 # rad. A ray on a border is taken only if no other is this near.
 DETOUR = np.deg2rad(0.5)
-# rad: farther than a texel is wide.
-ASIDE = np.deg2rad(0.3)
+ASIDE = np.deg2rad(0.3)  # rad: farther than a texel is wide
 # rad. By so much the rendered rows begin lower and end higher: a row at 0 or 45 deg would lie on borders all along.
 ROWS_BEYOND = np.deg2rad((0.011, 0.017))
 

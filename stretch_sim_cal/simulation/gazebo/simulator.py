@@ -46,10 +46,8 @@ LIDAR_NOTES = {
     "cpu": "sees collision shapes, mirrors and glass as walls, and nobody walk",
     "gpu": "sees visuals, mirrors and glass as walls, and nobody walk",
 }
-# rad: a cloud's directions are those that are expected of it.
-SAME_DIRECTION = np.deg2rad(0.01)
-# m: returns that are farther than this from what the embedded ray caster sees lie on something else.
-SAME_SURFACE = 0.1
+SAME_DIRECTION = np.deg2rad(0.01)  # rad: a cloud's directions are those that are expected of it
+SAME_SURFACE = 0.1  # m: returns that are farther than this from what the embedded ray caster sees lie on something else
 # m: a renderer's round shapes are up to 1.7 mm off.
 SAME_POINT = 0.005
 FEWEST_RETURNS = 100
