@@ -235,11 +235,7 @@ def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
                 raise InputError(
                     f"{where}: mesh '{geometry.filename}' is not found; give the folder of its package or of the URDF"
                 )
-            try:
-                modified = geometry.path.stat().st_mtime_ns
-            except OSError as error:
-                raise InputError(f"{where}: mesh {geometry.path}: {error.strerror or error}") from error
-            vertices, faces = _read_mesh(geometry.path, modified, where)
+            vertices, faces = read_mesh(geometry.path, where)
             if np.prod(geometry.scale) < 0:
                 faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.
             return Surface(apply(geometry.link_from_geometry, vertices * geometry.scale), faces)
@@ -249,9 +245,16 @@ def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
     return Surface(apply(geometry.link_from_geometry, vertices), np.asarray(mesh.faces, dtype=np.int64))
 
 
+def read_mesh(path: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return vertices (V, 3) and faces (F, 3) of a mesh file. Raises `InputError` beginning with `where`."""
+    try:
+        return _mesh(path, path.stat().st_mtime_ns, where)
+    except OSError as error:
+        raise InputError(f"{where}: mesh {path}: {error.strerror or error}") from error
+
+
 @lru_cache(maxsize=256)
-def _read_mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return vertices (V, 3) and faces (F, 3) of a mesh file, cached by its time of modification."""
+def _mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     import trimesh
 
     try:

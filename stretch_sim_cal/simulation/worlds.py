@@ -16,7 +16,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.sdf import Element, Scope, pose_of, read_sdf
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.robot.surfaces import Surface, read_mesh
 from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.optics import Material
 
@@ -100,7 +100,6 @@ class _WorldReader:
         self._path = path
         self._including: list[Path] = [path.resolve()]
         self._num_triangles = 0
-        self._meshes: dict[Path, solids.Mesh | None] = {}
         root = read_sdf(path)
         element = root.first("world") or root.first("model")
         if element is None:
@@ -226,9 +225,7 @@ class _WorldReader:
             return None
         if shape.first("submesh") is not None:
             self._warn(shape.required("submesh"), "is not supported; the whole mesh is used")
-        if path not in self._meshes:
-            self._meshes[path] = _load_mesh(path, uri)
-        vertices, faces = self._meshes[path]
+        vertices, faces = read_mesh(path, uri.where)
         scale = shape.first("scale")
         return (vertices * scale.numbers(3) if scale is not None else vertices), faces
 
@@ -352,16 +349,3 @@ def _model_file(path: Path, uri: Element) -> Path:
 
 def _version(entry: Element) -> list[int]:
     return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]
-
-
-def _load_mesh(path: Path, uri: Element) -> solids.Mesh:
-    import trimesh
-
-    try:
-        mesh = trimesh.load_mesh(path, process=False)
-        vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces)
-    except Exception as error:  # trimesh's readers raise whatever a torn file makes them stumble over
-        raise InputError(f"{uri.where}: {path} cannot be read as a mesh: {error}") from error
-    if len(faces) == 0 or not np.isfinite(vertices).all():
-        raise InputError(f"{uri.where}: {path} holds no triangles, or coordinates that are not finite")
-    return vertices, faces
