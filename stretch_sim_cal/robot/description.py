@@ -130,17 +130,21 @@ class _Reader:
             raise self.fault(where, f"<{element.tag}> has no {key}")
         return value
 
+    def numbers(self, element: Element, key: str, where: str, count: int) -> list[float]:
+        text = self.attribute(element, key, where)
+        try:
+            values = [float(word) for word in text.split()]
+        except ValueError:
+            values = []
+        if len(values) != count or not all(map(math.isfinite, values)):
+            wrong = "is not a number, or not finite" if count == 1 else "is not three finite numbers"
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> {wrong}')
+        return values
+
     def number(self, element: Element, key: str, where: str, default: float | None = None) -> float:
         if default is not None and element.get(key) is None:
             return default
-        text = self.attribute(element, key, where)
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not a number') from error
-        if not math.isfinite(value):
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not finite')
-        return value
+        return self.numbers(element, key, where, 1)[0]
 
     def positive(self, element: Element, key: str, where: str) -> float:
         value = self.number(element, key, where)
@@ -148,22 +152,15 @@ class _Reader:
             raise self.fault(where, f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
         return value
 
-    def vector(self, element: Element | None, key: str, where: str, default: tuple[float, float, float]) -> np.ndarray:
-        text = element.get(key) if element is not None else None
-        if text is None:
-            return np.array(default, dtype=float)
-        try:
-            value = np.array([float(word) for word in text.split()])
-        except ValueError as error:
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three numbers') from error
-        if value.shape != (3,) or not np.isfinite(value).all():
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three finite numbers')
-        return value
+    def vector(
+        self, element: Element | None, key: str, where: str, default: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    ) -> np.ndarray:
+        given = element is not None and element.get(key) is not None
+        return np.array(self.numbers(element, key, where, 3) if given else default, dtype=float)
 
     def origin(self, element: Element, where: str) -> np.ndarray:
         origin = element.find("origin")
-        zero = (0.0, 0.0, 0.0)
-        return from_xyz_rpy(self.vector(origin, "xyz", where, zero), self.vector(origin, "rpy", where, zero))
+        return from_xyz_rpy(self.vector(origin, "xyz", where), self.vector(origin, "rpy", where))
 
     def link(self, element: Element) -> Link:
         name = self.attribute(element, "name", "a link")
@@ -196,7 +193,7 @@ class _Reader:
         match shape.tag:
             case "box":
                 self.attribute(shape, "size", where)
-                size = self.vector(shape, "size", where, (0.0, 0.0, 0.0))
+                size = self.vector(shape, "size", where)
                 if (size <= 0).any():
                     raise self.fault(where, f'size="{shape.get("size")}" of <box> must be greater than 0')
                 return Geometry("box", origin, size=size, name=name)
