@@ -207,7 +207,7 @@ class SimulationSetup:
         apart["units"] = {device: str(file) for device, file in self.units.items()}
         if self.floor is not None:
             apart["floor"] = {"rms_mm": 1e3 * self.floor[0], "wavelength": self.floor[1]}
-        data = validate.written(replace(self, robot=None)) | apart
+        data = validate.written(replace(self, robot=None, robot_keys={})) | apart
         optional = ("lidar_geometry", "lidar_errors", "floor", "robot", "robot_keys")
         return {key: each for key, each in data.items() if each or key not in optional} | dict(self.robot_keys)
 
