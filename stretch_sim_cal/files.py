@@ -22,7 +22,7 @@ PACKAGE = "stretch_sim_cal"
 LARGEST_TEXT = 16_000_000
 LARGEST_YAML = 1_000_000
 DEEPEST_YAML = 100
-EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow parser, which says more of it
+EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow parser, with its better messages
 LOCK_WAIT = 30.0  # s for another process to finish its update; one takes milliseconds
 
 
@@ -76,7 +76,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     given twice, nesting deeper than `DEEPEST_YAML`, more than `LARGEST_YAML` values or an integer beyond 64 bits."""
     text = read_text(path)
     try:
-        data = copy.deepcopy(_parsed(text))  # whoever reads may change it
+        data = copy.deepcopy(_parsed(text))  # the reader may change it
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
@@ -123,7 +123,7 @@ def _parsed(text: str) -> Any:
             loader.dispose()
     except yaml.YAMLError:
         if len(text) < EXPLAINED:
-            for _ in yaml.parse(text, yaml.SafeLoader):  # says more exactly what is wrong, and where
+            for _ in yaml.parse(text, yaml.SafeLoader):  # a better message, with the place
                 pass
         raise
 

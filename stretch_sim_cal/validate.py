@@ -16,7 +16,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 
-BETWEEN = ","  # between what is said of the left and of the right lidar, where one value says both
+BETWEEN = ","  # between the values of the left and of the right lidar, and so on
 
 
 def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:

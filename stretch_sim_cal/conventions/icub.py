@@ -94,7 +94,7 @@ AXES: dict[str, tuple[int, int, int]] = {
 }  # fmt: skip
 """Axes of revolute joints at the zero configuration, in the root frame, as the table has them. None of the neck's."""
 ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])
-"""Their axes are only an idea of the direction, the text says."""
+"""By the text their axes are only rough directions."""
 FRAMES: dict[str, tuple[str, ...]] = {
     "root_frame": (ROOT_LINK,),
     "imu_frame": ("head",),

@@ -12,7 +12,7 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
 ERROR, WARNING, INFO = "error", "warning", "info"
-SILENT = "silent"  # the rule of the one finding of a convention that says nothing of a model
+SILENT = "silent"  # the rule of the one finding of a convention that does not apply to a model
 LEVELS = (ERROR, WARNING, INFO)
 FORWARD, LEFT, UP = np.eye(3)  # REP 103: x forward, y left, z up
 PRIMARY = {"+x": FORWARD, "-x": -FORWARD, "+y": LEFT, "-y": -LEFT, "+z": UP, "-z": -UP}

@@ -349,7 +349,7 @@ def vendor_names(model: RobotModel) -> Iterator[Finding]:
         who = ", ".join(f"{vendor} ({name})" for vendor, _, name in meant)
         yield Finding(
             "vendor-names", INFO, link, f"this is what {who} call the frame that REP 199 calls {role}",
-            f"call it {role}" if role not in model.links else f"{role} is there already; drop it or say what it is for",
+            f"call it {role}" if role not in model.links else f"{role} exists already; drop it or name its purpose",
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Convex shapes in the plane that stand for a robot's body: circle, ellipse, tapered capsule, convex polygon.
 
-Lengths in m, angles in rad except where a parameter's name or text says degrees. All are immutable and share
+Lengths in m, angles in rad unless degrees are named. All are immutable and share
 `area`, `signed_distance`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
 `from_vector` with the numbers of `parameters` in their order, which is what interpolation works on.
 """

@@ -37,7 +37,7 @@ class SelfCollision:
         self.links = [link for link in model.order if link in surfaces]
         self._shapes = [_Shape(surfaces[link]) for link in self.links]
         if not self._shapes:
-            raise InputError(f"robot '{model.name}' has no collision shapes, so nothing can be said about collisions")
+            raise InputError(f"robot '{model.name}' has no collision shapes, so collisions cannot be checked")
         self._centres = np.array([shape.centre for shape in self._shapes])
         self._halves = np.array([shape.half for shape in self._shapes])
         self._pairs = self._pairs_to_check()

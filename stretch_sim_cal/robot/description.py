@@ -230,7 +230,7 @@ class _Reader:
         mimic = element.find("mimic") if kind != "fixed" else None
         for part in element:
             if part.tag in ("dynamics", "safety_controller", "calibration"):
-                for key in part.attrib:  # nothing here needs these numbers, but whoever else reads the file
+                for key in part.attrib:  # not needed here, but by other readers of the file
                     self.number(part, key, where)
         return Joint(
             name,

@@ -169,7 +169,7 @@ class RobotProfile:
     def driven_base(self) -> WheeledBase:
         """How the base drives. Raises `InputError` without `base:`."""
         if self.base is None:
-            raise InputError(f"{self.source}: has no 'base:' that says how the robot drives; add it to calibrate so")
+            raise InputError(f"{self.source}: has no 'base:' on how the robot drives; add it to calibrate by driving")
         return self.base
 
     @property

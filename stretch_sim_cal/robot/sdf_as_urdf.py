@@ -119,7 +119,7 @@ def _mesh(uri: str, path: Path) -> str:
 def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> None:
     if joint.type in ("helical", "spherical"):
         raise InputError(
-            f"{element.where}: '{joint.name}': a {element.attributes.get('type')} joint cannot be said in URDF"
+            f"{element.where}: '{joint.name}': a {element.attributes.get('type')} joint does not exist in URDF"
         )
     added = SubElement(robot, "joint", name=joint.name, type=joint.type)
     _add_origin(added, joint.parent_from_joint)

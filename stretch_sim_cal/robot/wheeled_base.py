@@ -1,4 +1,4 @@
-"""How a robot's base drives, as its profile says it under `base:`.
+"""How a robot's base drives, by its profile's `base:`.
 
 base:
   kind: omnidirectional        # or differential

@@ -9,7 +9,7 @@ import numpy as np
 # Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
 ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
 MIN_TRIALS = 1000
-# Weak echoes are told to be lost if that is likelier than losses at random by so much (logarithm of the likelihood).
+# Weak echoes count as lost if that is likelier than losses at random by so much (logarithm of the likelihood).
 TELLING = 8.0
 
 

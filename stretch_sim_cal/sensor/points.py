@@ -13,7 +13,7 @@ POINT_DTYPE = np.dtype(
 RETURN_COLUMNS = ("x", "y", "z", "ring", "intensity")  # the columns of returns (N, 5)
 # Odd factors whose product with three coordinates hardly ever meets that of three others.
 FACTORS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], dtype=np.uint32)
-INFINITE = np.uint32(0x7F800000)  # the bits of an exponent that say infinite, or not a number
+INFINITE = np.uint32(0x7F800000)  # the bits of an exponent of infinity and NaN
 
 
 def coordinates(points: np.ndarray) -> np.ndarray:

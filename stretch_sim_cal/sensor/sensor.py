@@ -19,10 +19,10 @@ from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UNKNOWN_SENS
 from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
 from stretch_sim_cal.validate import DEGREES, MICROSECONDS, Bounds
 
-IDEAL = "ideal"  # in place of a sensor file's `unit`: lidars that have no errors, as only simulated ones have none
+IDEAL = "ideal"  # in place of a sensor file's `unit`: simulated lidars without errors
 CLASS_SPREAD = replace(UNKNOWN_SENSOR, optical_centre=(5e-4, 5e-4, 5e-4), driver_uncertain=True)
-"""How far units differ from a sensor file that does not say it: as data sheets of the class allow."""
-DEFAULT_SENSOR = "jt128_ideal"  # the sensor of a simulation that does not say which
+"""Spread of units if a sensor file has none: that of data sheets of the class."""
+DEFAULT_SENSOR = "jt128_ideal"  # the default sensor of a simulation
 MAX_RAYS = 2_000_000
 UNKNOWN = "unknown"
 WINDOW = "azimuth_window_deg"
@@ -348,5 +348,5 @@ def _spread(value: Any, where: str) -> UnitSpread:
     return validate.record(
         UnitSpread, {key: each for key, each in data.items() if key != "near_range"}, where,
         near_range=validate.number(amplitude, f"{where}: near_range: amplitude", 0.0), near_length=length,
-        driver_uncertain=True,  # a cloud does not say what its driver corrected
+        driver_uncertain=True,  # a cloud does not show what its driver corrected
     )  # fmt: skip

@@ -15,9 +15,9 @@ The errors of incidence and weak echoes are those of J. Laconte et al., "Lidar m
 waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccentricity terms those of the usual
 intrinsic calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
 
-`optical_centre_share` and `firing_time_share` say how much of the sensor's own table of optical centre and firing times
-the driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
-p + Rz(a) c, from which the measured point is had back.
+`optical_centre_share` and `firing_time_share` are the shares of the sensor's optical centre and firing times that the
+driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
+p + Rz(a) c, from which the measured point is recovered.
 """
 
 from dataclasses import dataclass, field, replace

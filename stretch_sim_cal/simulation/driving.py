@@ -1,4 +1,4 @@
-"""A base that drives in simulated time: commands, limits, kinematics, wheel slip, and what its odometry says of it.
+"""A base that drives in simulated time: commands, limits, kinematics, wheel slip, and odometry.
 
     base = DrivingBase(profile.base, OdometryErrors.drawn(OdometrySpread(), seed=3), seed=3)
     base.command(0.2, 0.0, 0.1)          # m/s, m/s, rad/s; counts for the base's time-out
@@ -27,7 +27,7 @@ from stretch_sim_cal.validate import DEGREES, MILLIMETRES, Bounds
 
 TICK = 5_000_000  # ns
 KEPT = 120_000  # so many ticks of motion are remembered, ten minutes
-AHEAD = 60.0  # s; who stamps with another clock is told so
+AHEAD = 60.0  # s; later stamps are of another clock
 WAY_STEP = 0.01  # m, grid of the random walk that slip is
 ERRORS, SLIP = 1, 2  # of random numbers
 POSE, ODOMETRY = slice(1, 7), slice(7, 13)  # of a moment: time in ns; x, y, z, roll, pitch, yaw; odometry and its twist

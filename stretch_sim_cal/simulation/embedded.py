@@ -135,7 +135,7 @@ class EmbeddedSimulator:
     """
 
     idle_factor = 4.0
-    """How many times as fast as real time simulated time may pass while nobody waits for anything but time."""
+    """The largest real-time factor while nothing but time is waited for."""
 
     def __init__(self, setup: SimulationSetup, sensor: Sensors = None):
         self.setup = setup
@@ -187,7 +187,7 @@ class EmbeddedSimulator:
         return self.lidar(lidar).start_time(tick)
 
     def listen(self, wanted: bool) -> None:
-        """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
+        """Do nothing: scans are cast on request. (Gazebo casts them while it has subscribers.)"""
 
     def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray:
         """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame, in
@@ -308,7 +308,7 @@ class EmbeddedSimulator:
         self._set_pose(pose)
 
     def add_surface(self, name: str, surface: Surface | None) -> None:
-        """Put one more surface, in world coordinates, into the world (a person, say); None takes it out again."""
+        """Add a surface in world coordinates (a person, for instance) to the world; None removes it again."""
         self._added.pop(name, None)
         if surface is not None:
             self._added[name] = surface
@@ -320,7 +320,7 @@ class EmbeddedSimulator:
         floor = None
         if setup.floor is not None:
             if base is None:
-                raise InputError(f"floor: {self.profile.source} has no 'base:' that says where the wheels are")
+                raise InputError(f"floor: {self.profile.source} has no 'base:' with the wheels' places")
             rms, wavelength = setup.floor
             random = np.random.default_rng(np.random.SeedSequence(setup.seed, spawn_key=(FLOOR,)))
             floor = Undulation.drawn(rms, (wavelength, 2 * wavelength), random)

@@ -33,7 +33,7 @@ class Scene:
         self._pose: np.ndarray | None = None
         if self.num_triangles:
             triangles = np.concatenate([surface.triangles for surface in surfaces.values()]).astype(np.float32)
-            # One mesh for all: Embree keeps the order of triangles, so their number tells the surface.
+            # One mesh for all: Embree keeps the order of triangles, so their number gives the surface.
             TriangleMesh(self._embree, triangles)
             corners = triangles.reshape(-1, 3)
             self._centre = (corners.min(axis=0) + corners.max(axis=0)) / 2

@@ -251,9 +251,9 @@ class Faults:
     drop_half_left, drop_half_right   every second cloud of that lidar is lost
     stamp_offset:SECONDS              the right lidar's clock is that far ahead (header and points)
     push:TICK                         at that scan the base is pushed: 20 mm along x and 1 deg about z
-    stuck:JOINT                       that joint does not move, whatever it is told
+    stuck:JOINT                       that joint does not move
     not_homed                         the robot has not been homed: it refuses to move until it is
-    crash:SECONDS                     the process dies, without a word, at that simulated time
+    crash:SECONDS                     the process dies silently at that simulated time
     """
 
     silent: frozenset[str] = frozenset()

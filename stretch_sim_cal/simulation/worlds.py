@@ -1,7 +1,7 @@
 """Worlds: SDF files as named triangle surfaces in the world frame. Lengths in m.
 
 A lidar sees a link's collision shapes, as Gazebo's CPU lidar does; the visuals of a link without collision shapes are
-taken instead, and a note says so. There is no physics: models stay where the file puts them. Unsupported
+used instead, with a note. There is no physics: models stay where the file puts them. Unsupported
 elements are left out with a warning that names element, file and line, unless no lidar could see them.
 """
 
@@ -23,7 +23,7 @@ from stretch_sim_cal.simulation.optics import Material
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
 MAX_INCLUDE_DEPTH = 20
 MAX_TRIANGLES = 5_000_000
-# How bright a colour is to the eye; what it is to a lidar's infrared light no SDF file says.
+# Brightness of a colour to the eye; SDF files have no reflectivity for infrared light.
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 # What changes nothing that a lidar sees in a world without physics.
 IGNORED = {
@@ -112,7 +112,7 @@ class _WorldReader:
                 self._read_model(model, name, scope.pose(name, model.element))
             for actor in element.all("actor"):
                 if actor.first("script") is None:
-                    self._warn(actor, "has no <script> that says where it walks, and is left out")
+                    self._warn(actor, "has no <script> with its way, and is left out")
                 else:
                     self.world.actors.append(self._actor(actor))
         else:
@@ -279,7 +279,7 @@ class _WorldReader:
 
     def _warn_unsupported(self, element: Element) -> None:
         for child in element.children:
-            # A colon marks elements that are some program's own; the format says to pass over them.
+            # A colon marks elements of other programs, which the format ignores.
             if child.tag not in IGNORED[element.tag] | USED[element.tag] and ":" not in child.tag:
                 self._warn(child, f"in <{element.tag}> is not supported and is left out")
 

@@ -3,7 +3,7 @@
 A mechanism is bodies and joints, loops allowed; a body called `WORLD` is the ground. The count M = d (n - 1) - sum(d -
 f_i), for n bodies with the ground and joints of freedom f_i, d = 6 in space and 3 in a plane, is the sum of f_i minus d
 for every closed loop. It takes all loops' constraints for independent; if they are not, the mechanism is
-over-constrained and moves although the count says otherwise. So if the joints' poses are known, the rank of the loops'
+over-constrained and moves contrary to the count. So if the joints' poses are known, the rank of the loops'
 closure equations is measured, in the configuration that the description shows.
 
 It is read from a URDF or xacro, an SDF, or a small YAML that lists links and joints:
@@ -148,7 +148,7 @@ def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Me
         connections.insert(0, Connection("floating_base", "floating", WORLD, first, np.eye(4), np.array([0.0, 0, 1])))
     found = mechanism(model.name, (WORLD, *model.links), WORLD, connections, model.source)
     if base is not None:
-        raise InputError(f"{path}: an SDF says itself how its base moves (a joint to the world, or none)")
+        raise InputError(f"{path}: an SDF defines how its base moves (a joint to the world, or none)")
     return found, "spatial"
 
 
@@ -321,7 +321,7 @@ def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:
 
 
 def _normal(turns: Motions, slides: Motions) -> np.ndarray | None:
-    """Return the normal (3,) of the only plane in which joints can move; None if nothing tells it."""
+    """Return the normal (3,) of the only plane in which joints can move; None if it is not determined."""
     if turns:
         return turns[0][1]
     if len(slides) > 1:

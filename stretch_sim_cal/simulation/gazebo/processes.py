@@ -311,7 +311,7 @@ def carry_out_orders(bindings: str, python_path: str = "") -> int:
         for topic, message in order["publish"].items():
             to = publisher(topic, order["publish_type"])
             if not to.has_connections():
-                return {"error": f"nobody listens to {topic}"}
+                return {"error": f"{topic} has no subscriber"}
             if not to.publish_raw(message, order["publish_type"]):
                 return {"error": f"a message on {topic} was refused"}
         answered, message = node.request_raw(
@@ -362,7 +362,7 @@ class Server:
         """Let Gazebo run, or only now and then: while it is paused it would take a third of a core."""
         if needed != self._needed:
             self._needed = needed
-            with contextlib.suppress(BrokenPipeError):  # of a watchdog that has ended, which `check` says
+            with contextlib.suppress(BrokenPipeError):  # of a watchdog that has ended, which `check` reports
                 self._process.stdin.write(NEEDED if needed else NOT_NEEDED)
 
     @property
@@ -406,7 +406,7 @@ class Server:
         ended = _end(self._process, STOP_PATIENCE)
         self._end_abandoned()
         if not ended:
-            return "Gazebo did not end when it was told to"
+            return "Gazebo did not end on request and was killed"
         code = self._process.returncode
         clean = died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
         return (
@@ -434,10 +434,10 @@ def _ending(code: int) -> str:
 
 
 PR_SET_PDEATHSIG = 1
-SIGNAL_PATIENCE = 3.0  # s between the signals: all of them within the time that whoever ends a simulator gives it
+SIGNAL_PATIENCE = 3.0  # s between the signals, all of them within `STOP_PATIENCE`
 POLL = 0.1
 NEEDED, NOT_NEEDED = b"1", b"0"
-# s. A Gazebo that is not needed runs and stands still in turns: it has to say once a second that it is there.
+# s. A Gazebo that is not needed runs and stops in turns: it has to send a sign of life once a second.
 AWAKE, ASLEEP = 0.02, 0.1
 
 

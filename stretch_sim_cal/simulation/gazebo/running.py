@@ -28,11 +28,11 @@ from stretch_sim_cal.simulation.gazebo.processes import (
 from stretch_sim_cal.simulation.joints import Joints
 
 JOINT_STATES = "/stretch/joint_states"
-# Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
+# s of wall time, against a Gazebo that hangs; a slow one is waited for.
 START_TIMEOUT = 90.0
 SILENCE_TIMEOUT = 60.0
-# A subscription is told to the publisher once, by a datagram that a busy machine may lose. Gazebo repeats its time also
-# while it stands: after so long without any message, or without a cloud that is wanted, all are made anew.
+# A publisher learns of a subscription once, by a datagram that a busy machine may lose. Gazebo repeats its time also
+# while paused: after so long without any message, or without an expected cloud, all subscriptions are made again.
 DEAF = 5.0
 STEP_LOST = 2.0
 SETTLING = 10.0
@@ -114,7 +114,7 @@ class RunningWorld:
     @property
     def complaints(self) -> list[str]:
         """Gazebo's errors so far, one line each."""
-        return [f"Gazebo says: {line}" for line in self._server.complaints()]
+        return [f"Gazebo: {line}" for line in self._server.complaints()]
 
     def failure(self, text: str) -> RunFailure:
         """Return an error of `text` and Gazebo's last output."""
@@ -165,7 +165,7 @@ class RunningWorld:
         with self.spending("joints' states"):
             self.wait(
                 lambda: self._states if self._states[0] >= due else None,
-                f"Gazebo has not told its joints' states of {due * 1e-9:.3f} s",
+                f"Gazebo has not published its joints' states of {due * 1e-9:.3f} s",
             )
         return self.states
 
@@ -370,13 +370,13 @@ class Clouds:
         self._wall_heard = time.monotonic()
 
 
-# Lets Gazebo lead its joints to positions (by the description's names) while some s pass, and says where they are then.
+# Leads Gazebo's joints to positions (by the description's names) for some s, and returns where they are then.
 Drive = Callable[[Mapping[str, float], float], JointStates]
 KEPT_STATES = 64  # steps: longer than clouds are kept
 # s of simulated time: a joint is within two steps where it was led to, if nothing is in its way.
 ARRIVAL_PATIENCE = 1.0
 ARRIVAL = 4 * STEP
-# s of simulated time that pass at once in Gazebo while nobody looks at what passes there.
+# s of simulated time that pass at once in Gazebo without listeners.
 PIECE, PIECE_AT_REST = 0.25, 2.5
 
 
