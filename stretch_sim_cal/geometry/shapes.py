@@ -199,19 +199,17 @@ class Ellipse(Shape):
     def like(self, other: "Ellipse") -> "Ellipse":
         """Return this same ellipse with axes and angle nearest to those of `other`: turning by 180 degrees, or by 90
         with the axes exchanged, changes only the numbers."""
-        turns = np.arange(-4, 5) + round((other.angle - self.angle) / 90)
-        swapped = [(self.axes_y, self.axes_x) if turn % 2 else (self.axes_x, self.axes_y) for turn in turns]
-        forms = [
-            Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turn)
-            for axes, turn in zip(swapped, turns, strict=True)
-        ]
-        return min(forms, key=lambda form: form._unlikeness(other))
+        turns = round((other.angle - self.angle) / 90)
+        return min(map(self._counted, range(turns - 4, turns + 5)), key=lambda form: form._unlikeness(other))
 
     def canonical(self) -> "Ellipse":
         """Return this same ellipse with its angle in (-45, 45] degrees."""
-        turns = int(np.ceil((self.angle - 45.0) / 90.0))
+        return self._counted(-int(np.ceil((self.angle - 45.0) / 90.0)))
+
+    def _counted(self, turns: int) -> "Ellipse":
+        """Return this same ellipse with its angle larger by quarter turns, and its axes named accordingly."""
         axes = (self.axes_y, self.axes_x) if turns % 2 else (self.axes_x, self.axes_y)
-        return Ellipse(self.center_x, self.center_y, *axes, self.angle - 90.0 * turns)
+        return Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turns)
 
     def _unlikeness(self, other: "Ellipse") -> float:
         """Squared difference of axes and angle, the angle by the length that it moves the ends of the axes."""

@@ -85,6 +85,10 @@ class Element:
             raise InputError(f"{self.where}: is '{self.text[:60]}', it has to be above 0")
         return values
 
+    def positive_number(self, tag: str) -> float:
+        """Return the number in the first child of that tag. Raises `InputError` if it is missing or not above 0."""
+        return float(self.required(tag).positive()[0])
+
     def flag(self) -> bool:
         """Return the text as a truth value. Raises `InputError` for anything else."""
         if self.text.lower() not in ("true", "false", "1", "0"):

@@ -75,11 +75,10 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         raise InputError(f"{geometry.where}: needs one shape, has {len(geometry.children)}")
     shape, centred = geometry.children[0], np.eye(4)
 
-    def number(tag: str) -> float:
-        return float(shape.required(tag).positive()[0])
-
     def cylinder() -> ElementTree.Element:
-        return ElementTree.Element("cylinder", radius=repr(number("radius")), length=repr(number("length")))
+        return ElementTree.Element(
+            "cylinder", radius=repr(shape.positive_number("radius")), length=repr(shape.positive_number("length"))
+        )
 
     match shape.tag:
         case "empty":
@@ -87,15 +86,15 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         case "box":
             return [(centred, ElementTree.Element("box", size=_text(shape.required("size").positive(3))))]
         case "sphere":
-            return [(centred, ElementTree.Element("sphere", radius=repr(number("radius"))))]
+            return [(centred, ElementTree.Element("sphere", radius=repr(shape.positive_number("radius"))))]
         case "cylinder":
             return [(centred, cylinder())]
         case "capsule":
             ends = []
             for end in (-0.5, 0.5):
                 shift = np.eye(4)
-                shift[2, 3] = end * number("length")
-                ends.append((shift, ElementTree.Element("sphere", radius=repr(number("radius")))))
+                shift[2, 3] = end * shape.positive_number("length")
+                ends.append((shift, ElementTree.Element("sphere", radius=repr(shape.positive_number("radius")))))
             return [(centred, cylinder()), *ends]
         case "mesh":
             if (part := shape.first("submesh")) is not None:

@@ -267,11 +267,27 @@ class Faults:
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> "Faults":
         """Return the faults that texts like "push:20" name. Raises `InputError` for one that is not known."""
-        faults = cls()
+        found: dict[str, Any] = {"silent": frozenset(), "drop_half": frozenset(), "stuck": frozenset()}
         for text in texts:
-            name, _, value = text.partition(":")
-            faults = faults._with(name.strip(), value.strip(), text)
-        return faults
+            name, value = (part.strip() for part in text.partition(":")[::2])
+            kind, _, side = name.rpartition("_")
+            if kind in ("silent", "drop_half") and side in SIDES:
+                found[kind] |= {side}
+            elif name in ("stamp_offset", "push", "crash"):
+                try:
+                    found[name] = int(float(value)) if name == "push" else float(value)
+                except ValueError as error:
+                    raise InputError(f"fault '{text}': after the colon a number was expected") from error
+            elif name == "stuck" and value:
+                found[name] |= {value}
+            elif name == "not_homed":
+                found[name] = True
+            else:
+                raise InputError(
+                    f"fault '{text}' is not known; there is silent_left, silent_right, drop_half_left, "
+                    "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"
+                )
+        return cls(**found)
 
     def publishes(self, side: str, tick: int) -> bool:
         """Return whether the lidar of that side ("left" or "right") publishes scan `tick`."""
@@ -280,26 +296,3 @@ class Faults:
     def clock_offset(self, side: str) -> float:
         """Return how far ahead that lidar's clock is, in s."""
         return self.stamp_offset if side == "right" else 0.0
-
-    def _with(self, name: str, value: str, text: str) -> "Faults":
-        kind, _, side = name.rpartition("_")
-        if kind in ("silent", "drop_half") and side in SIDES:
-            return replace(self, **{kind: getattr(self, kind) | {side}})
-        if name in ("stamp_offset", "push", "crash"):
-            number = _number(value, text)
-            return replace(self, **{name: int(number) if name == "push" else number})
-        if name == "stuck" and value:
-            return replace(self, stuck=self.stuck | {value})
-        if name == "not_homed":
-            return replace(self, not_homed=True)
-        raise InputError(
-            f"fault '{text}' is not known; there is silent_left, silent_right, drop_half_left, drop_half_right, "
-            "stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"
-        )
-
-
-def _number(value: str, text: str) -> float:
-    try:
-        return float(value)
-    except ValueError as error:
-        raise InputError(f"fault '{text}': after the colon a number was expected") from error

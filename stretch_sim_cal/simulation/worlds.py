@@ -159,11 +159,9 @@ class _WorldReader:
             raise InputError(f"{script.where}: the times of its waypoints have to grow")
         poses = np.array([pose_of(point.required("pose")) for point in waypoints])
         yaws = np.unwrap(np.arctan2(poses[:, 1, 0], poses[:, 0, 0]))
-        loop, delay = script.first("loop"), script.first("delay_start")
-        return Actor(
-            actor.name, solids.person(), times, np.column_stack([poses[:, :3, 3], yaws]), loop is None or loop.flag(),
-            0.0 if delay is None else float(delay.numbers(1)[0]),
-        )  # fmt: skip
+        poses, loop = np.column_stack([poses[:, :3, 3], yaws]), script.first("loop")
+        always = loop is None or loop.flag()
+        return Actor(actor.name, solids.person(), times, poses, always, script.number("delay_start", 0.0))
 
     def _add(self, name: str, surface: Surface, element: Element) -> str:
         self._num_triangles += len(surface.faces)
@@ -181,21 +179,18 @@ class _WorldReader:
         shape = geometry.children[0]
         for extra in geometry.children[1:]:
             self._warn(extra, "is a second shape in one geometry and is left out")
-
-        def number(tag: str) -> float:
-            return float(shape.required(tag).positive()[0])
-
+        size = shape.positive_number
         match shape.tag:
             case "box":
                 return solids.box(shape.required("size").positive(3))
             case "sphere":
-                return solids.sphere(number("radius"))
+                return solids.sphere(size("radius"))
             case "cylinder":
-                return solids.cylinder(number("radius"), number("length"))
+                return solids.cylinder(size("radius"), size("length"))
             case "capsule":
-                return solids.capsule(number("radius"), number("length"))
+                return solids.capsule(size("radius"), size("length"))
             case "cone":
-                return solids.cone(number("radius"), number("length"))
+                return solids.cone(size("radius"), size("length"))
             case "ellipsoid":
                 return solids.ellipsoid(shape.required("radii").positive(3))
             case "plane":
