@@ -5,7 +5,6 @@ from itertools import combinations
 
 import fcl
 import numpy as np
-from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.kinematics import Positions, link_transforms, random_positions
@@ -137,7 +136,7 @@ class _Shape:
     def __init__(self, surface: Surface):
         low, high = surface.vertices.min(axis=0), surface.vertices.max(axis=0)
         self.centre, self.half = (low + high) / 2, (high - low) / 2
-        self.corners = _hull_vertices(surface.vertices)
+        self.corners = surface.corners
         bounding = fcl.BVHModel()
         bounding.beginModel(len(surface.vertices), len(surface.faces))
         bounding.addSubModel(surface.vertices, surface.faces)
@@ -159,10 +158,3 @@ class _Shape:
 
 def _as_array(pairs: Iterable[tuple[int, int]]) -> np.ndarray:
     return np.array(sorted(pairs), dtype=int).reshape(-1, 2)
-
-
-def _hull_vertices(points: np.ndarray) -> np.ndarray:
-    try:
-        return points[ConvexHull(points).vertices]
-    except QhullError:
-        return points  # A flat shape has no hull in space; all of its points do as well.
