@@ -14,22 +14,18 @@ WITHOUT_TOOL = "eoa_wrist_dw4_tool_nil"
 MODEL, BATCH = "SE4", "francis"
 
 
+@functools.cache
 def nominal_description(tool: str = DEFAULT_TOOL) -> str:
     """Return the URDF text of the vendor's Stretch 4 with a tool; meshes are absolute `file://` names. Raises
     `InputError` for an unknown tool, or without the vendor's package `stretch4_urdf`."""
     _check_tool(tool)
-    return _vendor_description(tool)
+    return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
 
 
 def _check_tool(tool: str) -> None:
     tools = available_tools()
     if tool not in tools:
         raise InputError(f"'{tool}' is no tool of the Stretch{near(tool, tools)}")
-
-
-@functools.cache
-def _vendor_description(tool: str) -> str:
-    return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
 
 
 def available_tools() -> list[str]:

@@ -135,13 +135,10 @@ class Lidar:
         offsets /= np.sqrt(x * x + y * y + z * z)[:, None]
         return offsets
 
-    def beam_shares(self, tick: int) -> np.ndarray:
-        """Return the share (N,) of each ray's light along its `beam_edge`."""
-        return self._generator("mix", tick).random(self.sensor.num_rays, dtype=np.float32)
-
-    def bloom_shares(self, tick: int) -> np.ndarray:
-        """Return a random number (N,) from 0 to 1 for each ray: those below the strength of blooming bloom."""
-        return self._generator("bloom", tick).random(self.sensor.num_rays, dtype=np.float32)
+    def shares(self, purpose: str, tick: int) -> np.ndarray:
+        """Return a random number (N,) from 0 to 1 per ray: the share of its light along its `beam_edge` ("mix"), or
+        the least strength of blooming for which it blooms ("bloom")."""
+        return self._generator(purpose, tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return what the driver publishes of a scan: points (M,) of `POINT_DTYPE`, and the number (M,) of each one's

@@ -207,13 +207,13 @@ class Optics:
         seen, other, names = self._see(origins, rays.directions @ turn, cast)
         if sensor.beam_divergence:
             edge, _, _ = self._see(origins, lidar.beam_edge(rays) @ turn, cast)
-            other = _spread(seen, other, edge, lidar.beam_shares(rays.tick), sensor)
+            other = _spread(seen, other, edge, lidar.shares("mix", rays.tick), sensor)
         if other is not None and not sensor.dual_return:
             strongest = np.flatnonzero(np.isfinite(other.distances))
             seen.put(strongest, other, strongest)
             other = None
         if sensor.blooming and self._has_reflectors:
-            _bloom(seen, rays.directions, sensor.blooming, lidar.bloom_shares(rays.tick))
+            _bloom(seen, rays.directions, sensor.blooming, lidar.shares("bloom", rays.tick))
         return seen, other, names
 
     def reflectivities(self, hits: Hits) -> np.ndarray:
