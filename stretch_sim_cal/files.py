@@ -101,8 +101,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # in C: a tenth o
             if isinstance(value, int) and value.bit_length() > 64:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            said = f"'{str(node.value)[:40]}' is not a usable value of type {node.tag.rpartition(':')[2]}"
-            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from error
+            problem = f"'{str(node.value)[:40]}' is not a usable value of type {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
         return value
 
 
@@ -149,8 +149,8 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
             seen: set[tuple[str, str]] = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
-                    said = f"key '{key.value}' is given twice"
-                    raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+                    problem = f"key '{key.value}' is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add((key.tag, str(key.value)))
             children = list(itertools.chain(*node.value))
         else:

@@ -24,7 +24,7 @@ def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InputError(f"{where}: is {_said(value)}, a mapping with {', '.join(sorted(known))} was expected")
+        raise InputError(f"{where}: is {_shown(value)}, a mapping with {', '.join(sorted(known))} was expected")
     for key in value:
         if key not in known:
             close = "".join(f"; did you mean {near}?" for near in get_close_matches(str(key), known, n=1))
@@ -42,7 +42,7 @@ def entries(value: Any, where: str) -> dict[str, Any]:
 def number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Return `value` as a float. Raises `InputError` unless it is a finite number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InputError(f"{where}: is {_said(value)}, a number was expected")
+        raise InputError(f"{where}: is {_shown(value)}, a number was expected")
     if not low <= value <= high:
         raise InputError(f"{where}: is {value:g}, it has to lie from {low:g} to {high:g}")
     return float(value)
@@ -51,7 +51,7 @@ def number(value: Any, where: str, low: float = -math.inf, high: float = math.in
 def integer(value: Any, where: str, low: int, high: int) -> int:
     """Return `value`. Raises `InputError` unless it is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{where}: is {_said(value)}, a whole number was expected")
+        raise InputError(f"{where}: is {_shown(value)}, a whole number was expected")
     if not low <= value <= high:
         raise InputError(f"{where}: is {value}, it has to lie from {low} to {high}")
     return value
@@ -60,28 +60,28 @@ def integer(value: Any, where: str, low: int, high: int) -> int:
 def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: float = math.inf) -> tuple[float, ...]:
     """Return a list of `count` numbers as a tuple. Raises `InputError` for anything else."""
     if not isinstance(value, (list, tuple)) or len(value) != count:
-        raise InputError(f"{where}: is {_said(value)}, a list of {count} numbers was expected")
+        raise InputError(f"{where}: is {_shown(value)}, a list of {count} numbers was expected")
     return tuple(number(item, f"{where}[{index}]", low, high) for index, item in enumerate(value))
 
 
 def flag(value: Any, where: str) -> bool:
     """Return `value`. Raises `InputError` unless it is true or false."""
     if not isinstance(value, bool):
-        raise InputError(f"{where}: is {_said(value)}, true or false was expected")
+        raise InputError(f"{where}: is {_shown(value)}, true or false was expected")
     return value
 
 
 def text(value: Any, where: str) -> str:
     """Return `value`. Raises `InputError` unless it is a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: is {_said(value)}, a text was expected")
+        raise InputError(f"{where}: is {_shown(value)}, a text was expected")
     return value
 
 
 def choice(value: Any, known: tuple[str, ...], where: str) -> str:
     """Return `value`. Raises `InputError` unless it is one of the known ones."""
     if value not in known:
-        raise InputError(f"{where}: is {_said(value)}, use one of {', '.join(known)}")
+        raise InputError(f"{where}: is {_shown(value)}, use one of {', '.join(known)}")
     return str(value)
 
 
@@ -147,7 +147,7 @@ def _typed(value: Any, kind: Any, where: str, bounds: Bounds) -> Any:
         return choice(value, parts, where)
     if of is Mapping:
         if not isinstance(value, dict | None):
-            raise InputError(f"{where}: is {_said(value)}, a mapping was expected")
+            raise InputError(f"{where}: is {_shown(value)}, a mapping was expected")
         return {str(key): _typed(each, parts[1], f"{where}: {key}", bounds) for key, each in (value or {}).items()}
     if kind is np.ndarray:
         return np.array(_typed(value, tuple[float, ...] if isinstance(value, list) else float, where, bounds))
@@ -155,7 +155,8 @@ def _typed(value: Any, kind: Any, where: str, bounds: Bounds) -> Any:
         count = None if parts[-1] is ... else len(parts)
         items = [] if value is None and count is None else value
         if not isinstance(items, (list, tuple)) or count not in (None, len(items)):
-            raise InputError(f"{where}: is {_said(value)}, a list{f' of {count} values' if count else ''} was expected")
+            wanted = f"a list of {count} values" if count else "a list"
+            raise InputError(f"{where}: is {_shown(value)}, {wanted} was expected")
         kinds = [parts[0]] * len(items) if count is None else parts
         return tuple(
             _typed(item, each, f"{where}[{index}]", bounds)
@@ -213,6 +214,6 @@ class Section:
         return number(self.get(key, default), self.at(key), low, high)
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

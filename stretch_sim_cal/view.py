@@ -108,13 +108,13 @@ class View:
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
         """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m (NaN: unknown), the others in one
         colour; the label of each is its verdict."""
-        said = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
+        texts = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
                          for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
         rejected = np.tile(np.uint8(REJECTED), (len(kept), 1))
         for name, chosen, colours in (("counting", kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, rejected)):
             shown = self._rerun.Points3D(
-                places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(said[chosen]),
+                places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(texts[chosen]),
                 show_labels=False,
             )  # fmt: skip
             self._log(f"world/patches/{name}", shown)

@@ -184,8 +184,8 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
             turn(work.root, model, turning)
             model = work.model()
         total.follow(turning)
-        reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), said])).strip("; ")
-                    for name, said in why.items()}  # fmt: skip
+        reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), reason])).strip("; ")
+                    for name, reason in why.items()}  # fmt: skip
         missing = find_missing(model)
         for frame in missing:
             add_frame(work.root, frame)

@@ -254,19 +254,19 @@ def load_sensor(name: str | Path) -> Sensor:
         return _sensor(path, path, own)
     kind, data = _kind(path, own)
     data |= {key: value for key, value in own.items() if key not in (*UNIT_FILE_KEYS, "sensor")}
-    said = own.get("values") if isinstance(own.get("values"), dict) else {}
+    values = own.get("values") if isinstance(own.get("values"), dict) else {}
     unsaid = data.get("unit") is None
     spread = {} if data.get("unit") in (None, IDEAL) else data["unit"]
     near = spread.get("near_range") or {}
-    _, length = near_range(said.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
+    _, length = near_range(values.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
     sensor = _sensor(path, kind, data | {"unit": spread | {"near_range": near | {"length": length}}})
     if unsaid:
         sensor = replace(sensor, unsaid=replace(CLASS_SPREAD, near_length=length))
     unit = unit_from_mapping(sensor.error_model(), own, str(path))
     centre, firing = sensor.uncorrected_shares
-    if "optical_centre_share" not in said:
+    if "optical_centre_share" not in values:
         unit.values[CENTRE_SHARE] = centre
-    if "firing_time_share" not in said:
+    if "firing_time_share" not in values:
         unit.values[FIRING_SHARE] = firing
     return replace(sensor, unit=unit)
 

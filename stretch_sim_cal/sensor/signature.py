@@ -186,16 +186,16 @@ def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
     offset = float(np.median(apart))
     slope = float(np.polyfit(right.starts - right.starts[0], apart, 1)[0]) if len(apart) > 4 else 0.0
     scatter = float(np.std(apart - slope * (right.starts - right.starts[0])))
-    said = f"sync: right scans begin {1e3 * offset:+.1f} ms after left ones, scattering by {1e3 * scatter:.1f} ms"
+    line = f"sync: right scans begin {1e3 * offset:+.1f} ms after left ones, scattering by {1e3 * scatter:.1f} ms"
     if abs(offset) > PAIRED_WITHIN:
-        return False, f"{said}: too far apart to be paired; synchronise the clocks of both lidars (PTP)"
+        return False, f"{line}: too far apart to be paired; synchronise the clocks of both lidars (PTP)"
     drifts = abs(slope) * 60.0 > DRIFT_A_MINUTE and abs(slope) * np.ptp(right.starts) > BEYOND_SCATTER * scatter + 1e-4
     if drifts or scatter > 0.1 * period:
         return (
             False,
-            f"{said}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP",
+            f"{line}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP",
         )
-    return True, said
+    return True, line
 
 
 def _rotors(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:

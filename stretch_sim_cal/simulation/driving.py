@@ -93,7 +93,7 @@ class DrivingBase:
         self._way = 0.0
         self._moments: list[tuple[float, ...]] = []
         self._forgotten = False
-        self._true = self._said = REST
+        self._true = self._reckoned = REST
         self._place(REST)
 
     @property
@@ -170,7 +170,7 @@ class DrivingBase:
     def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[tuple[float, float, float, float]]:
         """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the limits:
         a base that does not strafe turns, drives and turns again."""
-        at_x, at_y, at_yaw = self._said
+        at_x, at_y, at_yaw = self._reckoned
         way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
         if way < 1e-9:
             turns: tuple[float, ...] = (yaw - at_yaw,)
@@ -217,8 +217,8 @@ class DrivingBase:
     def odometry(self, stamp: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and velocities
         (3,)."""
-        said = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
-        return said[:3], said[3:]
+        odometry = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
+        return odometry[:3], odometry[3:]
 
     def _limited(self, twist: Twist) -> Twist:
         x, y, turn = twist
@@ -247,7 +247,7 @@ class DrivingBase:
             turn = target[2]
         self._velocity = (x, y, turn)
         dx, dy, angle = ((old + new) / 2 * seconds for old, new in zip(before, self._velocity, strict=True))
-        self._said = _moved(self._said, (dx, dy, angle))
+        self._reckoned = _moved(self._reckoned, (dx, dy, angle))
         slipped = self._slip(self._way)
         self._way += math.hypot(dx, dy) + abs(angle) * self.base.track_width / 2
         slip = [new - old for new, old in zip(self._slip(self._way), slipped, strict=True)]
@@ -269,7 +269,7 @@ class DrivingBase:
 
     def _moment(self) -> tuple[float, ...]:
         (x, y, yaw), twist = self._true, self._velocity
-        return (float(self._ticked), x, y, *self._stance, yaw, *self._said, *twist)
+        return (float(self._ticked), x, y, *self._stance, yaw, *self._reckoned, *twist)
 
     def _between(self, begin: float, end: float) -> list[tuple[float, ...]]:
         """Return the moments around `begin` to `end` (ns), one at least."""

@@ -94,7 +94,7 @@ class Lidar:
 
     def described(self) -> dict[str, Any]:
         """Return the unit as the content of a unit file, with which the simulator has this unit again."""
-        driver = {name: said for name, said in vars(self.sensor.driver).items() if said is not None}
+        driver = {name: value for name, value in vars(self.sensor.driver).items() if value is not None}
         own = {"sensor": self.sensor.kind, "driver": driver} | self.sensor.own_tables()
         return own | unit_to_mapping(self.model, self.unit)
 

@@ -417,9 +417,9 @@ class Server:
         """End a Gazebo whose watchdog was killed."""
         if self._process.returncode >= 0 or not self._log.is_file():
             return
-        said = self._log.read_text(errors="replace").partition("\n")[0]
+        first_line = self._log.read_text(errors="replace").partition("\n")[0]
         with contextlib.suppress(ProcessLookupError, ValueError):
-            os.killpg(int(said.removeprefix(WATCHDOG)), signal.SIGKILL)
+            os.killpg(int(first_line.removeprefix(WATCHDOG)), signal.SIGKILL)
 
 
 STACK_TRACE = "Stack trace (most recent call"
@@ -461,7 +461,7 @@ def watch(folder: str, log: str, *command: str) -> int:
         command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=prepare_child
     )
     print(f"{WATCHDOG}{child.pid}", flush=True)
-    told, needed = False, True
+    asked, needed = False, True
     while child.poll() is None:
         order = _order(POLL if needed else AWAKE)
         if order is None and not needed:
@@ -469,14 +469,14 @@ def watch(folder: str, log: str, *command: str) -> int:
             order = _order(ASLEEP)
             _signal_group(child, signal.SIGCONT)
         if order == b"":
-            told = True
+            asked = True
             end_group(child, SIGNAL_PATIENCE)
             shutil.rmtree(folder, ignore_errors=True)
         elif order is not None:
             needed = order.endswith(NEEDED)
     end_group(child, SIGNAL_PATIENCE)  # children of it that it has left behind
     code = child.returncode if child.returncode >= 0 else 128 - child.returncode
-    if not told:
+    if not asked:
         print(f"Gazebo has ended by itself: {_ending(code)}", flush=True)
     return code
 
