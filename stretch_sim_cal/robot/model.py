@@ -166,7 +166,7 @@ class RobotModel:
         )  # fmt: skip
 
     def moving_joints(self) -> list[Joint]:
-        """Return the joints that have a position of their own: neither fixed nor mimicking another."""
+        """Return the joints that have a position: neither fixed nor mimicking another."""
         return [joint for joint in self.joints.values() if joint.variables and joint.mimic is None]
 
     def checked_link(self, name: str) -> str:

@@ -29,7 +29,7 @@ def _check_tool(tool: str) -> None:
 
 
 def available_tools() -> list[str]:
-    """Return the names of the tools that the vendor's description knows, and of the user's own beside it."""
+    """Return the names of the tools of the vendor's description, and of the user's beside it."""
     vendor_package()
     from stretch4_urdf.utils.urdf_utils_generate_from_base_xacro import get_available_tools
 

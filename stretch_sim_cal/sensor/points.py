@@ -1,8 +1,6 @@
-"""Points as the lidars' driver publishes them: their layout, and which of them are returns of their own.
-
-A driver may publish a point at the origin for a ray without a return, and with dual returns nearly every second return
-repeats the first one bit by bit.
-"""
+"""Points as the lidars' driver publishes them: their layout, and which of them are returns. A driver may publish a
+point at the origin for a ray without a return, and with dual returns nearly every second return repeats the first one
+bitwise."""
 
 import numpy as np
 

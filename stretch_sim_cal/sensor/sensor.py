@@ -150,7 +150,7 @@ class Sensor:
         return self.unsaid or self.spread
 
     def error_model(self, simulated: bool = False) -> ErrorModel:
-        """Return the error model of units of this sensor as they are expected, or as they are `simulated`."""
+        """Return the error model of units of this sensor as expected, or as `simulated`."""
         return ErrorModel(
             self.spread if simulated else self.expected, self.elevations, self.azimuth_offsets, self.optical_centre,
             self.firing_azimuths if np.any(self.firing_times) else None,
@@ -212,12 +212,12 @@ unknown make."""
 
 
 def sensor_called(name: str | Path) -> Sensors:
-    """Return the sensors of the left and of the right lidar by a command's option, as of `sensors_called`."""
+    """Return the sensors of the left and of the right lidar by a command's option, as `sensors_called` does."""
     return of_two(sensors_called(name))
 
 
 def of_two(sensors: Sensors) -> Sensors:
-    """Return the sensors of the left and of the right lidar alone, one if they are the same."""
+    """Return the sensors of the left and of the right lidar, one if they are the same."""
     if not isinstance(sensors, tuple):
         return sensors
     return sensors[0] if len(sensors) == 1 or sensors[0] is sensors[1] else sensors[:2]

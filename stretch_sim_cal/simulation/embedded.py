@@ -1,12 +1,8 @@
 """The embedded simulator: a robot in a world, its joints, and the scans of its lidars. Arrays, no ROS.
 
-    simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", seed=3))
-    left, right = simulator.scan("left", 0), simulator.scan("right", 0)
-    truth = simulator.ground_truth()
-
-A scan is taken with the joints where they are: their motion during the tenth of a second that it takes is not
-simulated. That of the base is (`simulator.driving`): each ray begins where the lidar is when it is fired.
-`RobotGeometry` is the true robot as triangles: by link, a lidar's mount apart from the head.
+A scan is taken with the joints where they are: their motion during a scan is not simulated. That of the base is
+(`simulator.driving`): each ray begins where the lidar is when it is fired. `RobotGeometry` is the true robot as
+triangles: by link, a lidar's mount apart from the head.
 """
 
 import math

@@ -1,14 +1,13 @@
 """The rays of Gazebo's lidars: which are cast for a sensor, and the directions along which their ranges are exact.
 
 A Gazebo lidar casts an even grid of rays. More are cast than the sensor has, and each of the sensor's rays takes the
-nearest one, with that one's own direction, so uneven channels and azimuth offsets are the sensor's.
+nearest one, with that one's direction, so uneven channels and azimuth offsets are the sensor's.
 
 The CPU lidar casts along the directions that it publishes. `gpu_lidar` does not: gz-rendering's Ogre2GpuRays renders
-the six faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into.
-That range is exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The
-texels are Harmonic's (gz-rendering 8) and, by their sources (docs/gazebo.md), those of 9 (Ionic), 10 (Jetty) and the
-main branch of June 2026: if one of these ever differs, it is `face_texels` or `texel_directions` that gets a table by
-generation.
+the six faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into,
+exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The texels are those
+of Harmonic (gz-rendering 8) and, by their sources (docs/gazebo.md), of 9 (Ionic), 10 (Jetty) and the main branch of
+June 2026; another generation's would be a table in `face_texels` or `texel_directions`.
 """
 
 from dataclasses import dataclass, replace

@@ -1,11 +1,5 @@
-"""Gazebo with the face of the embedded simulator: joints, scans, truth, stepped in a closed loop.
-
-    with GazeboSimulator(SimulationSetup(world="furnished_room")) as simulator:
-        simulator.joints.step(0.1)
-        left = simulator.scan("left", 0)
-
-Simulated time begins when the robot stands stowed in its world and all lidars have been heard.
-"""
+"""Gazebo behind the interface of the embedded simulator: joints, scans, truth, stepped in a closed loop. Simulated time
+begins when the robot stands stowed in its world and all lidars have published."""
 
 import dataclasses
 import os
