@@ -19,12 +19,7 @@ from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP
 from stretch_sim_cal.simulation.gazebo.installation import Installation
 from stretch_sim_cal.simulation.gazebo.messages import JointStates
-from stretch_sim_cal.simulation.gazebo.processes import (
-    Commander,
-    Server,
-    Subscriptions,
-    own_partition,
-)
+from stretch_sim_cal.simulation.gazebo.processes import Commander, Server, Subscriptions, own_partition
 from stretch_sim_cal.simulation.joints import Joints
 
 JOINT_STATES = "/stretch/joint_states"
