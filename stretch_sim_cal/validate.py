@@ -122,11 +122,9 @@ def record(kind: type[Record], value: Any, where: str, /, **given: Any) -> Recor
     keys = {name: key for name, key in keys_of(kind).items() if name not in given}
     required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
     data = mapping(value, {key for key, _ in keys.values()}, where)
-    read = {
-        name: typed(data.get(key), type_, f"{where}: {key}")
-        for name, (key, type_) in keys.items()
-        if key in data or name in required
-    }
+    read = {name: typed(data[key], type_, f"{where}: {key}") for name, (key, type_) in keys.items() if key in data}
+    if missing := [key for name, (key, _) in keys.items() if name in required and name not in read]:
+        raise InputError(f"{where}: {missing[0]}: is missing")
     return kind(**read, **given)
 
 
