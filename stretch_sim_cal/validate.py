@@ -112,7 +112,7 @@ def keys_of(kind: type) -> dict[str, tuple[str, Any]]:
     found = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         bounds = hint.__metadata__[0] if get_origin(hint) is Annotated else Bounds()
-        found[name] = bounds.key or f"{name}_{bounds.unit}".rstrip("_"), hint
+        found[name] = bounds.key or (f"{name}_{bounds.unit}" if bounds.unit else name), hint
     return found
 
 
