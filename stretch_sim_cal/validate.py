@@ -170,7 +170,7 @@ def _typed(value: Any, kind: Any, where: str, bounds: Bounds) -> Any:
 
 
 def written(value: Any, unit: str = "") -> Any:
-    """Return a dataclass as the mapping that `record` reads back, and tuples as lists."""
+    """Return a dataclass as the mapping that `record` reads back, with lists and plain numbers."""
     if is_dataclass(value):
         return {
             key: written(getattr(value, name), type_.__metadata__[0].unit if get_origin(type_) is Annotated else "")
@@ -180,7 +180,7 @@ def written(value: Any, unit: str = "") -> Any:
         return {key: written(each, unit) for key, each in value.items()}
     if isinstance(value, tuple):
         return [written(each, unit) for each in value]
-    return FACTORS[unit][1] * value if unit else value
+    return FACTORS[unit][1] * float(value) if unit or isinstance(value, float) else value
 
 
 class Section:
