@@ -203,6 +203,12 @@ def plan_of_robot(
     )
 
 
+def duration(seconds: float) -> str:
+    """Return a time in s in words."""
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
 def describe(pose: Pose, profile: RobotProfile | None = None) -> str:
     """Return a pose in words."""
     names = (profile or stretch_profile()).planned_names

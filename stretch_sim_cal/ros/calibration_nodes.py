@@ -64,13 +64,13 @@ from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.captures import robot_description
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import described_poses, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
-from stretch_sim_cal.ros.node_main import NodeContext, either
+from stretch_sim_cal.ros.options import either
+from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.sensor.sensor import for_each, sensor_called, sensors_called
 
 BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its file has changed, on a busy machine too
@@ -80,7 +80,7 @@ class _Files:
     """The files that a calibration node updates: the calibration file at `path`, and the robot's `values`, None if
     there are none. Raises `InputError` if the latter cannot be updated."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
         self.path = Path(self._options.calibration_file or default_path())
         self.values = self._values_path()
@@ -183,7 +183,7 @@ class _Files:
         self._context.log.info(f"joints {', '.join(joint.name for joint in joints)} recorded in {self.values}")
 
 
-def align(context: NodeContext) -> int:
+def align(context: RobotContext) -> int:
     """Collect sets of clouds, align them, and write the result if the data supports it."""
     options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
@@ -234,19 +234,19 @@ def align(context: NodeContext) -> int:
     return code
 
 
-def _body_settings(context: NodeContext, frames: FrameListener) -> dict[str, Any]:
+def _body_settings(context: RobotContext, frames: FrameListener) -> dict[str, Any]:
     profile = profile_called(context.options.robot)
     if profile.body is None:  # TF may have been heard first
         context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
     return body_settings(profile, frames.description, context.log.info)
 
 
-def _lidars_at(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
+def _lidars_at(context: RobotContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
     sensors = for_each(sensors_called(context.options.sensor), len(poses))
     return {name: ArrayLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
 
 
-def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
+def _left_by_file(context: RobotContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
     """Return the left lidar's pose (4, 4) in base_link: by the file's mounts, told if it has any, else as described."""
     base_from_left = left_pose(files.file, described_left)
     if stored_mounts(files.file) is not None:
@@ -258,7 +258,7 @@ def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarra
     return base_from_left
 
 
-def _keep_places(context: NodeContext, method: Any, result: Aligned, path: Path) -> None:
+def _keep_places(context: RobotContext, method: Any, result: Aligned, path: Path) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
     if all(coded(refusal).code in OF_ALL_PLACES for refusal in result.refusals):
         method.save_places(path)
@@ -269,7 +269,7 @@ def _keep_places(context: NodeContext, method: Any, result: Aligned, path: Path)
             )
 
 
-def find_floor(context: NodeContext) -> int:
+def find_floor(context: RobotContext) -> int:
     """Collect sets of clouds, find the floor in them from where the file has the lidars, and write the result if the
     data supports it; of the file nothing but the floor is replaced."""
     options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
@@ -307,7 +307,7 @@ def find_floor(context: NodeContext) -> int:
     return code
 
 
-def _floor_method(context: NodeContext) -> str:
+def _floor_method(context: RobotContext) -> str:
     options = context.options
     if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
@@ -319,7 +319,7 @@ def _floor_method(context: NodeContext) -> str:
     return either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD
 
 
-def calibrate_mounts(context: NodeContext) -> int:
+def calibrate_mounts(context: RobotContext) -> int:
     """Collect the poses that are not in the folder yet, solve, and write what the data supports."""
     options, arguments, files = context.options, context.arguments, _Files(context)
     if options.rollback:
@@ -352,7 +352,7 @@ def calibrate_mounts(context: NodeContext) -> int:
     return code
 
 
-def calibrate_by_driving(context: NodeContext) -> int:
+def calibrate_by_driving(context: RobotContext) -> int:
     """Drive, record it, solve, and write what the data supports."""
     options, arguments, files = context.options, context.arguments, _Files(context)
     profile = profile_called(options.robot)
@@ -364,7 +364,7 @@ def calibrate_by_driving(context: NodeContext) -> int:
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     described = described_poses(options, frames, watchdog)
     lidars = _lidars_at(context, described)
-    description = robot_description(context, frames, watchdog)
+    description = frames.wait_for_description(watchdog)
     robot = DrivenRobot(
         profile,
         lidars_of(options),
@@ -396,7 +396,7 @@ def calibrate_by_driving(context: NodeContext) -> int:
     return code
 
 
-def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
+def _wait_for_broadcast(context: RobotContext, base_from_left: np.ndarray) -> None:
     """Wait until TF has the mount: what is collected next is to be seen from there. Warns if it does not come."""
     options, frames = context.options, context.frames()
 

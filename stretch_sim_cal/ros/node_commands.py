@@ -8,7 +8,7 @@ from pathlib import Path
 from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
-from stretch_sim_cal.ros.node_main import Argument, NodeCommand, Option
+from stretch_sim_cal.ros.options import Argument, NodeCommand, Option
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 ROBOT_OPTION = Option(
@@ -400,19 +400,27 @@ SIMULATOR = NodeCommand(
     endless=True,
 )  # fmt: skip
 NODE_COMMANDS = {
-    command.executable: command
-    for command in (
-        ALIGN,
-        FLOOR,
-        BROADCAST,
-        MOUNTS,
-        DRIVE,
-        COLLECT,
-        CAPTURE,
-        VISUALIZE,
-        VISUALIZE_BODY_SHAPE,
-        WATCH,
-        FOOTPRINT,
+    each.executable: each for each in (
+        ALIGN, FLOOR, BROADCAST, MOUNTS, DRIVE, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, WATCH, FOOTPRINT,
         SIMULATOR,
     )
-}
+}  # fmt: skip
+VERIFY = NodeCommand(
+    executable="stretch-sim-cal verify",
+    node_name="verify_calibration",
+    description="Listen to all lidars.",
+    example="stretch-sim-cal verify",
+    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION),
+)
+LIVE = NodeCommand(
+    executable="stretch-sim-cal doctor",
+    node_name="doctor",
+    description="Listen to the robot's drivers.",
+    example="stretch-sim-cal doctor --live",
+    options=(
+        *CLOUD_OPTIONS,
+        SENSOR_OPTION,
+        FOOTPRINT_OPTION,
+        Option("timeout", 10.0, "s that each of the drivers has to say something", minimum=0.1),
+    ),
+)

@@ -8,7 +8,6 @@ reads.
 import contextlib
 import json
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
-from stretch_sim_cal.ros.node_main import NodeContext, follow_changes, handle_ending
+from stretch_sim_cal.ros.node_main import NodeContext, ending_signals
+from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.sensor.sensor import CORRECTIONS
 from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
 
@@ -143,14 +143,10 @@ def write_truth(path: str | Path, truth: Mapping[str, Any], true_description: st
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Yield a list that the signals that end a node are put into: a step, or a recording, is finished and not torn."""
+    """Yield the list of the received signals that end a node: a step, or a recording, is finished first."""
     received: list[int] = []
-    handlers = handle_ending(lambda number, _frame: received.append(number))
-    try:
+    with ending_signals(lambda number, _frame: received.append(number)):
         yield received
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def run_simulation(

@@ -20,7 +20,8 @@ from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, 
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
-from stretch_sim_cal.ros.node_main import NodeContext, Option, declare, follow_changes
+from stretch_sim_cal.ros.options import Option, declare, follow_changes
+from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.view import opened
 
@@ -34,7 +35,7 @@ class Visualizer:
     """What both nodes have: parameters that may change, a calibration that places the clouds, and clouds of one
     time."""
 
-    def __init__(self, context: NodeContext, options: Sequence[Option]):
+    def __init__(self, context: RobotContext, options: Sequence[Option]):
         self._context, self._options = context, context.options
         self._view = opened(
             self._options.view, self._options.view_file or None, self._options.view_port or None,
@@ -75,7 +76,7 @@ class Visualizer:
 class FloorVisualizer(Visualizer):
     """Publishes three clouds for every pair that arrives."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         from sensor_msgs.msg import PointCloud2
 
         super().__init__(context, VISUALIZE.options)
@@ -99,7 +100,7 @@ class FloorVisualizer(Visualizer):
 class BodyShapeVisualizer(Visualizer):
     """Draws the zones as the joints and parameters change, and sorts all clouds into them."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
         self._model = load_body_shape_model(context.arguments.file)
         for warning in self._model.warnings:
@@ -252,14 +253,14 @@ class BodyShapeVisualizer(Visualizer):
         self._publish({self._clouds[name]: part for name, part in parts.items()}, seen.stamp)
 
 
-def visualize(context: NodeContext) -> None:
+def visualize(context: RobotContext) -> None:
     """Show the calibrated clouds until a signal ends the node."""
     FloorVisualizer(context)
     print("visualizing on /lidar_combined, /lidar_floor_inliers, /lidar_off_floor", flush=True)
     context.spin()
 
 
-def visualize_body_shape(context: NodeContext) -> None:
+def visualize_body_shape(context: RobotContext) -> None:
     """Show the body shape until a signal ends the node."""
     BodyShapeVisualizer(context)
     print("visualizing on /obstacle_markers, /body_points, /obstacles_positive, /stop_zone_occupied", flush=True)

@@ -33,7 +33,7 @@ from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
-from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensors_called
 
@@ -46,7 +46,7 @@ REPLAYED = 2000  # looks of the history that the test goes on from
 class Watcher:
     """Takes looks, keeps the history, publishes the diagnostics."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         from diagnostic_msgs.msg import DiagnosticArray
 
         self._context, self._options = context, context.options
@@ -134,9 +134,10 @@ class Watcher:
         sets: list[CloudSet] = []
         clouds = self._context.clouds(self._options, self._watchdog, on_set=sets.append)
         try:
-            while len(sets) < self._options.pairs or sets[-1].stamp - sets[0].stamp < 1e9 * STILL_FOR:
-                self._context.spin_once()
-                self._watchdog.tick()
+            self._context.spin_until(
+                lambda: len(sets) >= self._options.pairs and sets[-1].stamp - sets[0].stamp >= 1e9 * STILL_FOR,
+                watchdog=self._watchdog,
+            )
         finally:
             clouds.close()
         return [*sets[: self._options.pairs - 1], sets[-1]]
@@ -232,7 +233,7 @@ def _when(stamp: float | None) -> str:
     return "-" if stamp is None else datetime.datetime.fromtimestamp(stamp).isoformat(" ", timespec="minutes")
 
 
-def watch(context: NodeContext) -> int:
+def watch(context: RobotContext) -> int:
     """Look every period, and seldom enough for the share of a core that the looks may take; with a number of looks, end
     after them, with 1 if something has changed."""
     options, watcher = context.options, Watcher(context)
