@@ -8,6 +8,7 @@ import difflib
 import itertools
 import math
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
@@ -20,6 +21,8 @@ PROFILE = "robot"
 """The option that names a robot's profile."""
 # Parameters that rclpy itself understands on every node.
 ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")
+WIDTH = 110
+"""Of a description."""
 KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -120,7 +123,7 @@ class NodeCommand:
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the arguments that are not ROS's."""
         parser = argparse.ArgumentParser(
-            prog=self.executable, description=self.description,
+            prog=self.executable, description="\n".join(map(_wrapped, self.description.splitlines())),
             epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
@@ -135,6 +138,10 @@ class NodeCommand:
         """Return the parsed arguments of a command line (by default this process's), and those for ROS."""
         own, for_ros = split_arguments(sys.argv[1:] if arguments is None else arguments)
         return self.parser().parse_args(own), for_ros
+
+
+def _wrapped(line: str) -> str:
+    return line if line.startswith(" ") else textwrap.fill(line, WIDTH)  # commands to be copied are indented
 
 
 def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:

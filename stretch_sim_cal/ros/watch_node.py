@@ -1,5 +1,5 @@
-"""`ros_watch_calibration`: looks now and then, while the robot stands, whether the stored calibration still holds, and
-says on /diagnostics and in its output what has changed, by how much, since when, and what to do."""
+"""`ros_watch_calibration`: checks now and then, while the robot stands, whether the stored calibration still holds, and
+publishes on /diagnostics and in its output what has changed, by how much, since when, and the remedy."""
 
 import datetime
 import hashlib
@@ -108,7 +108,6 @@ class Watcher:
 
     @property
     def changed(self) -> bool:
-        """Whether anything has changed."""
         return bool(self._watch.changed)
 
     def _said(self) -> str:
@@ -129,8 +128,7 @@ class Watcher:
         self._context.log.info(f"{self._path} has changed: watched anew")
 
     def _sets(self) -> list[CloudSet]:
-        """Return sets of clouds, the last of them a while after the first; the lidars are listened to only
-        meanwhile."""
+        """Return sets of clouds, the last of them a while after the first, and stop listening to the lidars."""
         sets: list[CloudSet] = []
         clouds = self._context.clouds(self._options, self._watchdog, on_set=sets.append)
         try:
@@ -192,11 +190,8 @@ class Watcher:
             moved = moved_lidar(self._watch.states())
             sentence = f"{state.sentence()} (since {_when(state.since)}{f'; {moved}' if moved else ''})"
             self._context.log.error(sentence)
-            self._history.note(
-                NoticedChange(
-                    stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence
-                )
-            )
+            change = (stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence)
+            self._history.note(NoticedChange(*change))
 
     def _publish(self) -> None:
         from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -234,8 +229,8 @@ def _when(stamp: float | None) -> str:
 
 
 def watch(context: RobotContext) -> int:
-    """Look every period, and seldom enough for the share of a core that the looks may take; with a number of looks, end
-    after them, with 1 if something has changed."""
+    """Look every period, or less often if the looks take more than their share of a core; with a number of looks, end
+    after them. Raises `Refused` then if something has changed."""
     options, watcher = context.options, Watcher(context)
     print(f"watching {options.calibration_file or default_path()}", flush=True)
     while True:
