@@ -36,12 +36,12 @@ def complaint_about_frame(
     "frame" of this side. Raises `InputError` if it is another lidar's.
     """
     frame, own = frame.lstrip("/"), expected[side]
-    if frame in (own, _other_names().get(own)):
+    lidars = [name for name, its in expected.items() if frame in (its, _other_names().get(its))]
+    if side in lidars:
         return ""
-    other = next((name for name, its in expected.items() if frame in (its, _other_names().get(its))), None)
-    if other is not None:
+    if lidars:
         raise InputError(
-            f"{topic} holds clouds of the {other} lidar (frame '{frame}', '{own}' was expected):"
+            f"{topic} holds clouds of the {lidars[0]} lidar (frame '{frame}', '{own}' was expected):"
             f" {options['topics']} are swapped"
         )
     return (
@@ -63,7 +63,6 @@ class FrameTree:
         return sorted(self._names())
 
     def parent(self, frame: str) -> str | None:
-        """Return the parent of a frame, None for a root or an unknown one."""
         return self._edges[frame][0] if frame in self._edges else None
 
     def connect(self, parent: str, child: str, parent_from_child: np.ndarray) -> str | None:
@@ -75,24 +74,21 @@ class FrameTree:
 
     def known(self, frame: str) -> bool:
         """Whether the tree has `frame`, be it under its older or newer name."""
-        names = self._names()
-        return frame.lstrip("/") in names or _other_names().get(frame.lstrip("/")) in names
+        return self._name(frame) is not None
 
     def resolve(self, frame: str) -> str:
-        """Return the name under which the tree has `frame`. Raises `InputError` that says what there is instead."""
-        frame = frame.lstrip("/")
-        names = self._names()
-        for name in (frame, _other_names().get(frame)):
-            if name in names:
-                return name
-        raise InputError(f"frame '{frame}' is unknown; {self.source} has {_shown(frame, names)}")
+        """Return the name under which the tree has `frame`. Raises `InputError` that lists what there is."""
+        if (name := self._name(frame)) is not None:
+            return name
+        raise InputError(f"frame '{frame.lstrip('/')}' is unknown; {self.source} has {_shown(frame, self._names())}")
+
+    def _name(self, frame: str) -> str | None:
+        own, names = frame.lstrip("/"), self._names()
+        return next((name for name in (own, _other_names().get(own)) if name in names), None)
 
     def lookup(self, target: str, source: str) -> np.ndarray:
-        """Return `target_from_source` (4, 4).
-
-        Raises `InputError` if a frame is unknown, the two are not connected (naming the missing link), or the
-        tree has a loop.
-        """
+        """Return `target_from_source` (4, 4). Raises `InputError` if a frame is unknown, the two are not connected
+        (naming the missing link), or the tree has a loop."""
         target, source = self.resolve(target), self.resolve(source)
         from_target, from_source = self._chain(target), self._chain(source)
         common = next((name for name in from_source if name in from_target), None)

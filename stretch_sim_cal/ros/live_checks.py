@@ -110,12 +110,10 @@ class _Looking:
             remedy = f"{remedy} ({LAUNCHED[remedy]})"
         try:
             self._say(name, READY, check())
-        except RunFailure as failure:
-            self._say(name, SILENT, str(failure), remedy)
-        except Refused as refusal:  # says itself what to do
+        except (RunFailure, InputError) as error:
+            self._say(name, SILENT if isinstance(error, RunFailure) else MISSING, str(error), remedy)
+        except Refused as refusal:  # names the remedy itself
             self._say(name, MISSING, str(refusal))
-        except InputError as error:
-            self._say(name, MISSING, str(error), remedy)
 
     def _say(self, name: str, verdict: str, sentence: str, remedy: str = "") -> None:
         self._found.checks.append(Check(name, verdict, sentence, remedy))
@@ -140,11 +138,11 @@ class _Looking:
         return {1: "the lidar", 2: "both lidars"}.get(count, f"all {count} lidars")
 
     def _clouds(self, sets: list[CloudSet]) -> str:
-        late: list[float] = []
-        watchdog = self._watchdog()
+        late: list[int] = []  # ns
+        watchdog, clock = self._watchdog(), self._context.node.get_clock()
 
         def take(seen: CloudSet) -> None:
-            late.append(1e-9 * (self._context.node.get_clock().now().nanoseconds - seen.stamp))
+            late.append(clock.now().nanoseconds - seen.stamp)
             sets.append(seen)
 
         clouds = self._context.clouds(self._options, watchdog, on_set=take)
@@ -155,7 +153,7 @@ class _Looking:
         self._found.clouds = [seen.clouds for seen in sets]
         stamps = np.array([seen.stamp for seen in sets]) * 1e-9
         # The least: whatever delays a message, a busy machine too, only adds to what the clocks are apart.
-        rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), min(late)
+        rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), 1e-9 * min(late)
         called = {1: "scans", 2: "pairs"}.get(len(clouds.topics), "sets of scans")
         counts = listed([str(len(cloud)) for cloud in sets[-1].clouds.values()])
         said = f"{rate:.1f} {called} a second, {counts} returns"
@@ -204,10 +202,8 @@ class _Looking:
             return all(info.node_name != BROADCAST.node_name for info in infos)
 
         if not self._context.spin_until(gone, timeout=ENDS_WITHIN):
-            self._say(
-                "broadcaster", MISSING, f"{BROADCAST.executable} runs and publishes the present calibration",
-                "stop it until the new one is accepted",
-            )  # fmt: skip
+            sentence = f"{BROADCAST.executable} runs and publishes the present calibration"
+            self._say("broadcaster", MISSING, sentence, "stop it until the new one is accepted")
 
     def _described(self) -> str:
         robot = MountedRobot(
@@ -239,9 +235,7 @@ class _Looking:
         foreign = points[cKDTree(robot).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf]
         distance = np.sort(np.hypot(foreign[:, 0], foreign[:, 1]))
         if len(distance) > ENOUGH and distance[ENOUGH] < FREE:
-            self._say(
-                "free space", NOTE, f"something is {distance[ENOUGH]:.2f} m from the base's axis",
-                f"{FREE:g} m free around the robot are enough for every pose",
-            )  # fmt: skip
+            sentence = f"something is {distance[ENOUGH]:.2f} m from the base's axis"
+            self._say("free space", NOTE, sentence, f"{FREE:g} m free around the robot are enough for every pose")
         else:
             self._say("free space", READY, f"nothing within {FREE:g} m of the base's axis")
