@@ -87,7 +87,7 @@ def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
     return result
 
 
-def attributes(scan: np.ndarray) -> dict[str, Any]:
+def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
     """Return the attributes of a message for a structured array of points (N,), but for `header`, `fields` and `data`;
     it is dense if no point marks a miss."""
     size = scan.dtype.itemsize

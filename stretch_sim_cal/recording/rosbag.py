@@ -18,7 +18,7 @@ from rosbags.typesys import Stores, TypesysError, get_typestore
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
-from stretch_sim_cal.recording.clouds import attributes, layout
+from stretch_sim_cal.recording.clouds import cloud_attributes, layout
 from stretch_sim_cal.recording.topics import CLOUD_TYPE
 
 # What a torn or foreign file makes the storage readers raise, besides their own errors.
@@ -187,7 +187,7 @@ class RecordingWriter:
             header=types["std_msgs/msg/Header"](stamp=stamp, frame_id=frame),
             fields=[types["sensor_msgs/msg/PointField"](*entry) for entry in layout(scan.dtype)],
             data=np.frombuffer(scan.tobytes(), np.uint8),
-            **attributes(scan),
+            **cloud_attributes(scan),
         )
         self.write(topic, stamp_ns, self._typestore.serialize_cdr(message, CLOUD_TYPE))
 

@@ -65,7 +65,7 @@ class ArmState(JointListener):
         return [positions for _, positions in itertools.islice(self._history, first, last + 1)]
 
     def wait_until_known(self) -> None:
-        """Wait for all joints of a dataset. Raises `RunFailure` (watchdog) if nothing comes."""
+        """Wait for all planned joints. Raises `RunFailure` (watchdog) if nothing comes."""
         self._context.spin_until(lambda: len(self.arm) >= len(self.profile.planned), watchdog=self._watchdog)
 
     def _take(self, message: Any) -> None:
@@ -219,11 +219,9 @@ class ArmMotion:
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
         """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time."""
         patience = Patience(self._context, ros, wall)
-        while not condition():
-            self._context.spin_once(timeout=0.05)
-            self._watchdog.tick()
-            if patience.over:
-                raise RunFailure(complaint() if callable(complaint) else complaint)
+        self._context.spin_until(lambda: condition() or patience.over, watchdog=self._watchdog)
+        if not condition():
+            raise RunFailure(complaint() if callable(complaint) else complaint)
 
     def _spin_until(self, condition, deadline: float) -> bool:
         while not condition() and time.monotonic() < deadline:

@@ -179,8 +179,8 @@ class BaseMotion:
                 return
             if patience.over:
                 raise RunFailure(
-                    f"{self._odometer.topic} does not come to rest, though the base was told to stop; odometry may "
-                    f"change by {1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
+                    f"{self._odometer.topic} does not come to rest, though the base was commanded to stop; odometry "
+                    f"may change by {1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
                 )
 
     def stop(self) -> None:
@@ -200,7 +200,8 @@ class BaseMotion:
         self._context.log.warning("the base was stopped" if stopped else "odometry does not say that the base stopped")
 
     def _left(self, target: np.ndarray, turns: bool) -> np.ndarray:
-        """Return what is left, (3,), in base_footprint: of a turn its angle alone, of a way what the base can drive."""
+        """Return the rest of the motion, (3,), in base_footprint: of a turn its angle only, of a way as far as the base
+        can drive it."""
         x, y, angle = target - self._odometer.pose
         if turns:
             return np.array([0.0, 0.0, angle])

@@ -28,7 +28,7 @@ from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import Marker, MarkerArray
 
 from stretch_sim_cal.calibration.zones import Zones
-from stretch_sim_cal.recording.clouds import attributes, layout, message_bytes
+from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_bytes
 
 NANOSECONDS = 1_000_000_000
 
@@ -63,7 +63,7 @@ def time_message(stamp: int) -> Time:
 def cloud_message(scan: np.ndarray, frame: str, stamp: int) -> PointCloud2:
     """Return a structured scan (N,) as a cloud in `frame`."""
     fields = [PointField(**field._asdict()) for field in layout(scan.dtype)]
-    return PointCloud2(header=header(frame, stamp), fields=fields, data=message_bytes(scan), **attributes(scan))
+    return PointCloud2(header=header(frame, stamp), fields=fields, data=message_bytes(scan), **cloud_attributes(scan))
 
 
 def joint_state_message(positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int) -> JointState:

@@ -170,7 +170,6 @@ class LidarDrivers:
 
     @property
     def are_heard(self) -> bool:
-        """Whether anybody takes clouds of at least one lidar."""
         return any(driver.publisher.is_heard for driver in self._drivers)
 
     def listen(self) -> None:
@@ -179,7 +178,6 @@ class LidarDrivers:
 
     @property
     def published(self) -> dict[str, int]:
-        """The number of clouds that each lidar has published."""
         return {driver.side: driver.published for driver in self._drivers}
 
     def step(self, now: float) -> None:

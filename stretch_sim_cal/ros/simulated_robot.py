@@ -68,10 +68,8 @@ class _Active:
 
 class TrajectoryServer:
     """Takes goals, and moves the joints step by step with simulated time; a new goal takes the place of a running one.
-
-    `refusal` says why nothing may move at present (wrong mode, runstop, not homed), or returns None. Everything runs
-    in the thread that calls `step` and spins the node.
-    """
+    `refusal` returns why nothing may move at present (wrong mode, runstop, not homed), or None. Everything runs in the
+    thread that calls `step` and spins the node."""
 
     def __init__(self, node: Node, joints: Joints, refusal: Callable[[], str | None]):
         self._log, self._joints, self._refusal = node.get_logger(), joints, refusal
@@ -90,7 +88,6 @@ class TrajectoryServer:
 
     @property
     def is_moving(self) -> bool:
-        """Whether a goal is being followed."""
         return self._active is not None
 
     def step(self, now: float) -> None:
@@ -302,13 +299,12 @@ class SimulatedRobot:
 
     @property
     def bound(self) -> float:
-        """How fast simulated time may pass at present if no factor is asked for."""
+        """The largest real-time factor at present if none is asked for."""
         if self.lidars.are_heard:
             return BOUND_WITH_CLOUDS
         return BOUND_MOVING if self._trajectories.is_moving else self._simulation.idle_factor
 
     def step(self) -> None:
-        """Let one step of simulated time pass."""
         self._now += STEP
         if self._faults.crash is not None and self.now >= self._faults.crash:
             os._exit(CRASH_EXIT_CODE)
