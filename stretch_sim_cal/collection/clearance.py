@@ -72,8 +72,7 @@ class Sweep:
         foreign = points[robot.query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf]
         if not len(foreign):
             return None
-        tree = cKDTree(foreign)
-        in_way: dict[int, float] = {}
+        tree, nearest = cKDTree(foreign), np.full(len(foreign), np.inf)  # m from the robot, of those in its way
         dense = (
             pose
             for a, b in itertools.pairwise(tour)
@@ -81,11 +80,10 @@ class Sweep:
         )
         for pose in {tuple(round(value, 3) for value in pose): pose for pose in dense}.values():
             distances, indices = tree.query(self.at(pose, joints, self._moving), distance_upper_bound=clearance)
-            for index, distance in zip(indices[distances < clearance], distances[distances < clearance], strict=False):
-                in_way[index] = min(distance, in_way.get(index, np.inf))
-        if len(in_way) < ENOUGH:
-            return None
-        return Obstacle(len(in_way), foreign[min(in_way, key=in_way.get)])
+            near = distances < clearance
+            np.minimum.at(nearest, indices[near], distances[near])
+        count = np.count_nonzero(np.isfinite(nearest))
+        return Obstacle(count, foreign[np.argmin(nearest)]) if count >= ENOUGH else None
 
 
 def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:

@@ -71,7 +71,6 @@ class Plan:
         return sum(travel_time(a, b, speeds) + LATENCY for a, b in itertools.pairwise(self.tour))
 
     def after(self, number: int) -> "Plan":
-        """Return the rest of the plan after its first `number` visits."""
         return Plan(self.visits[number - 1].pose, self.visits[number:], self.way_back)
 
 
@@ -188,13 +187,11 @@ def plan_of_robot(
 
 
 def duration(seconds: float) -> str:
-    """Return a time in s in words."""
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 def describe(pose: Pose, profile: RobotProfile | None = None) -> str:
-    """Return a pose in words."""
     names = (profile or stretch_profile()).planned_names
     return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(names, pose, strict=False)) or "the only pose"
 

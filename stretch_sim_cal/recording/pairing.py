@@ -54,7 +54,6 @@ class MatchingCounts:
         return sum(self.alone.values()) / max(1, sum(self.received.values()))
 
     def sentence(self) -> str:
-        """Return the counts as one line."""
         called = {1: "scans", 2: "pairs"}.get(len(self.received), "sets")
         parts = [
             f"{self.sets} {called} from {listed([f'{count} {name}' for name, count in self.received.items()])} clouds",

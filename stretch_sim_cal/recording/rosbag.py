@@ -70,7 +70,6 @@ class Recording:
         return {connection.topic: connection.msgtype for connection in self._reader.connections}
 
     def count(self, topic: str) -> int:
-        """Return the number of messages of a topic."""
         return sum(connection.msgcount for connection in self._reader.connections if connection.topic == topic)
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -10,12 +10,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
-from stretch_sim_cal.recording.frame_tree import (
-    FrameTree,
-    complaint_about_frame,
-    transform_of_message,
-    tree_of_description,
-)
+from stretch_sim_cal.recording.frame_tree import FrameCheck, FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.recording.pairing import MatchingCounts, StampMatching, StampSet, stamp_of
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
@@ -141,23 +136,17 @@ def cloud_messages(
     recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], warn: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
     """Yield (lidar, message) of lidars' clouds in the order in which they were received; of two lidars of one topic the
-    first one's. `topics` and `frames` are by lidar; `warn` is told once of other frames. Raises `InputError` if a topic
-    is missing, or holds another lidar's clouds."""
+    first one's. `topics` and `frames` are by lidar; `warn` is called once for each unexpected frame. Raises
+    `InputError` if a topic is missing, or holds another lidar's clouds."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    name_of, complaints = {topic: name for name, topic in reversed(topics.items())}, {""}
+    name_of, options = {topic: name for name, topic in reversed(topics.items())}, "--left-topic and --right-topic"
+    if set(frames) != set(SIDES):
+        options = "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)"
+    frame_check = FrameCheck(frames, options, "--{}-frame", warn)
     for topic, message in recording.messages(list(name_of)):
-        name = name_of[topic]
-        options = {"topics": "--left-topic and --right-topic", "frame": f"--{name}-frame"}
-        if set(frames) != set(SIDES):
-            options["topics"] = "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)"
-        if name not in SIDES:
-            options["frame"] = f"lidars.{name}.frame in the profile"
-        complaint = complaint_about_frame(name, topic, message.header.frame_id, frames, options)
-        if complaint not in complaints:
-            complaints.add(complaint)
-            warn(complaint)
-        yield name, message
+        frame_check.check(name_of[topic], topic, message.header.frame_id)
+        yield name_of[topic], message
 
 
 def recorded_clouds(

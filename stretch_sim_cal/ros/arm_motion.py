@@ -188,7 +188,7 @@ class ArmMotion:
     def _goal(self, target: Pose) -> tuple[Any, float]:
         """Return the goal for the joints that have to move (None for none), and the seconds it needs."""
         from builtin_interfaces.msg import Duration
-        from trajectory_msgs.msg import JointTrajectoryPoint
+        from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
         wanted = dict(zip(self._profile.planned_names, target, strict=False))
         # Joints that are where they should be are not moved; the tolerance is far below what counts as arrived.
@@ -196,14 +196,13 @@ class ArmMotion:
         if not moving:
             return None, 0.0
         needed = max(abs(gap) / self._speeds[joint] for joint, gap in moving.items())
-        goal = self._action.Goal()
-        goal.trajectory.joint_names = [self._profile.commands[joint] for joint in moving]
-        point = JointTrajectoryPoint()
-        point.positions = [float(wanted[joint]) for joint in moving]
-        point.velocities = [float(self._speeds[joint]) for joint in moving]
-        point.time_from_start = Duration(sec=int(needed), nanosec=int(needed % 1.0 * 1e9))
-        goal.trajectory.points = [point]
-        return goal, needed
+        point = JointTrajectoryPoint(
+            positions=[float(wanted[joint]) for joint in moving],
+            velocities=[float(self._speeds[joint]) for joint in moving],
+            time_from_start=Duration(sec=int(needed), nanosec=int(needed % 1.0 * 1e9)),
+        )
+        names = [self._profile.commands[joint] for joint in moving]
+        return self._action.Goal(trajectory=JointTrajectory(joint_names=names, points=[point])), needed
 
     def _missing(self, target: Pose, share: float = 1.0) -> dict[str, float]:
         """Return how far (m, rad) joints are from `target`, of those beyond a share of what counts as arrived."""

@@ -224,7 +224,6 @@ class BaseMotion:
             )
 
     def _command(self, twist: np.ndarray) -> None:
-        """Publish velocities along x and y (m/s) and about z (rad/s)."""
         message = self._publisher.msg_type()
         inner = message
         if self._stamped:

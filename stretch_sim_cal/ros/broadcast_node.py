@@ -42,7 +42,6 @@ class Broadcaster:
         context.every(0.5, self.publish)
 
     def publish(self) -> None:
-        """Publish the frames if they are others than before."""
         frames = self._wanted()
         same = [np.array_equal(transform, self._published.get(names)) for names, transform in frames.items()]
         if len(frames) == len(self._published) and all(same):
@@ -99,6 +98,5 @@ def calibrated_frames(file: CalibrationFile, options: Any, left_frame: str) -> d
 
 
 def broadcast(context: NodeContext) -> None:
-    """Publish the calibration's frames until a signal ends the node."""
     Broadcaster(context).publish()
     context.spin()

@@ -151,7 +151,6 @@ class _Collection:
     say: Callable[[str], None]
 
     def tell(self, writer: DatasetWriter | None) -> None:
-        """Print the plan."""
         plan, settings = self.plan, self.settings
         if writer is not None and writer.samples:
             self.say(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
@@ -180,7 +179,6 @@ class _Collection:
         return [{"commanded": self._by_joint(each.pose), "reason": each.reason} for each in self.plan.skipped]
 
     def outcome(self, writer: DatasetWriter | None, dry_run: bool) -> dict[str, Any]:
-        """Return what is printed as JSON."""
         return {
             "directory": None if writer is None else str(writer.directory),
             "samples": 0 if writer is None else len(writer.samples),

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
-from stretch_sim_cal.recording.frame_tree import complaint_about_frame
+from stretch_sim_cal.recording.frame_tree import FrameCheck
 from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching, StampSet, listed, stamp_of
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.subscription import MatchedSubscription
@@ -77,14 +76,15 @@ class LidarClouds:
 
         self._context, self._watchdogs = context, watchdogs
         self.topics = {name: topic for name, (topic, _) in lidars.items()}
-        self._frames = {name: frame for name, (_, frame) in lidars.items()}
+        frames = {name: frame for name, (_, frame) in lidars.items()}
+        topics = "left_lidar_topic and right_lidar_topic" if len(lidars) == 2 else "topics of the lidars"
+        self._frame_check = FrameCheck(frames, topics, "{}_lidar_frame", context.log.warning)
         groups = [tuple(lidars)] if bound is not None else [(name,) for name in lidars]
         self._matching: dict[str, StampMatching] = {}
         for group in groups:
             self._matching |= dict.fromkeys(group, StampMatching(group, bound or 0.0))
         self._sets: deque[CloudSet] = deque()
         self._on_set = on_set or self._sets.append
-        self._complained = {""}
         self.empty = dict.fromkeys(lidars, 0)
         context.log.info(f"listening to {listed(list(self.topics.values()))}", once=True)
         self._subscriptions = [
@@ -93,7 +93,6 @@ class LidarClouds:
         ]
 
     def close(self) -> None:
-        """Stop listening to the lidars, and watching for their silence."""
         for subscription in self._subscriptions:
             subscription.close()
         for watchdog in self._watchdogs:
@@ -134,7 +133,7 @@ class LidarClouds:
         if all(matching.counts.received.values()):
             for watchdog in self._watchdogs:
                 watchdog.watch(self._no_sets(matching), partial(self._why_no_sets, matching))
-        self._check_frame(name, message.header.frame_id)
+        self._frame_check.check(name, self.topics[name], message.header.frame_id)
         for found in matching.add(name, stamp_of(message), message):
             self._offer(matching, found)
 
@@ -147,15 +146,6 @@ class LidarClouds:
         for watchdog in self._watchdogs:
             watchdog.seen(self._no_sets(matching))
         self._on_set(clouds)
-
-    def _check_frame(self, name: str, frame: str) -> None:
-        options = {"topics": "left_lidar_topic and right_lidar_topic", "frame": f"{name}_lidar_frame"}
-        if name not in SIDES:
-            options = {"topics": "topics of the lidars", "frame": f"lidars.{name}.frame in the robot's profile"}
-        complaint = complaint_about_frame(name, self.topics[name], frame, self._frames, options)
-        if complaint not in self._complained:
-            self._complained.add(complaint)
-            self._context.log.warning(complaint)
 
     def _why_no_sets(self, matching: StampMatching) -> str:
         counts = matching.counts

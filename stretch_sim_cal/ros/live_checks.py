@@ -105,7 +105,6 @@ class _Looking:
         return self._found
 
     def _try(self, name: str, remedy: str, check: Callable[[], str]) -> None:
-        """Note what a check says, or why it failed."""
         if remedy in LAUNCHED and self._profile.description.vendor:
             remedy = f"{remedy} ({LAUNCHED[remedy]})"
         try:

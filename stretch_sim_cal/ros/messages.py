@@ -5,7 +5,6 @@ at the end (`marker_array`).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import shapely
@@ -23,7 +22,7 @@ from geometry_msgs.msg import (
 from nav_msgs.msg import Odometry
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import JointState, PointCloud2, PointField
-from std_msgs.msg import Header
+from std_msgs.msg import ColorRGBA, Header
 from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -33,17 +32,8 @@ from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_b
 NANOSECONDS = 1_000_000_000
 
 
-class Colour(NamedTuple):
-    """Red, green, blue and opacity, each 0 to 1."""
-
-    red: float
-    green: float
-    blue: float
-    opacity: float = 1.0
-
-
-BLUE, RED = Colour(0.24, 0.55, 1.0), Colour(0.9, 0.15, 0.15)
-BLUE_SHADE, RED_SHADE = Colour(0.24, 0.55, 1.0, 0.3), Colour(0.9, 0.15, 0.15, 0.3)
+BLUE, BLUE_SHADE = (ColorRGBA(r=0.24, g=0.55, b=1.0, a=opacity) for opacity in (1.0, 0.3))
+RED, RED_SHADE = (ColorRGBA(r=0.9, g=0.15, b=0.15, a=opacity) for opacity in (1.0, 0.3))
 # A little above the floor and each other, so that none of them flickers in another.
 SHADE_HEIGHT, LINE_HEIGHT = 0.004, 0.008
 CORNERS = 180  # of an outline
@@ -51,7 +41,6 @@ DIRECTIONS, SEGMENT = 90, 0.01  # of a band; m
 
 
 def header(frame: str, stamp: int) -> Header:
-    """Return the header of a message in `frame`, stamped `stamp` ns."""
     return Header(frame_id=frame, stamp=time_message(stamp))
 
 
@@ -114,7 +103,7 @@ def zone_markers(zones: Zones) -> list[Marker]:
     ]
 
 
-def line(namespace: str, outline: np.ndarray, height: float, colour: Colour, width: float) -> Marker:
+def line(namespace: str, outline: np.ndarray, height: float, colour: ColorRGBA, width: float) -> Marker:
     """Return a closed line along `outline` (N, 2) at a height over the frame's x-y plane."""
     marker = _marker(namespace, Marker.LINE_STRIP, colour)
     marker.scale.x = width
@@ -122,14 +111,14 @@ def line(namespace: str, outline: np.ndarray, height: float, colour: Colour, wid
     return marker
 
 
-def filled(namespace: str, outline: np.ndarray, height: float, colour: Colour) -> Marker:
+def filled(namespace: str, outline: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
     """Return the inside of a convex `outline` (N, 2), shaded from both sides."""
     centre = np.repeat(outline.mean(axis=0)[None], len(outline), axis=0)
     triangles = np.stack([centre, outline, np.roll(outline, -1, axis=0)], axis=1)
     return _triangles(namespace, triangles, height, colour)
 
 
-def band(namespace: str, inner: np.ndarray, outer: np.ndarray, height: float, colour: Colour) -> Marker:
+def band(namespace: str, inner: np.ndarray, outer: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
     """Return the region between two convex outlines (N, 2), (M, 2), the first inside the second, shaded."""
     centre = inner.mean(axis=0)
     angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
@@ -147,7 +136,6 @@ def _reach(outline: np.ndarray, angles: np.ndarray) -> np.ndarray:
 
 
 def marker_array(markers: Sequence[Marker], frame: str, stamp: int) -> MarkerArray:
-    """Return markers as one message in `frame`."""
     for marker in markers:
         marker.header = header(frame, stamp)
     return MarkerArray(markers=list(markers))
@@ -159,7 +147,7 @@ def polygon(outline: np.ndarray, frame: str, stamp: int) -> PolygonStamped:
     return PolygonStamped(header=header(frame, stamp), polygon=Polygon(points=points))
 
 
-def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: Colour) -> Marker:
+def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
     marker = _marker(namespace, Marker.TRIANGLE_LIST, colour)
     marker.scale.x = marker.scale.y = marker.scale.z = 1.0
     both_sides = np.concatenate([triangles, triangles[:, ::-1]])
@@ -167,12 +155,10 @@ def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: Col
     return marker
 
 
-def _marker(namespace: str, kind: int, colour: Colour) -> Marker:
-    marker = Marker(ns=namespace, id=0, type=kind, action=Marker.ADD)
-    marker.pose.orientation.w = 1.0
-    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
-    marker.frame_locked = True
-    return marker
+def _marker(namespace: str, kind: int, colour: ColorRGBA) -> Marker:
+    return Marker(
+        ns=namespace, type=kind, action=Marker.ADD, color=colour, frame_locked=True
+    )  # its pose is the frame's
 
 
 def _points(points: np.ndarray, height: float) -> list[Point]:

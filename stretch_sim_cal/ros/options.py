@@ -121,7 +121,6 @@ class NodeCommand:
         return next(option for option in self.options if option.name == name)
 
     def parser(self) -> argparse.ArgumentParser:
-        """Return the parser of the arguments that are not ROS's."""
         parser = argparse.ArgumentParser(
             prog=self.executable, description="\n".join(map(_wrapped, self.description.splitlines())),
             epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
@@ -225,7 +224,6 @@ def read_parameters(
 
 
 def declare(node, option: Option, value: Any) -> None:
-    """Declare an option's parameter with its value on `node`."""
     from rcl_interfaces.msg import ParameterDescriptor
 
     # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.

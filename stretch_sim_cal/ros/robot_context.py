@@ -36,7 +36,6 @@ class RobotContext(NodeContext):
     def clouds(
         self, options: Any, watchdog: Watchdog | None = None, depth: int = 5, on_set: Callable | None = None
     ) -> LidarClouds:  # fmt: skip
-        """Return the clouds of all lidars in sets of one time."""
         watchdogs = (watchdog,) if watchdog else ()
         return LidarClouds(self, lidars_of(options), options.max_time_difference, watchdogs, depth, on_set)
 

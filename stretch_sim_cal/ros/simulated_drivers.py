@@ -73,7 +73,6 @@ class Publisher:
         return found, self._publisher.get_subscription_count() == len(found)
 
     def wait_until_taken(self) -> None:
-        """Wait until what was sent has arrived everywhere, at most `ARRIVES_WITHIN` s of wall time."""
         self._publisher.wait_for_all_acked(Duration(seconds=ARRIVES_WITHIN))
 
     @property
@@ -173,7 +172,6 @@ class LidarDrivers:
         return any(driver.publisher.is_heard for driver in self._drivers)
 
     def listen(self) -> None:
-        """Let the simulation know whether anybody takes what it casts from now on."""
         self._simulation.listen(self.are_heard)
 
     @property

@@ -190,7 +190,7 @@ class DriverServices:
     """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and publishes /mode, /is_homed,
     /is_runstopped.
 
-    `poses` are those (values by commanded joint, one after another) that the services "stow" and "home" go to.
+    `poses` (values by commanded joint, one after another) are those to which the services "stow" and "home" move.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class DriverServices:
         self._mode = create(String, "/mode", depth=1)
         self._homed = create(Bool, "/is_homed", depth=1)
         self._runstopped = create(Bool, "/is_runstopped", depth=1)
-        node.create_service(Trigger, "/stow_the_robot", self._stow)
-        node.create_service(Trigger, "/home_the_robot", self._home)
+        for name in poses:
+            node.create_service(Trigger, f"/{name}_the_robot", functools.partial(self._go_to, name))
         node.create_service(Trigger, "/stop_the_robot", self._stop)
         node.create_service(SetBool, "/runstop", self._runstop)
         description = ParameterDescriptor(description=f"driver mode: {', '.join(ALL_MODES)}")
@@ -216,39 +216,28 @@ class DriverServices:
         self._homed.publish(Bool(data=self._state.homed), stamp)
         self._runstopped.publish(Bool(data=self._state.runstopped), stamp)
 
-    async def _stow(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        return await self._go_to("stow", response)
-
-    async def _home(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if not self._state.runstopped:
+    async def _go_to(self, name: str, _request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
+        if name == "home" and not self._state.runstopped:
             self._state.homed = True
-        return await self._go_to("home", response)
+        if reason := self._state.refusal():
+            return Trigger.Response(success=False, message=reason)
+        result = await self._trajectories.go_to(self._poses[name])
+        succeeded = result.error_code == SUCCESSFUL
+        return Trigger.Response(success=succeeded, message=result.error_string or f"{name} done")
 
-    async def _go_to(self, pose: str, response: Trigger.Response) -> Trigger.Response:
-        reason = self._state.refusal()
-        if reason:
-            response.success, response.message = False, reason
-            return response
-        result = await self._trajectories.go_to(self._poses[pose])
-        response.success = result.error_code == SUCCESSFUL
-        response.message = result.error_string or f"{pose} done"
-        return response
-
-    def _stop(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+    def _stop(self, _request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
         self._trajectories.abort("stopped by /stop_the_robot")
         if self._base is not None:
             self._base.stop()
-        response.success, response.message = True, "stopped"
-        return response
+        return Trigger.Response(success=True, message="stopped")
 
-    def _runstop(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+    def _runstop(self, request: SetBool.Request, _response: SetBool.Response) -> SetBool.Response:
         self._state.runstopped = request.data
         if request.data:
             self._trajectories.abort("the runstop was switched on")
             if self._base is not None:
                 self._base.stop(at_once=True)
-        response.success, response.message = True, f"runstop {'on' if request.data else 'off'}"
-        return response
+        return SetBool.Response(success=True, message=f"runstop {'on' if request.data else 'off'}")
 
     def _set_mode(self, parameters: Sequence[Parameter]) -> SetParametersResult:
         for mode in (parameter.value for parameter in parameters if parameter.name == "mode"):

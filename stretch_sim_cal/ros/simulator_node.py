@@ -251,7 +251,6 @@ def _end_gazebo(simulation: Any) -> None:
 
 
 def simulate(context: NodeContext) -> int:
-    """Simulate until a signal, or for the duration asked for."""
     options = context.options
     if options.simulator == "embedded" and (options.lidar != "auto" or options.gui):
         raise InputError("parameters lidar and gui are Gazebo's; add --simulator gazebo")

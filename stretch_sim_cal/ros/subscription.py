@@ -77,7 +77,6 @@ class MatchedSubscription:
 
     @property
     def published(self) -> bool:
-        """Whether somebody publishes the topic with the right type."""
         return bool(self._profiles())
 
     def _take(self, message) -> None:

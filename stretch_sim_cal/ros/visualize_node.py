@@ -152,7 +152,6 @@ class BodyShapeVisualizer(Visualizer):
         self._context.node.create_service(Trigger, "~/save_margins", save)
 
     def _warn_of_other_heights(self) -> None:
-        """Warn if obstacles are looked for at heights at which the body was not fitted."""
         fitted, zones = self._model.about.get("heights"), self._settings
         if not isinstance(fitted, list) or len(fitted) != 2 or not all(isinstance(h, int | float) for h in fitted):
             return

@@ -180,7 +180,6 @@ class Watcher:
         return own_vectors(self._robot, positions, poses, clouds), arm
 
     def _tell(self, stamp: float) -> None:
-        """Say once, and write down, what has changed."""
         changed = self._watch.changed
         self._told &= {state.block.name for state in changed}
         for state in changed:

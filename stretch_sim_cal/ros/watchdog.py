@@ -54,7 +54,6 @@ class Watchdog:
         self._watched.setdefault(name, _Watched(diagnose))
 
     def forget(self, name: str) -> None:
-        """Stop watching for `name`."""
         self._watched.pop(name, None)
 
     def seen(self, name: str) -> None:
