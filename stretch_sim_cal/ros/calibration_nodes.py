@@ -245,7 +245,7 @@ def _left_by_file(context: RobotContext, files: _Files, described_left: np.ndarr
         distance, angle = error(described_left, base_from_left)
         context.log.info(
             f"the left lidar has the extrinsics of {files.path}, {1e3 * distance:.1f} mm and {np.degrees(angle):.2f} "
-            "deg from its pose in TF"
+            "deg from where TF has it"
         )
     return base_from_left
 
