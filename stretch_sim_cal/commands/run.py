@@ -14,7 +14,8 @@ from pathlib import Path
 from stretch_sim_cal.command import add_ci_arguments, add_view_arguments, show
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
-from stretch_sim_cal.ros.node_main import add_to_parser, run_node
+from stretch_sim_cal.ros.node_main import run_node
+from stretch_sim_cal.ros.options import add_to_parser
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 DEMO = "furnished_room"

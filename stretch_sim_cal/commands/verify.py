@@ -61,7 +61,7 @@ def _recorded(args: argparse.Namespace):
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):
-    from stretch_sim_cal.ros.lidar_clouds import live_clouds
+    from stretch_sim_cal.ros.capture_node import live_clouds
 
     given = {option.name: getattr(args, name) for name, option in NAMES.items()}
     given |= {name: getattr(args, name) for name in ("robot", "max_time_difference")}

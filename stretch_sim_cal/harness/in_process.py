@@ -45,7 +45,7 @@ from stretch_sim_cal.ros.drive_node import DrivenRobot, planned
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import lidars_of
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
-from stretch_sim_cal.ros.node_main import option_values
+from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulated import stations_of
@@ -155,7 +155,7 @@ class SimulatedContext:
     def spin_once(self, timeout: float = 0.0) -> None:
         """Do nothing: what is there is heard at once."""
 
-    def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf) -> bool:
+    def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf, watchdog: Any = None) -> bool:
         return condition()
 
     def frames(self) -> "SimulatedFrames":
