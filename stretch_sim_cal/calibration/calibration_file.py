@@ -1,7 +1,7 @@
 """The robot's `dual_lidar_calibration.yaml`: where it lies, reading and writing it safely.
 
-Keys and shapes are those of the published calibration; each entry of ours adds how it was found, its covariance and
-the convention of its numbers. Keys and entries that are not ours survive an update. Functions that read entries raise
+Keys and shapes are those of the published calibration; each entry of ours adds how it was found, its covariance and the
+convention of its numbers. Keys and entries that are not ours survive an update. Functions that read entries raise
 `InputError` that names file and entry if a transform is not rigid or of a wrong shape, if numbers are none, or if a
 floor plane's sign cannot be known.
 """
@@ -64,8 +64,8 @@ VERSION_KEY, VERSION = "version", 1  # of the file's format; files without are o
 def default_path(environment: Mapping[str, str] | None = None) -> Path:
     """Return the path of this robot's calibration file.
 
-    `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/calibration_dual_lidar/dual_lidar_calibration.yaml`; if either variable is
-    unset or empty, `~/.stretch/calibration/dual_lidar_calibration.yaml`. The file need not exist.
+    `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/calibration_dual_lidar/dual_lidar_calibration.yaml`; if either variable is unset
+    or empty, `~/.stretch/calibration/dual_lidar_calibration.yaml`. The file need not exist.
     """
     environment = os.environ if environment is None else environment
     fleet_path, fleet_id = environment.get("HELLO_FLEET_PATH"), environment.get("HELLO_FLEET_ID")
@@ -98,11 +98,11 @@ class CalibrationFile:
     """The content of a calibration file; immutable, the `with_...` methods return an updated copy.
 
     `right_to_left` (4, 4) maps the right lidar's frame into the left's, `further_to_left` do so by name for the lidars
-    beyond two, `footprint_from_base` (4, 4) maps base_link
-    into base_footprint, `floor_plane` is the floor in base_link with `normal . p + offset = 0` and its normal up. Each
-    is None if the file has no such entry. `footprint_from_lidar` are the lidars' poses (4, 4) against the wheels, by
-    name, found by driving. `contradictions` are one-line sentences; a file with any is not to be
-    used. `data` is the whole mapping as it stands in the file, `as_read` what stood there when it was read.
+    beyond two, `footprint_from_base` (4, 4) maps base_link into base_footprint, `floor_plane` is the floor in base_link
+    with `normal . p + offset = 0` and its normal up. Each is None if the file has no such entry. `footprint_from_lidar`
+    are the lidars' poses (4, 4) against the wheels, by name, found by driving. `contradictions` are one-line sentences;
+    a file with any is not to be used. `data` is the whole mapping as it stands in the file, `as_read` what stood there
+    when it was read.
     """
 
     right_to_left: np.ndarray | None = None

@@ -1,10 +1,10 @@
 """A transform good to a few millimetres, from a first guess that may be far off, or from none at all.
 
-Near the guess GICP (small_gicp) finds it, from wide to narrow. The result is checked: the two
-views must not contradict each other, nor agree worse than at the guess itself, which is a candidate, too. Otherwise
-large planes of both views are matched for every rotation that they allow, as many hypotheses as there are, and the
-most consistent ones are registered. If several explain the views alike (a corridor looks the same from both ends), the
-one near the guess is taken; without a guess the views are refused.
+Near the guess GICP (small_gicp) finds it, from wide to narrow. The result is checked: the two views must not contradict
+each other, nor agree worse than at the guess itself, which is a candidate, too. Otherwise large planes of both views
+are matched for every rotation that they allow, as many hypotheses as there are, and the most consistent ones are
+registered. If several explain the views alike (a corridor looks the same from both ends), the one near the guess is
+taken; without a guess the views are refused.
 
 Directions that the scene does not hold stay as they were guessed: J. Zhang, M. Kaess, S. Singh, "On degeneracy of
 optimization-based state estimation problems", ICRA 2016.

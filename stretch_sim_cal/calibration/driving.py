@@ -101,8 +101,7 @@ class Wheels:
     `slip` how many times larger it was than expected, `stations` the poses (4, 4) over the floor at which the robot
     stood. `directions` are x, y and yaw of the first lidar, how well they are known and have to be; `gain` is what one
     motion more would bring where least is known, None if no motion brings anything. A result with `refusals` must not
-    be written.
-    """
+    be written."""
 
     footprint_from_lidar: dict[str, np.ndarray]
     covariance: np.ndarray
@@ -339,8 +338,8 @@ class DrivenArray:
         return _Drive(State(tuple(poses), ()), stations, np.zeros(3), STANCE), suspects
 
     def _pairs(self, views: Sequence[View], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-        """Return which views are compared: each with those that have most in common with it, and with those of the
-        same station, so that what many see costs no more than that."""
+        """Return which views are compared: each with those that have most in common with it, and with those of the same
+        station, so that what many see costs no more than that."""
         overlaps = np.full((len(views), len(views)), -1.0)
         for pair in itertools.combinations(range(len(views)), 2):
             overlap = Views(*(views[view] for view in pair)).under(between(poses, pair), every=10).overlap
@@ -556,8 +555,8 @@ class DrivenArray:
         return replace(wheels, refusals=refusals, warnings=warnings)
 
     def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
-        """Return the floor in base_link under all stations, as `found` under the first, with its covariance by that
-        (6, 6) of the first lidar's pose; refused if that is too uncertain."""
+        """Return the floor in base_link under all stations, as `found` under the first, with its covariance by that (6,
+        6) of the first lidar's pose; refused if that is too uncertain."""
         level = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
         plane = level.moved(base_from_footprint)
         change = np.column_stack([

@@ -130,8 +130,8 @@ class Residuals:
 @dataclass(frozen=True)
 class Identification:
     """The result: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
-    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the
-    `signatures` of the first recording's points; `trade_offs` as sentences; what the two lidars are called."""
+    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the `signatures` of
+    the first recording's points; `trade_offs` as sentences; what the two lidars are called."""
 
     units: tuple[Unit, Unit]
     models: tuple[ErrorModel, ErrorModel]

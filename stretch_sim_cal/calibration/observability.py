@@ -59,9 +59,9 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
                max_std_rotation: float) -> list[Direction]:  # fmt: skip
     """Return the three sliding and three turning directions of a covariance (6, 6), weakest first within each kind.
 
-    They are the principal axes of the translation's and of the rotation's covariance; if some are equally weak, so
-    that any others in their span would do as well, those nearest to the frame's axes. `base_from_target` (4, 4)
-    turns them into base_link's axes; without it they are named in the left lidar's axes.
+    They are the principal axes of the translation's and of the rotation's covariance; if some are equally weak, so that
+    any others in their span would do as well, those nearest to the frame's axes. `base_from_target` (4, 4) turns them
+    into base_link's axes; without it they are named in the left lidar's axes.
     """
     frame = "lidar" if base_from_target is None else "base"
     rotation = np.eye(3) if base_from_target is None else base_from_target[:3, :3]

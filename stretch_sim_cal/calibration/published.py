@@ -1,5 +1,5 @@
-"""The published methods, written anew from their public description: ours are compared with them, and users can
-run both on the same data (`published`, `published_code` by name).
+"""The published methods, written anew from their public description: ours are compared with them, and users can run
+both on the same data (`published`, `published_code` by name).
 
 Alignment: every pair of clouds is registered by itself (small_gicp's GICP, the description's transform as the first
 guess); the result is the mean over all pairs. Floor: both clouds in base_link, pooled; the tallest bin of a histogram

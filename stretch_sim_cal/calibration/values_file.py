@@ -50,8 +50,8 @@ class JointOrigin:
 
 
 def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the path of the robot's values: `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` as the path
-    if that is unset. Raises `InputError` if `HELLO_FLEET_ID` is not set."""
+    """Return the path of the robot's values: `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` as the path if
+    that is unset. Raises `InputError` if `HELLO_FLEET_ID` is not set."""
     environment = os.environ if environment is None else environment
     fleet_id = environment.get("HELLO_FLEET_ID")
     if not fleet_id:
@@ -106,8 +106,8 @@ def record_joints(
     """Write joints into a values file, all or none; other joints stay. Return the backup of the file before, if there
     was one.
 
-    `extra` goes into every entry (method, covariance). Raises `InputError` for a file that cannot be
-    read, which is then left as it is, or cannot be written.
+    `extra` goes into every entry (method, covariance). Raises `InputError` for a file that cannot be read, which is
+    then left as it is, or cannot be written.
     """
     path = Path(path)
     when = datetime.datetime.now().isoformat()

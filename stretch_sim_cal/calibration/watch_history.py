@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import default_path
-from stretch_sim_cal.calibration.watch import Look
+from stretch_sim_cal.calibration.watch import Measurement
 from stretch_sim_cal.errors import InputError
 
 FILE_NAME = "calibration_watch.sqlite"
@@ -28,8 +28,8 @@ CREATE INDEX IF NOT EXISTS looks_by_stamp ON looks (stamp);
 
 @dataclass(frozen=True)
 class NoticedChange:
-    """A change as it was noticed at `stamp` (s), `since` when, by how much (m or rad) and with
-    which standard deviation."""
+    """A change as it was noticed at `stamp` (s), `since` when, by how much (m or rad) and with which standard
+    deviation."""
 
     stamp: float
     calibration: str
@@ -64,12 +64,12 @@ class History:
         """Close the file."""
         self._database.close()
 
-    def add(self, look: Look, calibration: str) -> None:
+    def add(self, look: Measurement, calibration: str) -> None:
         """Write a look, and forget those of more than `KEPT` ago."""
         vectors = {
             name: [residual.tolist(), covariance.tolist()] for name, (residual, covariance) in look.vectors.items()
         }
-        row = (look.stamp, calibration, look.place, look.arm, json.dumps(look.refused), json.dumps(vectors))
+        row = (look.stamp, calibration, look.station, look.arm, json.dumps(look.refused), json.dumps(vectors))
         with self._errors(), self._database:
             self._database.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", row)
             self._database.execute("DELETE FROM looks WHERE stamp < ?", (look.stamp - KEPT,))
@@ -79,9 +79,9 @@ class History:
         with self._errors(), self._database:
             self._database.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(change).values()))
 
-    def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Look]]:
-        """Return the looks from a time (s) on, oldest first, each with its calibration; of one
-        calibration if it is given."""
+    def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Measurement]]:
+        """Return the looks from a time (s) on, oldest first, each with its calibration; of one calibration if it is
+        given."""
         query = "SELECT * FROM looks WHERE stamp >= ? AND (? IS NULL OR calibration = ?) ORDER BY stamp"
         with self._errors():
             rows = self._database.execute(query, (since, calibration, calibration)).fetchall()
@@ -101,7 +101,7 @@ class History:
             raise InputError(f"{self.path}: {error}; move the file away to begin a new history") from error
 
 
-def _look(row: tuple) -> Look:
+def _look(row: tuple) -> Measurement:
     stamp, _, place, arm, refused, vectors = row
     known = {name: tuple(np.array(part) for part in parts) for name, parts in json.loads(vectors).items()}
-    return Look(stamp, place, known, arm, tuple(json.loads(refused)))
+    return Measurement(stamp, place, known, arm, tuple(json.loads(refused)))

@@ -1,7 +1,7 @@
 """What the returns add to the robot's description: its pose as seen, payloads, and links that are misplaced or missing.
 
-The model's surfaces represent all returns that they explain: their projection is exact, the returns are noisy and
-never show hidden parts. Returns that the model does not explain are sorted by the frame in which they are constant
+The model's surfaces represent all returns that they explain: their projection is exact, the returns are noisy and never
+show hidden parts. Returns that the model does not explain are sorted by the frame in which they are constant
 (`payload.py`): those that belong to a link become a surface of their own, all others are reported and left out.
 
 Assumes a robot that stands still while only its arm moves, joint values measured at the time of the clouds, and a

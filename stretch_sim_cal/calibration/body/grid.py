@@ -43,8 +43,8 @@ Fit = Callable[[tuple[float, float], np.ndarray, Sequence[Shape]], list[Shape]]
 
 @dataclass(frozen=True)
 class PoseEvidence:
-    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the
-    commanded values of its joints."""
+    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its
+    joints."""
 
     name: str
     commanded: Mapping[str, float]
@@ -244,8 +244,8 @@ def with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict[tuple[float, fl
 def refined(
     axes: Axes, fit: Fit, hulls: Hulls, above: float, max_grid_points: int, shortest: Sequence[float]
 ) -> tuple[Axes, list[Shape]]:
-    """Return the axes with values added if a shape halfway would have to be inflated by more than `above` (m), and
-    the shapes at all grid points, row by row.
+    """Return the axes with values added if a shape halfway would have to be inflated by more than `above` (m), and the
+    shapes at all grid points, row by row.
 
     The worst step is halved, over and over, as long as the grid keeps to `max_grid_points`; steps that would be shorter
     than `shortest` (m, rad, by axis) are left.

@@ -37,10 +37,9 @@ KINDS: dict[str, type[Shape]] = dict(
 class BodyShapeModel:
     """Shapes in base_footprint over `arm_extensions` (m) and `wrist_yaws` (rad), both increasing.
 
-    `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`. An axis with one value is one that the shape
-    does not depend on. `covers` are the commanded values (lowest, highest) of each joint for which the shape
-    was fitted; `about` holds the other entries of the file: tool, description_hash, dataset, evidence;
-    `warnings` are for its user.
+    `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`. An axis with one value is one that the shape does
+    not depend on. `covers` are the commanded values (lowest, highest) of each joint for which the shape was fitted;
+    `about` holds the other entries of the file: tool, description_hash, dataset, evidence; `warnings` are for its user.
     """
 
     shape_fitting_method: str

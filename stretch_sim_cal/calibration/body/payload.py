@@ -197,8 +197,8 @@ def _support(
 ) -> np.ndarray:  # fmt: skip
     """Return for each extra return in which share of the poses that could see its place there is something.
 
-    `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen if the
-    lidar that saw the return has another one in front of it.
+    `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen if the lidar
+    that saw the return has another one in front of it.
     """
     present, possible = np.zeros(len(local)), np.zeros(len(local))
     for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
@@ -238,8 +238,8 @@ MARGIN = 0.8  # of the range noise, by which an object's hull is grown: returns 
 def payload_surface(
     item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
 ) -> Surface:
-    """Return the convex hull, in its link's frame, around an object's returns of all poses
-    with their noise taken out."""
+    """Return the convex hull, in its link's frame, around an object's returns of all poses with their noise taken
+    out."""
     clouds, rays = [], []
     for sighting, pose in zip(sightings, poses, strict=True):
         frame = pose[item.link]

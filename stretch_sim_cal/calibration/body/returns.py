@@ -3,10 +3,10 @@
 Noise is along the ray, so a return is compared with the model's surface on its ray. Single returns differ by several
 standard deviations; the median over a small patch of the model separates a difference of two of them from noise.
 
-Clouds are expressed in the frame in which the left lidar has its described pose. If its extrinsics are off, the
-robot's own body is seen moved by as much, and so is everything that is later compared with the body shape. That motion
-is found by point-to-plane registration of the returns in all poses together, with a robust weight. It assumes that most
-returns near the model come from it, and joint values that are right.
+Clouds are expressed in the frame in which the left lidar has its described pose. If its extrinsics are off, the robot's
+own body is seen moved by as much, and so is everything that is later compared with the body shape. That motion is found
+by point-to-plane registration of the returns in all poses together, with a robust weight. It assumes that most returns
+near the model come from it, and joint values that are right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -174,8 +174,8 @@ WEAKEST = 1e-3  # of the strongest direction's information; weaker ones are left
 class BodyRegistration:
     """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which it is seen.
 
-    `reach` is the largest distance (m) that it moves a point of the returns by,
-    `standard_error` its standard deviation.
+    `reach` is the largest distance (m) that it moves a point of the returns by, `standard_error` its standard
+    deviation.
     """
 
     seen_from_model: np.ndarray

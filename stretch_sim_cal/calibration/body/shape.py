@@ -54,8 +54,8 @@ FEW_STARTS = 1  # of the search for a capsule at a grid point that was added, be
 class BodyShapeSettings:
     """How a body shape is fitted.
 
-    `polygon_vertices` bounds those of a `convex_polygon`. `refine_above` (m): if an interpolated shape would have
-    to be inflated by more than this, grid points are added, up to `max_grid_points`.
+    `polygon_vertices` bounds those of a `convex_polygon`. `refine_above` (m): if an interpolated shape would have to be
+    inflated by more than this, grid points are added, up to `max_grid_points`.
     """
 
     method: str = "tapered_capsule"
@@ -76,8 +76,8 @@ class BodyShapeSettings:
 class BodyShapeFit:
     """The model and, by sample, how far its evidence sticks out (m, at most 1e-6 at grid points) and the shape's area.
 
-    `protrusion_between` is the largest left between grid points on the verified grid, before and after covering;
-    None if the outline between them is not known.
+    `protrusion_between` is the largest left between grid points on the verified grid, before and after covering; None
+    if the outline between them is not known.
     """
 
     model: BodyShapeModel
@@ -90,8 +90,8 @@ class BodyShapeFit:
 def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 16) -> Shape:
     """Return the shape of least area around points (N, 2), of the kind that a fit method names (`FIT_METHODS`).
 
-    It holds every point to 1e-6 m. `ellipse_opencv` is the algebraic fit to the outline, scaled to enclose.
-    Raises `InputError` for an unknown method, and for points that span no area.
+    It holds every point to 1e-6 m. `ellipse_opencv` is the algebraic fit to the outline, scaled to enclose. Raises
+    `InputError` for an unknown method, and for points that span no area.
     """
     if method == "convex_polygon":
         return enclosing_polygon(points, polygon_vertices)
@@ -106,10 +106,9 @@ def fit_body_shape(
 ) -> BodyShapeFit:  # fmt: skip
     """Return the body shape that encloses the evidence of all samples.
 
-    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are
-    covered by the union over the samples, and with `outlines_at` over the values between them, too. `profile`
-    is the robot's, by default the Stretch's. Raises `InputError` naming a grid point that has no evidence, or too
-    little for a shape.
+    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are covered by
+    the union over the samples, and with `outlines_at` over the values between them, too. `profile` is the robot's, by
+    default the Stretch's. Raises `InputError` naming a grid point that has no evidence, or too little for a shape.
     """
     settings = settings or BodyShapeSettings()
     if not samples:

@@ -55,8 +55,8 @@ def widest_gap(bearings: np.ndarray) -> tuple[float, float]:
 
 
 def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
-    """Return the share of the floor around the robot that lies on the plane, and in words the place farthest off it;
-    of all floor that is seen if there is none within `FLATNESS_RADIUS`.
+    """Return the share of the floor around the robot that lies on the plane, and in words the place farthest off it; of
+    all floor that is seen if there is none within `FLATNESS_RADIUS`.
 
     A tile lies on the plane if noise and the floor's own unevenness (m) explain its height. Only level tiles within the
     search height count: higher or lower ones are furniture or stairs, not floor.

@@ -266,8 +266,8 @@ def each_mount(
 def mounted_joints(
     file: CalibrationFile, described: Mapping[str, JointOrigin], base_from_parent: np.ndarray, base: JointOrigin | None
 ) -> list[JointOrigin]:
-    """Return the joints of the lidars, and of the floor, with their calibrated origins;
-    none where a file has no mounts.
+    """Return the joints of the lidars, and of the floor, with their calibrated origins; none where a file has no
+    mounts.
 
     `described` are the lidars' joints by name as the description has them, `base_from_parent` (4, 4) where the left
     one's parent is, in which all origins are given. An alignment in the file places the other lidars on the left one.

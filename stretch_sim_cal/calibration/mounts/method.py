@@ -106,8 +106,7 @@ def search(
 
 
 def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
-    """Return poses to start from: the nominal ones, aligned lidars as one body seen from
-    each, and turned a little."""
+    """Return poses to start from: the nominal ones, aligned lidars as one body seen from each, and turned a little."""
     bodies = [nominal]
     if alignment is not None:
         to_first = (np.eye(4), *alignment.poses)
@@ -245,10 +244,10 @@ def calibrate_mounts(
 ) -> MountsResult:
     """Return where the lidars, any number of them, are, from what they see of the robot in several arm poses.
 
-    `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by name, right
-    to about 3 deg and 30 mm; `alignment` what is known of the poses of the same lidars, in the same order, to each
-    other, and of their errors (of a single one it says nothing). A lidar that is tied to the others by it need not see
-    the robot itself. Raises `InputError` for samples that are no data.
+    `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by name, right to
+    about 3 deg and 30 mm; `alignment` what is known of the poses of the same lidars, in the same order, to each other,
+    and of their errors (of a single one it says nothing). A lidar that is tied to the others by it need not see the
+    robot itself. Raises `InputError` for samples that are no data.
     """
     alignment = alignment if len(nominal) > 1 else None
     _check(surfaces, samples, nominal, alignment, settings)

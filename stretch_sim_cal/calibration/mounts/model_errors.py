@@ -61,9 +61,9 @@ def with_model_errors(
 
 
 class _AtMeshScale:
-    """A system at one scale of the meshes, its other unknowns (b) eliminated from those of joint origins
-    (a), which are in units of their priors and along the eigenvectors of what is left: so any scale of the
-    joint origins costs a sum."""
+    """A system at one scale of the meshes, its other unknowns (b) eliminated from those of joint origins (a), which are
+    in units of their priors and along the eigenvectors of what is left: so any scale of the joint origins costs a
+    sum."""
 
     def __init__(self, information: np.ndarray, gradient: np.ndarray, origins: np.ndarray, priors: np.ndarray):
         """`information` (n, n) is without the priors of the joint origins, those in the mask `origins` (n,); their
@@ -84,8 +84,8 @@ class _AtMeshScale:
         self._size = 2.0 * float(np.log(np.diag(factor[0])).sum())
 
     def evidence(self, scale: float) -> float:
-        """Return twice the logarithm of the evidence at a scale of the joint origins, but for
-        the meshes' own variances."""
+        """Return twice the logarithm of the evidence at a scale of the joint origins, but for the meshes' own
+        variances."""
         precisions = self._values + scale**-2
         explained = self._explained + (self._right**2 / precisions).sum()
         return float(explained - self._size - np.log(precisions * scale**2).sum())

@@ -1,8 +1,8 @@
 """Returns compared with the model along their rays: what a lidar at a pose should have measured, and what it did.
 
 Nearer than `OWN` m a lidar sees only the collar around its own dome, which moves with it and says nothing: rays begin
-beyond it. Rays that pass the edge of a part are recognised by their neighbours: whether they hit it
-depends on what is looked for.
+beyond it. Rays that pass the edge of a part are recognised by their neighbours: whether they hit it depends on what is
+looked for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a
 
 @dataclass(frozen=True)
 class LidarRays:
-    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their
-    rays, by default the frame's."""
+    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their rays, by default the
+    frame's."""
 
     points: np.ndarray
     origins: np.ndarray | float = 0.0

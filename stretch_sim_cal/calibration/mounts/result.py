@@ -45,9 +45,9 @@ class MountSettings:
     the mounts: their zeros, with `joint_prior` as what is known of them beforehand, which are part of the result only
     with `offsets_asked_for`; how far they are from what they read, anew in every pose, with the prior `joint_reading`;
     and their scale (`system.SCALE_PER_READING`). `mount_position` and `mount_angle` say the same of the mounts.
-    `sensor` is the kind of all lidars, or those of each; without, a spinning lidar of unknown make. A
-    direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
-    above `refuse_factor` times that in a refusal.
+    `sensor` is the kind of all lidars, or those of each; without, a spinning lidar of unknown make. A direction with a
+    standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one above
+    `refuse_factor` times that in a refusal.
     """
 
     range_noise: float = 0.01
@@ -95,9 +95,9 @@ class LinkResidual:
 @dataclass(frozen=True)
 class Residuals:
     """Returns whose rays meet the model, for pictures: places (N, 3) in base_link, where their rays meet it (N, 3),
-    signed distances (N,) in m from the surface there, positive in front of it, which are as near as noise
-    explains (N,), the links (N,) that their rays meet, and of which sample (N,) they are. Returns from
-    behind the model are left out."""
+    signed distances (N,) in m from the surface there, positive in front of it, which are as near as noise explains
+    (N,), the links (N,) that their rays meet, and of which sample (N,) they are. Returns from behind the model are left
+    out."""
 
     points: np.ndarray
     hits: np.ndarray
@@ -112,8 +112,7 @@ class MountsResult:
     """Where the lidars are: `base_from_lidar` by name, with the `covariance` (6 n, 6 n) over their twists in the same
     order, `true = exp(twist) @ estimate` in base_link; `information` (k, k) is that of all unknowns, links and joints
     included. `units` are the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their
-    scalars. `directions` by lidar; a result with `refusals` must not be written.
-    """
+    scalars. `directions` by lidar; a result with `refusals` must not be written."""
 
     base_from_lidar: dict[str, np.ndarray]
     covariance: np.ndarray

@@ -37,8 +37,8 @@ def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
     sensor: Sensors = None, profile: RobotProfile | None = None,
 ) -> MountSettings:  # fmt: skip
-    """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and
-    `link_deg` (one sigma per axis).
+    """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and `link_deg` (one
+    sigma per axis).
 
     The joints are never taken for exact: what a joint moves is off by as much for all its links together. Their zeros
     are constrained as links are, or loosely `with_joint_offsets`, their readings in each pose as links are. Raises
@@ -299,8 +299,8 @@ class LeftMountCheck:
     ) -> tuple[AlignmentResult, str]:
         """Return `result`, with a warning where the left mount is off, and why that could not be checked, or "".
 
-        `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states.
-        A `file` that holds the mounts knows better.
+        `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states. A
+        `file` that holds the mounts knows better.
         """
         if not result.accepted or not self._seen or MOUNTS in file.data:
             return result, ""

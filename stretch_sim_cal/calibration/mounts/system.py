@@ -100,12 +100,12 @@ class RobotUnknowns:
     def rows(
         self, lidar: str, sample: PosedSample, matches: Matches
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield for each link in sight which matches are of it (mask), and by which unknowns (C,) and jacobian
-        (N, C) their distances change.
+        """Yield for each link in sight which matches are of it (mask), and by which unknowns (C,) and jacobian (N, C)
+        their distances change.
 
-        A return's distance from the plane of the surface on its ray is linear in all twists. The arms of the
-        rotations are those of the rays' hits: with the returns' own, their noise would correlate with the
-        distances' and bias the rotations.
+        A return's distance from the plane of the surface on its ray is linear in all twists. The arms of the rotations
+        are those of the rays' hits: with the returns' own, their noise would correlate with the distances' and bias the
+        rotations.
         """
         pose = sample.sample
         for index in np.unique(matches.links):
@@ -132,8 +132,8 @@ class RobotUnknowns:
 def remainders(
     robot: RobotUnknowns, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray
 ) -> np.ndarray:
-    """Return what of the distances (M,) is left with the twists `expected` (n,): a return is not odd because its
-    link is elsewhere, but because it is not where the others of its link are."""
+    """Return what of the distances (M,) is left with the twists `expected` (n,): a return is not odd because its link
+    is elsewhere, but because it is not where the others of its link are."""
     left = np.array(matches.distances)
     if np.any(expected):
         for chosen, columns, jacobian in robot.rows(lidar, sample, matches):
@@ -145,8 +145,8 @@ def add_returns(
     equations: NormalEquations, unknowns: Unknowns, robot: RobotUnknowns, lidar: str, sample: PosedSample,
     matches: Matches, weights: np.ndarray, returns: Returns, state: State,
 ) -> None:  # fmt: skip
-    """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns`
-    (M,) are theirs as published."""
+    """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns` (M,) are theirs as
+    published."""
     number, columns = robot.lidars.index(lidar), robot.columns(unknowns)
     model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
     scalars, channels = model.sensitivity(
@@ -223,8 +223,8 @@ class CloudReader:
     """
 
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
-        """`clouds` are all that returns will be asked of; `noise` (m) is the unit in which their noise is given,
-        by default the sensor's own."""
+        """`clouds` are all that returns will be asked of; `noise` (m) is the unit in which their noise is given, by
+        default the sensor's own."""
         self._grid = None
         self._relative_noise = None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
@@ -251,8 +251,8 @@ class CloudReader:
         return self.model.returns(points, channel, echo)
 
     def rays(self, returns: Returns, values: np.ndarray) -> LidarRays:
-        """Return the rays of returns with the errors of a unit with parameters (n,) taken out,
-        but for that by incidence."""
+        """Return the rays of returns with the errors of a unit with parameters (n,) taken out, but for that by
+        incidence."""
         return LidarRays(*self.model.corrected_with_origins(returns, 1.0, values))
 
     def relative_noise(self, returns: Returns, cosines: np.ndarray) -> np.ndarray:
