@@ -44,8 +44,8 @@ from stretch_sim_cal.calibration.findings import (
     movement,
     unit_warnings,
 )
-from stretch_sim_cal.calibration.floor.findings import Findings, check_certainty
-from stretch_sim_cal.calibration.floor.rays import RADIUS
+from stretch_sim_cal.calibration.floor.cells import RADIUS
+from stretch_sim_cal.calibration.floor.findings import Findings, uncertain_floor
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
@@ -565,7 +565,7 @@ class DrivenArray:
         known = change @ covariance @ change.T + (0.0 if found.systematic is None else found.systematic)
         findings = Findings(refusals=list(found.refusals))
         if found.accepted:
-            check_certainty(findings, known, self._floor.settings, FLOOR_REMEDY)
+            findings.refusals += uncertain_floor(known, self._floor.settings, FLOOR_REMEDY)
         return replace(
             found, plane=plane, footprint_from_base=footprint_from_base(plane), covariance=known,
             refusals=findings.refusals,
