@@ -142,7 +142,7 @@ def patch_centres() -> np.ndarray:
 
 def _by_group(group: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
     """Return the sums (count, ...) of values (N, ...) by group (N,)."""
-    columns = values.reshape(len(values), -1).T
+    columns = values.reshape(len(values), int(np.prod(values.shape[1:]))).T
     sums = [np.bincount(group, column, minlength=count) for column in columns]
     return np.stack(sums, axis=-1).reshape(count, *values.shape[1:])
 
