@@ -79,7 +79,7 @@ def unsure(length, angle):
         ({"covariance": None}, ["the alignment has no covariance"]),
         ({"covariance": unsure(0.00099, 0.019 * DEGREE)}, []),
         ({"covariance": unsure(0.00101, 0.0)}, ["the alignment is uncertain: standard deviation 1.01 mm, 0.001 deg"]),
-        ({"covariance": unsure(0.0, 0.021 * DEGREE)}, ["the alignment is uncertain: standard deviation 0.10 mm, 0.021"]),
+        ({"covariance": unsure(0.0, 0.021 * DEGREE)}, ["the alignment is uncertain: standard deviation 0.10 mm"]),
         (
             {"floor_covariance": np.diag([0.002, 1e-5, 1e-5]) ** 2},
             ["the floor is uncertain: standard deviation 2.00 mm"],
