@@ -363,7 +363,6 @@ def _plane_numbers(params: Any, path) -> tuple[np.ndarray, float]:
 
 
 def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
-    """Return the fields of an entry."""
     where, given = f"{path}: {key}", {name: value for name, value in raw.items() if value is not None}
     covariance = given.get("covariance")
     if covariance is not None:
@@ -467,7 +466,6 @@ def entry_for(
 
 
 def plane_entry(plane: Plane) -> dict[str, Any]:
-    """Return the data of the floor's entry."""
     return {
         "normal": plane.normal.tolist(), "distance": float(plane.offset), "description": PLANE_DESCRIPTION
     }  # fmt: skip

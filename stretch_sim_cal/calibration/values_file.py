@@ -158,7 +158,6 @@ def _recorder(old: dict[str, Any], path: Path):
 
 
 def _record_joint(joint_name, xyz, rpy, parent, child, robot_id, timestamp, extra, filepath) -> None:
-    """Record one joint in a file of format 2."""
     path = Path(filepath)
     data = files.read_yaml(path) if path.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
     origin = {"xyz": xyz, "rpy": rpy, "parent": parent, "child": child}

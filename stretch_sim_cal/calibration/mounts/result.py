@@ -134,7 +134,6 @@ class MountsResult:
 
     @property
     def method(self) -> str:
-        """The method, for files."""
         return "robot_returns"
 
     @property
