@@ -28,7 +28,6 @@ from stretch_sim_cal.calibration.mounts.result import (
     MountsResult,
     Residuals,
     at_lidar,
-    moved,
 )
 from stretch_sim_cal.calibration.mounts.system import (
     CloudReader,
@@ -53,7 +52,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
-from stretch_sim_cal.geometry.transforms import adjoint, apply, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
@@ -120,7 +119,7 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
         # Aligned lidars turn as one body, about the first one.
         about = {name: bodies[0][name if alignment is None else first] for name in nominal}
         starts.append({
-            name: moved(pose, adjoint(from_rotation_translation(np.eye(3), about[name][:3, 3])) @ turn)
+            name: exp(adjoint(from_rotation_translation(np.eye(3), about[name][:3, 3])) @ turn) @ pose
             for name, pose in bodies[0].items()
         })  # fmt: skip
     return starts
@@ -153,7 +152,7 @@ def _descend(
             of_alignment = alignment.of_poses(tuple(poses.values()))
             information, gradient = information + of_alignment[0], gradient + of_alignment[1]
         step = np.linalg.solve(information, gradient)
-        poses = {name: moved(pose, step[6 * i : 6 * i + 6]) for i, (name, pose) in enumerate(poses.items())}
+        poses = {name: exp(step[6 * i : 6 * i + 6]) @ pose for i, (name, pose) in enumerate(poses.items())}
     return poses
 
 
@@ -266,10 +265,10 @@ def _check(surfaces, samples, nominal, alignment, settings) -> None:
                 )
         missing = [link for link in surfaces if link not in sample.base_from_link]
         if missing:
-            raise InputError(f"mounts: {sample.name}: where {missing[0]} is is not known")
+            raise InputError(f"mounts: {sample.name}: has no pose of {missing[0]}")
         unmoved = [joint for joint in settings.joint_offsets if joint not in sample.joint_motions]
         if unmoved:
-            raise InputError(f"mounts: {sample.name}: what {unmoved[0]} moves is not known")
+            raise InputError(f"mounts: {sample.name}: has no motions of {unmoved[0]}")
 
 
 def cloud_readers(

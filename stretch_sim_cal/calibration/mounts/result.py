@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.observability import Direction
-from stretch_sim_cal.geometry.transforms import adjoint, exp, from_rotation_translation
+from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
 from stretch_sim_cal.sensor.sensor import Sensors
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
@@ -161,8 +161,3 @@ def at_lidar(covariance: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
     """Return a covariance (6, 6) of twists in base_link as one of twists about the lidar's origin, in the same axes."""
     change = adjoint(from_rotation_translation(np.eye(3), -base_from_lidar[:3, 3]))
     return change @ covariance @ change.T
-
-
-def moved(base_from_lidar: np.ndarray, twist: np.ndarray) -> np.ndarray:
-    """Return a pose moved by a twist (6,) in base_link."""
-    return exp(twist) @ base_from_lidar
