@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stretch_sim_cal.calibration.identification import MIN_FRAMES, Standing, identify
+from stretch_sim_cal.calibration.identification import MIN_FRAMES, Station, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import show, warn
 from stretch_sim_cal.commands.recorded import add_recording_arguments, open_source, with_defaults
@@ -102,7 +102,7 @@ def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], cand
                     f"fit none of {tables}; give the sensor's file with --sensor"
                 )
         source = open_source(args, recording)
-        standing = Standing(
+        standing = Station(
             (found["left"], found["right"]),
             AlignmentSettings(base_from_left=source.frames.base_from_left, **source.body),
         )

@@ -95,7 +95,7 @@ def _history(args: argparse.Namespace) -> int:
     present = looks[-1][0]
     refused = [look for _, look in looks if look.refused]
     found = {
-        "file": str(path), "looks": len(looks), "places": len({(digest, look.place) for digest, look in looks}),
+        "file": str(path), "looks": len(looks), "places": len({(digest, look.station) for digest, look in looks}),
         "first": _when(looks[0][1].stamp), "last": _when(looks[-1][1].stamp), "could not tell": len(refused),
         "changes": [vars(change) for change in changes],
     }  # fmt: skip

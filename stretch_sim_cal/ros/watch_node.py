@@ -17,12 +17,12 @@ from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import (
     CHANGED,
-    Look,
+    DriftMonitor,
+    Measurement,
     Panorama,
     State,
-    Watch,
     moved_lidar,
-    own_vectors,
+    pose_vectors,
     vectors_of,
 )
 from stretch_sim_cal.calibration.watch_history import History, NoticedChange, default_history
@@ -67,18 +67,18 @@ class Watcher:
         self.looks = 0
         context.every(REPEAT, self._publish)
 
-    def _read(self) -> tuple[CalibrationFile, str, Watch]:
+    def _read(self) -> tuple[CalibrationFile, str, DriftMonitor]:
         """Read the calibration, and let the test go on from the looks that were compared with it before."""
         file = usable_calibration(self._path)
         if file.right_to_left is None:
             raise InputError(f"{self._path}: holds no alignment of the lidars; run ros_align_dual_lidar first")
         check_lidars(file, self._profile.further)
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
-        watch = Watch(self._options.period, further=self._profile.further)
+        watch = DriftMonitor(self._options.period, further=self._profile.further)
         before = self._history.looks(calibration=digest)[-REPLAYED:]
         for _, look in before:
             watch.add(look)
-        self._place = before[-1][1].place + 1 if before else 1
+        self._place = before[-1][1].station + 1 if before else 1
         if before:
             self._context.log.info(
                 f"going on after {len(before)} looks at {self._path}, the last {_when(before[-1][1].stamp)}"
@@ -140,7 +140,7 @@ class Watcher:
             clouds.close()
         return [*sets[: self._options.pairs - 1], sets[-1]]
 
-    def _held_against(self, seen: list[CloudSet]) -> Look:
+    def _held_against(self, seen: list[CloudSet]) -> Measurement:
         options, stamp = self._options, time.time()
         described = described_poses(options, self._frames, self._watchdog)
         footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
@@ -155,7 +155,7 @@ class Watcher:
             vectors |= own
         except InputError as error:
             refused.append(f"the robot's own returns: {error}")
-        return Look(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
+        return Measurement(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
 
     def _own(self, seen: list[CloudSet], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
         """Return where each lidar is against its returns from the robot, and the arm's pose."""
@@ -177,7 +177,7 @@ class Watcher:
         clouds = {name: np.concatenate([each.clouds[name][:, :3] for each in seen]).astype(float) for name in described}
         positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
-        return own_vectors(self._robot, positions, poses, clouds), arm
+        return pose_vectors(self._robot, positions, poses, clouds), arm
 
     def _tell(self, stamp: float) -> None:
         changed = self._watch.changed
