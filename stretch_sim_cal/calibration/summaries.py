@@ -126,7 +126,7 @@ def array_numbers(result: "ArrayResult", nominal: Mapping[str, np.ndarray]) -> d
             "standard_deviation_mm": 1e3 * deviations[:3], "standard_deviation_deg": np.degrees(deviations[3:]),
             "refusals": list(pair.refusals),
         })  # fmt: skip
-    return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.numbers}
+    return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.diagnostics}
 
 
 def array_lines(result: "ArrayResult", numbers: dict) -> list[str]:

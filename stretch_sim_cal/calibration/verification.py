@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult
+from stretch_sim_cal.calibration.array import ArrayLidar
 from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import deviations
 from stretch_sim_cal.calibration.finding import coded
@@ -124,10 +124,7 @@ def found_anew(
         why = [*aligned.refusals, *(said for said in aligned.warnings if coded(said).code == "pair_left_out")]
         found.open_questions += [f"lidars: {reason}" for reason in why]
         return found
-    if isinstance(aligned, ArrayResult):
-        found.aligned = {name: aligned.aligned("left", name) for name in file.to_left}
-    else:
-        found.aligned = {"right": aligned}
+    found.aligned = {name: aligned.aligned("left", name) for name in aligned.names[1:]}
     if floor is None:
         return found
     found.open_questions += [f"floor: {reason}" for reason in floor.refusals]

@@ -111,6 +111,8 @@ class AlignedLidars:
 class RoomAlignment:
     """Closes the gaps between the surfaces that lidars see in common."""
 
+    name = "planes"
+
     def __init__(
         self, initial: Sequence[np.ndarray | None], settings: AlignmentSettings | None = None,
         names: Sequence[str] = SIDES,
@@ -167,6 +169,14 @@ class RoomAlignment:
             raise InputError(f"{path}: holds no standing places that can be added to ({problem})") from problem
         self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
         self.new_place()
+
+    def another_place(self) -> AnotherPlace | None:
+        """Return what a further standing place, the robot turned on the spot, would gain on the solved transform of
+        two lidars; None if that is not known."""
+        if self._solved is None or self._settings.base_from_left is None:
+            return None
+        lidars, found, solver = self._solved
+        return after_turning(lidars, found, solver, self._settings.base_from_left)
 
     def aligned(self) -> AlignedLidars:
         """Return where the lidars are. Raises `InputError` if one gave no return at all."""
@@ -248,7 +258,6 @@ class RoomAlignment:
 class PlaneAlignment(RoomAlignment):
     """The alignment of two lidars."""
 
-    name = "planes"
     takes_fields = True
 
     def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
@@ -263,14 +272,6 @@ class PlaneAlignment(RoomAlignment):
             min(float(pair.overlap) for pair in found.pairs), found.directions, found.warnings, found.refusals,
             found.diagnostics, found.observations,
         )  # fmt: skip
-
-    def another_place(self) -> AnotherPlace | None:
-        """Return what a further standing place, the robot turned on the spot, would gain on what was solved;
-        None if that cannot be told."""
-        if self._solved is None or self._settings.base_from_left is None:
-            return None
-        lidars, found, solver = self._solved
-        return after_turning(lidars, found, solver, self._settings.base_from_left)
 
 
 def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
