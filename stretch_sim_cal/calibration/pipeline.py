@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import ARRAY, CalibrationFile
 from stretch_sim_cal.calibration.clouds import cloud_of, given_clouds
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.methods import (
@@ -198,7 +198,7 @@ def alignment_stage(aligned: ArrayResult, described: Mapping[str, np.ndarray], a
     `another_place` would gain."""
     if len(aligned.names) == 1:
         return Stage("alignment", aligned, {}, ["one lidar: there is nothing to align"])
-    if len(aligned.names) > len(SIDES):
+    if len(aligned.names) > len(SIDES) or aligned.method == ARRAY:
         numbers = array_numbers(aligned, described)
         return Stage("lidars", aligned, numbers, array_lines(aligned, numbers))
     left, right = described.values()
