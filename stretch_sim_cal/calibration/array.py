@@ -117,7 +117,10 @@ class ArrayResult:
         return not self.refusals
 
     def transform(self, target: str, source: str) -> np.ndarray:
-        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`."""
+        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`; of one lidar
+        it is exactly the identity."""
+        if target == source:
+            return np.eye(4)
         found: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
         return found
 
