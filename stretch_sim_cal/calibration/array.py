@@ -162,11 +162,14 @@ class ArrayResult:
         return Observations.of_known_poses(tuple(self.to_first.values()), self.covariance_to_first, self.names)
 
     def aligned(self, target: str, source: str) -> AlignmentResult:
-        """Return the transform between two lidars, with the findings on all of them."""
-        overlap = next((pair.overlap for pair in self.pairs if set(pair.names) == {target, source}), 0.0)
+        """Return the transform between two lidars, with the findings on all of them; directions and observations are of
+        all lidars in their order, and so only of two."""
+        overlaps = (pair.overlap for pair in self.pairs if set(pair.names) == {target, source})
+        of_all = (target, source) == self.names
         return AlignmentResult(
             self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, self.method,
-            overlap, self.directions, list(self.warnings), list(self.refusals), self.diagnostics, self.observations,
+            next(overlaps, float(target == source)), self.directions if of_all else [], list(self.warnings),
+            list(self.refusals), self.diagnostics, self.observations if of_all else None,
         )  # fmt: skip
 
 

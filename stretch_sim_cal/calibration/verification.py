@@ -125,9 +125,7 @@ def found_anew(
         found.open_questions += [f"lidars: {reason}" for reason in why]
         return found
     # The right lidar of a robot with one is the left one.
-    found.aligned = {
-        name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left
-    }
+    found.aligned = {name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left}
     if floor is None:
         return found
     found.open_questions += [f"floor: {reason}" for reason in floor.refusals]
