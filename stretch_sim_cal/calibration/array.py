@@ -261,6 +261,8 @@ class LidarArray:
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Take a cloud of each lidar by name, as of `RoomAlignment.add`."""
+        if len(self._order) == 1:
+            return
         in_order = [clouds[name] for name in self._order]
         self._alignment.add(*in_order)
         if self._floor is not None:
