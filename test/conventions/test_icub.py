@@ -18,7 +18,7 @@ from described_robots import (
 )
 
 from stretch_sim_cal.conventions import PROFILES
-from stretch_sim_cal.conventions.icub import AXES, LINKS
+from stretch_sim_cal.conventions.icub import AXES
 from stretch_sim_cal.conventions.profile import lint
 from stretch_sim_cal.robot.description import load_model
 
@@ -37,37 +37,26 @@ BROKEN = {
     "link misnamed": (renamed("link", "l_upper_leg", "l_thigh"), "error", "link", "l_thigh"),
     "no root_link": (renamed("link", "root_link", "pelvis"), "error", "link", "pelvis"),
     "root_link moves": (
-        added(link("rail") + joint("r", "rail", "root_link", "prismatic")),
-        "error",
-        "link",
-        "root_link",
+        added(link("rail") + joint("r", "rail", "root_link", "prismatic")), "error", "link", "root_link",
     ),
     "parent link": (joint_set("r_wrist_pitch", "parent", link="r_elbow_1"), "error", "parent-link", "r_wrist_1"),
     "parent joint": (renamed("joint", "r_knee", "r_knee_pitch"), "error", "parent-joint", "r_lower_leg"),
-    "leg's axis reversed": (joint_set("r_hip_roll", "axis", xyz="-1 0 0"), "error", "axis", "r_hip_roll"),
     "leg's axis off": (joint_set("r_hip_roll", "axis", xyz="1 0 0.1"), "warning", "axis", "r_hip_roll"),
-    "arm's axis off": (joint_set("l_shoulder_roll", "axis", xyz="-1 0.2 0"), "info", "axis", "l_shoulder_roll"),
     "arm's axis wrong": (joint_set("l_shoulder_roll", "axis", xyz="0 0 1"), "error", "axis", "l_shoulder_roll"),
     "imu's frame": (joint_set("imu_frame_joint", "parent", link="chest"), "error", "frame", "imu_frame"),
     "frame with a shape": (link_given("imu_frame", BOX), "warning", "frame", "imu_frame"),
     "frame moves": (
-        joint_set("l_foot_ft_frame_joint", "joint", type="continuous"),
-        "error",
-        "frame",
-        "l_foot_ft_frame",
+        joint_set("l_foot_ft_frame_joint", "joint", type="continuous"), "error", "frame", "l_foot_ft_frame",
     ),
     "skin's frame": (
-        joint_set("l_hand_dh_frame_joint", "parent", link="l_wrist_1"),
-        "error",
-        "skin-frame",
-        "l_hand_dh_frame",
+        joint_set("l_hand_dh_frame_joint", "parent", link="l_wrist_1"), "error", "skin-frame", "l_hand_dh_frame",
     ),
     "link without mass": (element_taken("l_upper_leg", "inertial"), "warning", "link-mass", "l_upper_leg"),
     "root without shape": (element_taken("root_link", "visual"), "warning", "link-shape", "root_link"),
     "small link without mass": (element_taken("l_wrist_1", "inertial"), "info", "link-mass", "l_wrist_1"),
     "small link without shape": (element_taken("r_elbow_1", "visual"), "info", "link-shape", "r_elbow_1"),
     "skin's frame absent": (without("r_forearm_dh_frame"), "info", "skin-frame", "r_forearm_dh_frame"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -105,7 +94,6 @@ def test_a_robot_without_a_sensor_may_leave_its_link_out():
 
 
 def test_the_documents_own_slips_are_not_punished():
-    assert LINKS["l_elbow_1"] == ("l_elbow", "l_upper_arm") and LINKS["r_elbow_1"] == ("r_elbow", "r_upper_arm")
     other_necks = edited(icub_text(), renamed("link", "neck_1", "neck_0"))
     assert findings(other_necks, "icub") == set()
 
