@@ -31,6 +31,8 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 SHARE = files.share_directory()
 STRETCH = {
     "robot": "stretch4", "world": "furnished_room", "sensor": "jt128_sparse", "seed": 1,
@@ -38,11 +40,6 @@ STRETCH = {
     "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
     "base_error": {"height": 0.003, "roll_deg": 0.4, "pitch_deg": -0.3},
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def profile_file(folder: Path, robot: str, change) -> Path:

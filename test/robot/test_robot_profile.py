@@ -22,15 +22,12 @@ from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.simulation.setup import PoseError
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 PROFILES = files.share_directory() / "config" / "robots"
 AMR = yaml.safe_load((PROFILES / "two_lidar_amr.yaml").read_text()) | {
     "description": {"file": str(files.share_directory() / "models" / "two_lidar_amr.urdf.xacro")}
 }
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def test_nodes_and_commands_know_the_names_of_the_stretchs_profile():
@@ -92,8 +89,7 @@ def with_(**changes) -> dict:
 WHEELS = {"left": {"command": "wheel_left_joint", "limits": [-1, 1]}}
 BAD = {
     "no description": ({key: AMR[key] for key in ("lidars", "base_frame")}, "description: is missing"),
-    "unknown key": (with_(lidarz=1), "unknown key 'lidarz'"),
-    "a key that is nearly one": (with_(lidarz=1), "did you mean lidars?"),
+    "unknown key": (with_(lidarz=1), "did you mean lidars?"),
     "a step of nothing": (
         with_(joints={"a": {"command": "wheel_left_joint", "step": 0}}), "joints: a: step: is 0, it has to lie from"
     ),

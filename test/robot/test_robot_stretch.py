@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.collision import FLOOR, SelfCollision
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.stretch import available_tools, nominal_description
+from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.simulation.true_robot import FLOOR_LINK, TRUE_LIDAR_LINKS, PayloadBox, simulated_description
 
@@ -61,39 +61,22 @@ def test_lidars_are_found_under_their_older_names(model):
     assert STRETCH.lidar_links(older) == ["link_lidar_left", "link_lidar_right"]
 
 
-@pytest.mark.parametrize("tool", available_tools())
-def test_home_is_free_with_every_tool(tool):
+@pytest.mark.parametrize(
+    ("tool", "pose", "margin"),
+    [*((tool, STRETCH.home[0], 0.01) for tool in available_tools()), (DEFAULT_TOOL, STRETCH.stowed, 0.012)],
+)
+def test_home_and_stowed_are_within_limits_and_free(tool, pose, margin):
     model = load_model(nominal_description(tool))
     limits = STRETCH.commanded_limits(model)
-    home = {name: value for name, value in STRETCH.home[0].items() if name in limits}
-    assert all(limits[name].lower <= value <= limits[name].upper for name, value in home.items())
-    assert SelfCollision(model, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, home)) == []
-
-
-def test_stowed_nothing_is_closer_than_12_mm(model):
-    limits = STRETCH.commanded_limits(model)
-    assert all(limits[name].lower <= value <= limits[name].upper for name, value in STRETCH.stowed.items())
-    assert (
-        SelfCollision(model, margin=0.012, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, STRETCH.stowed))
-        == []
-    )
-
-
-def test_stowed_the_tool_is_over_the_base(model):
-    surfaces = robot_surfaces(model)
-    frames = link_transforms(model, STRETCH.joint_positions(model, STRETCH.stowed))
-    reach = {k: np.hypot(*surfaces[k].moved(frames[k]).vertices[:, :2].T).max() for k in surfaces}
-    assert max(reach.values()) < reach["base_link"] + 0.01
+    pose = {name: value for name, value in pose.items() if name in limits}
+    assert all(limits[name].lower <= value <= limits[name].upper for name, value in pose.items())
+    collision = SelfCollision(model, margin=margin, floor=0.0)
+    assert collision.colliding_pairs(STRETCH.joint_positions(model, pose)) == []
 
 
 def test_an_unknown_tool_is_named_with_the_known_ones():
     with pytest.raises(InputError, match="eoa_wrist_dw4_tool_sg4"):
         nominal_description("eoa_wrist_dw4_tool_sg5")
-
-
-def test_descriptions_are_reproducible():
-    assert nominal_description() == nominal_description()
-    assert simulated_description() == simulated_description()
 
 
 @pytest.mark.parametrize("tool", available_tools())
@@ -132,11 +115,6 @@ def test_payload_boxes_are_where_they_are_attached():
     lift_from_box = link_transform(model, {"lift_joint": 0.7}, "payload_0_link", "lift_link")
     assert np.allclose(lift_from_box, from_xyz_rpy(box.xyz, box.rpy))
     assert model.joints["payload_1_joint"].parent == "base_link"
-
-
-def test_the_gazebo_form_has_no_box_around_the_lidars():
-    text = simulated_description(simulator="gazebo", payload=[PayloadBox("base_link", (0.1, 0.1, 0.1))])
-    assert load_model(text).links["head_link"].collisions == ()
 
 
 @pytest.mark.parametrize(
@@ -218,11 +196,3 @@ def test_two_boxes_collide_exactly_within_the_margin():
     assert not touching.is_free({"x": 0.199})
     with pytest.raises(InputError, match="margin"):
         SelfCollision(parse_urdf(text), margin=-1.0)
-
-
-def test_inverse_errors_cancel():
-    lidar_error = from_xyz_rpy((0.01, 0.02, 0.03), (0.1, 0.2, 0.3))
-    model = load_model(simulated_description(lidar_error, inverse(lidar_error)))
-    frames = link_transforms(model)
-    back = frames["lidar_left_true_link"] @ inverse(lidar_error)
-    assert np.allclose(back, frames["lidar_left_link"], atol=1e-12)
