@@ -206,9 +206,9 @@ def test_missing_frames_are_added():
         (lambda root: root.find("link[@name='lift_link']/inertial/inertia").set("ixy", "0.1"), "lift_link"),
         (lambda root: root.find("link[@name='mast_link']/collision/origin").set("xyz", "0 0 0.000000002"), "mast_link"),
         (element_taken("head_link", "visual"), "head_link"),
-        (joint_set("wrist_yaw_joint", "axis", xyz="0 0 -1"), "wrist_yaw_link|wrist_pitch_link"),
-        (joint_set("lift_joint", "limit", upper="1.3"), "lift_joint"),
-        (joint_set("arm_l2_joint", "joint", type="fixed"), "arm_l2_joint"),
+        (joint_set("wrist_yaw_joint", axis="0 0 -1"), "wrist_yaw_link|wrist_pitch_link"),
+        (joint_set("lift_joint", upper="1.3"), "lift_joint"),
+        (joint_set("arm_l2_joint", type="fixed"), "arm_l2_joint"),
     ],
 )
 def test_what_is_not_the_same_mechanism_is_refused_and_nothing_is_written(change, named, tmp_path):
@@ -243,7 +243,7 @@ def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
     bare = robot(arm_parts())
     model = parse_urdf(bare)
     numbered = [link for link in model.order if link.startswith("link_")]
-    other_names = [renamed("link", link, f"segment_{index}") for index, link in enumerate(numbered)]
+    other_names = [renamed(link, f"segment_{index}") for index, link in enumerate(numbered)]
     text = edited(bare, without("tool0"), without("flange"), without("base"), *other_names)
     normal = normalized(description(text), Options("rep199"))
     assert [(frame.link, frame.parent) for frame in normal.added][1] == ("flange", f"segment_{len(numbered) - 1}")
@@ -254,8 +254,8 @@ def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
 
 def test_an_icub_is_renamed_by_the_tables():
     crooked = edited(
-        icub_text(), renamed("joint", "l_knee", "LeftKnee"), renamed("link", "l_lower_leg", "shin_left"),
-        renamed("joint", "r_wrist_prosup", "right_wrist_prosup_joint"), renamed("link", "root_link", "pelvis"),
+        icub_text(), renamed("l_knee", "LeftKnee"), renamed("l_lower_leg", "shin_left"),
+        renamed("r_wrist_prosup", "right_wrist_prosup_joint"), renamed("root_link", "pelvis"),
     )  # fmt: skip
     normal = normalized(description(crooked), Options("icub"))
     assert findings(text_of(normal), "icub", infos=True) == set()
@@ -338,10 +338,10 @@ def normal_text(text: str, options: Options = Options()) -> str:
 @pytest.mark.parametrize(
     ("profile", "change", "broken"),
     [
-        ("stretch", joint_set("wrist_pitch_joint", "axis", xyz="0.1 0.99 0"), "rule-3-primary"),
-        ("stretch", joint_set("wrist_roll_joint", "axis", xyz="0.99 0.1 0"), "rule-3-primary"),
-        ("stretch", joint_set("camera_right_joint", "origin", rpy="0 0.820304748437337 0"), "rule-4-base-z"),
-        ("rep199", joint_set("link_6-flange", "origin", rpy="0.3 0.2 1"), "flange-x"),
+        ("stretch", joint_set("wrist_pitch_joint", axis="0.1 0.99 0"), "rule-3-primary"),
+        ("stretch", joint_set("wrist_roll_joint", axis="0.99 0.1 0"), "rule-3-primary"),
+        ("stretch", joint_set("camera_right_joint", rpy="0 0.820304748437337 0"), "rule-4-base-z"),
+        ("rep199", joint_set("link_6-flange", rpy="0.3 0.2 1"), "flange-x"),
     ],
     ids=["oblique wrist pitch", "oblique wrist roll and its grasp centre", "upright head camera", "flange elsewhere"],
 )
@@ -352,9 +352,9 @@ def test_a_frame_that_breaks_a_rule_is_turned(profile, change, broken):
 
 
 def test_rule_1_excuses_what_rule_3_turned_and_nothing_else():
-    text = normal_text(edited(stretch_text(), joint_set("wrist_pitch_joint", "axis", xyz="0.1 0.99 0")))
+    text = normal_text(edited(stretch_text(), joint_set("wrist_pitch_joint", axis="0.1 0.99 0")))
     assert ("info", "rule-1-oblique", "wrist_pitch_link") in findings(text, "stretch", infos=True)
-    askew = edited(text, joint_set("wrist_pitch_joint", "origin", rpy="0.05 0 0.1"))
+    askew = edited(text, joint_set("wrist_pitch_joint", rpy="0.05 0 0.1"))
     assert ("error", "rule-1", "wrist_pitch_link") in findings(askew, "stretch")
 
 
@@ -366,13 +366,13 @@ def test_rule_1_excuses_what_rule_3_turned_and_nothing_else():
     ],
 )  # fmt: skip
 def test_a_name_that_needs_no_change_gets_none(old, new):
-    other = edited(stretch_text(), renamed("link", old, new))
+    other = edited(stretch_text(), renamed(old, new))
     assert findings(other, "stretch") == set()
     assert normalized(description(other), Options()).unchanged
 
 
 def test_a_wheel_with_an_upright_axis_is_no_wheel():
-    upright = edited(stretch_text(), joint_set("wheel_0_joint", "axis", xyz="0 1 0"))
+    upright = edited(stretch_text(), joint_set("wheel_0_joint", axis="0 1 0"))
     assert parse_urdf(upright).joints["wheel_0_joint"].axis.tolist() == [0, 1, 0]
     assert ("error", "rule-6-axis", "wheel_0_joint") in findings(upright, "stretch")
     normal = normalized(description(upright), Options())
@@ -386,7 +386,7 @@ def test_a_wheel_with_an_upright_axis_is_no_wheel():
 
 def test_a_prefixed_robot_is_held_against_the_convention_without_its_prefix():
     assert findings(prefixed(stretch_text(), "left_"), "stretch") == set()
-    broken = prefixed(edited(stretch_text(), joint_set("lift_joint", "axis", xyz="0 0 -1")), "left_")
+    broken = prefixed(edited(stretch_text(), joint_set("lift_joint", axis="0 0 -1")), "left_")
     assert findings(broken, "stretch") == {("error", "rule-3-positive", "left_lift_joint")}
 
 
@@ -399,14 +399,14 @@ def test_a_prefixed_robot_keeps_its_prefix_and_its_tool_file(tmp_path):
 
 def other_names(text: str) -> str:
     words = ("shoulder", "upper_arm", "elbow", "forearm", "wrist", "hand")
-    return edited(text, *(renamed("link", f"link_{number}", word) for number, word in enumerate(words, 1)))
+    return edited(text, *(renamed(f"link_{number}", word) for number, word in enumerate(words, 1)))
 
 
 def test_the_links_of_an_arm_are_numbered_and_turned_on_request():
     plain = other_names(robot(arm_parts()))
     kept = normalized(description(plain), Options("rep199"))
     assert kept.unchanged and said(kept.remaining) == {("link_n", name) for name in list(kept.links)[2:8]}
-    turned = edited(plain, joint_set("joint_4", "origin", rpy="1.5 0 0"))
+    turned = edited(plain, joint_set("joint_4", rpy="1.5 0 0"))
     text = normal_text(turned, Options("rep199", number_links=True))
     assert findings(text, "rep199", infos=True) == set()
     assert [name for name in parse_urdf(text).links if name.startswith("link_")] == [f"link_{n}" for n in range(1, 7)]
@@ -421,7 +421,7 @@ def test_a_link_that_has_an_arms_number_gets_another_name():
 
 def test_an_icub_gets_its_axes_signs_and_its_missing_frames():
     changed = edited(
-        icub_text(), joint_set("l_knee", "axis", xyz="0 -1 0"), joint_set("torso_roll", "axis", xyz="1 0 0"),
+        icub_text(), joint_set("l_knee", axis="0 -1 0"), joint_set("torso_roll", axis="1 0 0"),
         without("root_frame"), without("imu_frame"), without("l_leg_ft_frame"),
     )  # fmt: skip
     normal = normalized(description(changed), Options("icub"))

@@ -71,18 +71,16 @@ def test_messages_come_again_after_the_process_that_takes_them_has_died(gazebo, 
     assert "subscribed anew, as nothing was heard" in simulator.notes[0]
 
 
-@pytest.mark.parametrize(
-    "gazebo, note",
-    [("", "calls to step"), ("crash_at_end", "crashed at its own end (exit code 11)")],
-    indirect=["gazebo"],
-)
-def test_nothing_survives_the_end_and_a_crash_there_is_a_note(gazebo, note):
+@pytest.mark.parametrize("gazebo", ["mesh_missing crash_at_end"], indirect=True)
+def test_a_complaint_is_a_warning_a_crash_at_the_end_a_note_and_nothing_survives(gazebo):
     simulator = started(gazebo)
+    assert any("cannot find the mesh" in warning for warning in simulator.warnings)
     partition = os.environ["GZ_PARTITION"]
     assert processes_of(partition)
     simulator.close()
     assert not processes_of(partition)
-    assert note in simulator.notes[-1]
+    assert "calls to step" in simulator.notes[0]
+    assert "crashed at its own end (exit code 11)" in simulator.notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +99,6 @@ def test_what_goes_wrong_is_named_in_gazebo_s_own_words(gazebo, told):
     with pytest.raises(RunFailure, match=told):
         started(gazebo)
     assert not processes_of(os.environ["GZ_PARTITION"])
-
-
-@pytest.mark.parametrize("gazebo", ["mesh_missing"], indirect=True)
-def test_what_gazebo_complains_of_and_goes_on_is_a_warning(gazebo):
-    with started(gazebo) as simulator:
-        assert any("cannot find the mesh" in warning for warning in simulator.warnings)
 
 
 @pytest.mark.parametrize("begin", ["", "server.start()", "server.start(); server.need(False); time.sleep(1.0)"])

@@ -152,7 +152,7 @@ def test_a_gazebo_that_is_not_needed_leaves_the_processor_alone(simulator):
 
 def test_scans_come_from_when_somebody_listens_on_however_long_it_takes_to_subscribe(monkeypatch):
     monkeypatch.setenv("GZ_STAND_IN_SUBSCRIBES_AFTER", "0.15")
-    with started(installed(monkeypatch, "casts_rays")) as simulator:
+    with started(installed(monkeypatch)) as simulator:
         scans_follow_who_listens(simulator)
 
 
@@ -193,9 +193,11 @@ def off_the_surfaces(simulator: GazeboSimulator) -> float:
 
 
 @pytest.mark.parametrize("gazebo", ["casts_rays", "other_texels", "turned_rays"], indirect=True)
-def test_a_renderer_s_points_lie_on_the_surfaces_or_it_is_told(gazebo, request):
+def test_a_renderer_needs_no_display_and_its_points_lie_on_the_surfaces_or_it_is_told(gazebo, request, monkeypatch):
     fault = request.node.callspec.params["gazebo"]
-    with started(gazebo, "gpu") as simulator:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    with started(dataclasses.replace(gazebo, has_cpu_lidar=False)) as simulator:
+        assert simulator.lidar == "gpu" and "sees visuals" in simulator.warnings[0]
         complaints = [line for line in simulator.warnings if "as it publishes them" in line]
         off = off_the_surfaces(simulator)
     noise = 0.6745 * NOISE
@@ -211,14 +213,6 @@ def test_a_lidar_whose_scans_fall_between_gazebo_s_steps_is_refused(gazebo, tmp_
     (tmp_path / "odd.yaml").write_text(text)
     with pytest.raises(InputError, match="15 Hz.*multiple of 0.025 s"):
         GazeboSimulator(dataclasses.replace(SETUP, sensor=tmp_path / "odd.yaml"), installation=gazebo)
-
-
-def test_a_rendering_lidar_needs_no_display(gazebo, monkeypatch):
-    monkeypatch.delenv("DISPLAY", raising=False)
-    harmonic = dataclasses.replace(gazebo, has_cpu_lidar=False)
-    with started(harmonic) as simulator:
-        assert simulator.lidar == "gpu"
-        assert "sees visuals" in simulator.warnings[0]
 
 
 def test_the_simulator_process_looks_the_same_with_gazebo(gazebo, tmp_path):
