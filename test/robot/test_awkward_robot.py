@@ -196,6 +196,7 @@ def test_what_of_a_stowed_robot_stands_in_a_lidars_way_is_named_with_its_share(g
     assert list(view.values()) == sorted(view.values(), reverse=True) and sum(view.values()) < 1
 
 
+@pytest.mark.slow
 def test_a_robot_that_init_described_is_calibrated_in_simulation(guessed, tmp_path, capsys):
     _, profile = guessed
     scenario = tmp_path / "scenario.yaml"

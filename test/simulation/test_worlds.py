@@ -201,16 +201,9 @@ def test_a_wrong_world_is_refused_naming_file_and_line(world_file, content, ment
     [
         ("", "no element"),
         ("<sdf><world>", "XML"),
-        ("hello", "XML"),
         ("<robot name='r'/>", "sdf"),
         ("<sdf version='1.9'/>", "neither"),
         ('<!DOCTYPE sdf SYSTEM "other.dtd"><sdf/>', "document type"),
-        (
-            '<!DOCTYPE sdf [<!ENTITY a "aaaaaaaaaa">'
-            + "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))
-            + "]><sdf>&a9;</sdf>",
-            "document type",
-        ),
         ('<!DOCTYPE sdf [<!ENTITY f SYSTEM "file:///etc/passwd">]><sdf>&f;</sdf>', "document type"),
         ("<sdf>" + "<a>" * 5000, "nested"),
         ("<?xml version='1.0' encoding='utf-7'?><sdf/>", "XML"),
