@@ -84,6 +84,10 @@ def edited(text: str, *changes) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def all_of(*changes):
+    return lambda root: [change(root) for change in changes]
+
+
 JOINT_PARTS = {
     "axis": ("axis", "xyz"), "rpy": ("origin", "rpy"), "xyz": ("origin", "xyz"), "parent": ("parent", "link"),
     "upper": ("limit", "upper"),

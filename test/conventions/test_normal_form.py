@@ -252,16 +252,6 @@ def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
         normalized(description(forked), Options("rep199"))
 
 
-def test_an_icub_is_renamed_by_the_tables():
-    crooked = edited(
-        icub_text(), renamed("l_knee", "LeftKnee"), renamed("l_lower_leg", "shin_left"),
-        renamed("r_wrist_prosup", "right_wrist_prosup_joint"), renamed("root_link", "pelvis"),
-    )  # fmt: skip
-    normal = normalized(description(crooked), Options("icub"))
-    assert findings(text_of(normal), "icub", infos=True) == set()
-    assert normal.links["shin_left"] == "l_lower_leg" and normal.joints["LeftKnee"].name == "l_knee"
-
-
 @given(st.lists(st.floats(-10.0, 10.0), min_size=3, max_size=3))
 @example([0.3, np.pi / 2, 0.0])
 @example([1.0, -np.pi / 2 + 1e-10, 2.0])  # two angles turn about one line
@@ -384,12 +374,6 @@ def test_a_wheel_with_an_upright_axis_is_no_wheel():
     assert not said(normal.remaining)
 
 
-def test_a_prefixed_robot_is_held_against_the_convention_without_its_prefix():
-    assert findings(prefixed(stretch_text(), "left_"), "stretch") == set()
-    broken = prefixed(edited(stretch_text(), joint_set("lift_joint", axis="0 0 -1")), "left_")
-    assert findings(broken, "stretch") == {("error", "rule-3-positive", "left_lift_joint")}
-
-
 def test_a_prefixed_robot_keeps_its_prefix_and_its_tool_file(tmp_path):
     normal = normalized(description(prefixed(stretch_text(), "left_")), Options())
     files, _ = normalized_files.write(normal, tmp_path, "sg4")
@@ -419,17 +403,19 @@ def test_a_link_that_has_an_arms_number_gets_another_name():
     assert normal.links["link_2"] == "other_link_2" and normal.links["upper_arm"] == "link_2"
 
 
-def test_an_icub_gets_its_axes_signs_and_its_missing_frames():
-    changed = edited(
-        icub_text(), joint_set("l_knee", axis="0 -1 0"), joint_set("torso_roll", axis="1 0 0"),
-        without("root_frame"), without("imu_frame"), without("l_leg_ft_frame"),
+def test_an_icub_gets_the_names_axes_and_frames_of_the_tables():
+    crooked = edited(
+        icub_text(), renamed("l_knee", "LeftKnee"), renamed("l_lower_leg", "shin_left"), renamed("root_link", "pelvis"),
+        renamed("r_wrist_prosup", "right_wrist_prosup_joint"), joint_set("LeftKnee", axis="0 -1 0"),
+        joint_set("torso_roll", axis="1 0 0"), without("root_frame"), without("imu_frame"), without("l_leg_ft_frame"),
     )  # fmt: skip
-    normal = normalized(description(changed), Options("icub"))
-    assert (normal.joints["l_knee"].sign, normal.joints["torso_roll"].sign) == (-1, 1)
+    normal = normalized(description(crooked), Options("icub"))
+    assert not said(normal.remaining) and normal.links["shin_left"] == "l_lower_leg"
+    knee, torso = (normal.joints[name] for name in ("LeftKnee", "torso_roll"))
+    assert (knee.name, knee.sign, torso.sign) == ("l_knee", -1, 1)
     assert {frame.link: frame.parent for frame in normal.added} == {
         "root_frame": "root_link", "imu_frame": "head", "l_leg_ft_frame": "l_hip_3",
     }  # fmt: skip
     assert "measure it" in next(frame.reason for frame in normal.added if frame.link == "imu_frame")
-    assert not said(normal.remaining)
-    knee = parse_urdf(text_of(normal)).joints["l_knee"]
-    assert (knee.limit.lower, knee.limit.upper) == (-2.0, 1.0)
+    limit = parse_urdf(text_of(normal)).joints["l_knee"].limit
+    assert (limit.lower, limit.upper) == (-2.0, 1.0)

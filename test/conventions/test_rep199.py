@@ -4,6 +4,7 @@ import pytest
 from described_robots import (
     BOX,
     added,
+    all_of,
     arm_parts,
     edited,
     findings,
@@ -55,13 +56,12 @@ BROKEN = {
     "link misnamed": (renamed("link_3", "forearm"), "warning", "link_n", "forearm"),
     "link with a gap": (renamed("link_6", "link_8"), "warning", "link_n", "link_8"),
     "links swapped": (
-        lambda root: [c(root) for c in (renamed("link_2", "x"), renamed("link_3", "link_2"), renamed("x", "link_3"))],
+        all_of(renamed("link_2", "x"), renamed("link_3", "link_2"), renamed("x", "link_3")),
         "warning", "link_n", "link_2",
     ),
     "link turned": (joint_set("joint_4", rpy="1.57 0 0"), "warning", "link_n-rep103", "link_4"),
     "flange missing": (
-        lambda root: [c(root) for c in (joint_set("flange-tool0", parent="link_6"), without("flange"))], "warning",
-        "flange", "link_6",
+        all_of(joint_set("flange-tool0", parent="link_6"), without("flange")), "warning", "flange", "link_6",
     ),
     "flange moves": (joint_set("link_6-flange", type="continuous"), "error", "flange", "flange"),
     "flange inwards": (joint_set("link_6-flange", rpy="0 0 3.14159265358979"), "error", "flange-x", "flange"),
@@ -103,18 +103,18 @@ def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
     assert findings(text, "rep199", infos=True) == {("info", "flange-parent", "flange")}
 
 
-def test_an_arm_without_prefix_beside_another_is_found():
-    text = robot(arm_parts() + arm_parts("left_") + joint("l", "base_link", "left_base_link"))
-    assert ("warning", "prefix", "flange") in findings(text, "rep199")
-
-
-def test_a_link_with_another_arms_prefix_is_found():
-    text = edited(TWO_ARMS, renamed("left_link_3", "arm_link_3"))
-    assert ("warning", "prefix", "arm_link_3") in findings(text, "rep199")
-
-
-def test_an_arm_that_carries_its_prefix_is_asked_for_its_own_frames():
-    assert ("error", "tool0", "left_flange") in findings(edited(TWO_ARMS, without("left_tool0")), "rep199")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (robot(arm_parts() + arm_parts("left_") + joint("l", "base_link", "left_base_link")),
+         ("warning", "prefix", "flange")),
+        (edited(TWO_ARMS, renamed("left_link_3", "arm_link_3")), ("warning", "prefix", "arm_link_3")),
+        (edited(TWO_ARMS, without("left_tool0")), ("error", "tool0", "left_flange")),
+    ],
+    ids=["an arm without prefix", "a link with another prefix", "an arm without a frame of its own"],
+)  # fmt: skip
+def test_arms_are_told_apart_by_their_prefixes(text, found):
+    assert found in findings(text, "rep199")
 
 
 def test_a_robot_that_is_no_industrial_arm_is_told_what_it_lacks():

@@ -39,20 +39,20 @@ def test_a_square_ends_where_it_began_and_its_corners_are_where_the_commands_say
     np.testing.assert_allclose(driving.odometry(driving.now)[0][:2], place(driving)[:2], atol=1e-9)
 
 
-def test_an_omnidirectional_base_strafes_and_a_differential_one_does_not():
-    for base, y in ((OMNIDIRECTIONAL, 0.6), (DIFFERENTIAL, 0.0)):
-        driving = DrivingBase(base)
-        driving.follow([(0.0, 0.2, 0.0, 3.0)])
-        np.testing.assert_allclose(place(driving), [0.0, y, 0.0], atol=1e-9)
-
-
-def test_a_constant_twist_is_an_arc():
-    driving = DrivingBase(DIFFERENTIAL)
-    driving.follow([(0.25, 0.0, 0.5, 1.0)])
-    # Both speed up and slow down within half a second, so it stays on a circle of 0.5 m.
-    x, y, yaw = place(driving)
-    assert yaw == pytest.approx(0.5)
-    np.testing.assert_allclose([x, y], [0.5 * math.sin(yaw), 0.5 * (1 - math.cos(yaw))], atol=1e-9)
+@pytest.mark.parametrize(
+    ("base", "command", "expected"),
+    [
+        (OMNIDIRECTIONAL, (0.0, 0.2, 0.0, 3.0), (0.0, 0.6, 0.0)),
+        (DIFFERENTIAL, (0.0, 0.2, 0.0, 3.0), (0.0, 0.0, 0.0)),
+        # Both speed up and slow down within half a second, so it stays on a circle of 0.5 m.
+        (DIFFERENTIAL, (0.25, 0.0, 0.5, 1.0), (0.5 * math.sin(0.5), 0.5 * (1 - math.cos(0.5)), 0.5)),
+    ],
+    ids=["strafes", "does not strafe", "arc"],
+)
+def test_a_command_ends_where_the_kind_of_base_can_go(base, command, expected):
+    driving = DrivingBase(base)
+    driving.follow([command])
+    np.testing.assert_allclose(place(driving), expected, atol=1e-9)
 
 
 def test_velocity_and_acceleration_stay_within_limits():
@@ -62,10 +62,10 @@ def test_velocity_and_acceleration_stay_within_limits():
         driving.command(3.0, 3.0, 30.0)
         driving.step(0.005)
         velocities.append(driving.odometry(driving.now)[1])
-    speeds = np.linalg.norm(np.array(velocities)[:, :2], axis=1)
-    assert speeds.max() == pytest.approx(0.6) and np.array(velocities)[:, 2].max() == pytest.approx(4.0)
-    assert np.diff(speeds).max() == pytest.approx(0.25 * 0.005)
-    assert np.diff(np.array(velocities)[:, 2]).max() == pytest.approx(2.0 * 0.005)
+    x, y, turns = np.transpose(velocities)
+    for speeds, fastest, acceleration in ((np.hypot(x, y), 0.6, 0.25), (turns, 4.0, 2.0)):
+        assert speeds.max() == pytest.approx(fastest)
+        assert np.diff(speeds).max() == pytest.approx(acceleration * 0.005)
 
 
 def test_it_stops_when_commands_cease_and_at_once_when_it_is_halted():
@@ -132,9 +132,8 @@ def test_odometry_is_stamped_by_a_clock_that_is_off():
 def test_drawn_errors_and_slip_have_the_size_asked_for():
     spread = OdometrySpread(scale=0.02, track_width=0.01, slip=0.005, slip_angle=0.004, clock_offset=0.03)
     drawn = [OdometryErrors.drawn(spread, seed) for seed in range(400)]
-    assert np.std([errors.scale for errors in drawn]) == pytest.approx(0.02, rel=0.1)
-    assert np.std([errors.track_width for errors in drawn]) == pytest.approx(0.01, rel=0.15)
-    assert np.std([errors.clock_offset for errors in drawn]) == pytest.approx(0.03, rel=0.15)
+    for name, rel in (("scale", 0.1), ("track_width", 0.15), ("clock_offset", 0.15)):
+        assert np.std([getattr(errors, name) for errors in drawn]) == pytest.approx(getattr(spread, name), rel=rel)
     for way in (0.25, 1.0):
         found = []
         for seed in range(100):

@@ -190,34 +190,24 @@ def test_a_wrong_sensor_file_is_refused_naming_file_and_key(tmp_path, changes, n
         load_sensor("jt129")
 
 
-@pytest.mark.parametrize("value", [0.01, -0.02])
-def test_a_range_offset_lengthens_every_range_alike(value):
-    lidar = lidar_with(range_offset=value)
-    np.testing.assert_allclose(range_error(lidar, 1.0), value, rtol=1e-3)
-    np.testing.assert_allclose(range_error(lidar, 20.0), value, rtol=1e-3)
-
-
-def test_a_range_scale_lengthens_ranges_in_proportion():
-    np.testing.assert_allclose(range_error(lidar_with(range_scale=1e-3), 20.0), 0.02, rtol=1e-3)
-
-
-def test_the_near_range_error_fades_over_its_length():
+@pytest.mark.parametrize(
+    ("parameter", "value", "surface", "expected", "tolerance"),
+    [
+        ("range_offset", 0.01, {"distance": 1.0}, 0.01, 1e-3),
+        ("range_offset", -0.02, {"distance": 20.0}, -0.02, 1e-3),
+        ("range_scale", 1e-3, {"distance": 20.0}, 0.02, 1e-3),
+        ("near_range", 0.015, {"distance": 0.5}, 0.015 * np.exp(-1.0), 0.01),  # fades over `near_length`
+        ("near_range", 0.015, {"distance": 1.0}, 0.015 * np.exp(-2.0), 0.01),
+        ("incidence", 0.003, {"cosine": 1.0}, 0.0, 0.0),
+        ("incidence", 0.003, {"cosine": 0.25}, 0.009, 0.01),
+        ("echo", 0.006, {"reflectivity": 0.9}, 0.0, 0.0),
+        ("echo", 0.006, {"reflectivity": 0.08}, 0.006 * np.exp(-1.0), 0.05),
+    ],
+)
+def test_range_errors_have_the_size_asked_for(parameter, value, surface, expected, tolerance):
     sensor = dataclasses.replace(EXACT, spread=UnitSpread(near_length=0.5))
-    lidar = lidar_with(sensor, near_range=0.015)
-    near, far = (range_error(lidar, distance).mean() for distance in (0.5, 1.0))
-    assert near == pytest.approx(0.015 * np.exp(-1.0), rel=0.01) and near / far == pytest.approx(np.e, rel=0.01)
-
-
-def test_slanted_surfaces_return_late():
-    lidar = lidar_with(incidence=0.003)
-    assert range_error(lidar, cosine=1.0).mean() == pytest.approx(0.0, abs=1e-6)
-    assert range_error(lidar, cosine=0.25).mean() == pytest.approx(0.009, rel=0.01)
-
-
-def test_weak_echoes_return_late():
-    lidar = lidar_with(echo=0.006)
-    assert range_error(lidar, reflectivity=0.08).mean() == pytest.approx(0.006 * np.exp(-1.0), rel=0.05)
-    assert abs(range_error(lidar, reflectivity=0.9).mean()) < 1e-6
+    errors = range_error(lidar_with(sensor, **{parameter: value}), **surface)
+    np.testing.assert_allclose(errors, expected, rtol=tolerance, atol=5e-6)
 
 
 def test_each_channel_has_a_range_and_a_direction_of_its_own():
