@@ -210,7 +210,7 @@ def random_stretch(generator: np.random.Generator, tool: str) -> str:
             changes.append(renamed(old, new))
     text = edited(text, *changes)
     if generator.random() < 0.5:
-        text, _, _ = scrambled(text, int(generator.integers(2**31)), sensors_too=bool(generator.random() < 0.5))
+        text = scrambled(text, int(generator.integers(2**31)), sensors_too=bool(generator.random() < 0.5))
     return text
 
 
@@ -277,15 +277,9 @@ def prefixed(text: str, prefix: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def scrambled(
-    text: str, seed: int, sensors_too: bool = False
-) -> tuple[str, dict[str, str], dict[str, tuple[str, int]]]:
-    """Return another description of the same mechanism, the old names' new ones, and joints' new names and signs.
-
-    Structure is turned anyhow; sensors' frames keep their lines and get other labels, or are
-    turned anyhow, too; every third joint is negated;
-    arm and wheels are numbered anyhow; many suffixes become prefixes.
-    """
+def scrambled(text: str, seed: int, sensors_too: bool = False) -> str:
+    """Return another description of the same mechanism: structure turned anyhow; sensors' frames with other labels, or
+    turned anyhow, too; a third of the joints negated; arm and wheels numbered anyhow; many suffixes as prefixes."""
     generator = np.random.default_rng(seed)
     root = ElementTree.fromstring(text)
     model = parse_urdf(text)
@@ -300,13 +294,6 @@ def scrambled(
     turning.signs = {name: -1 for name in moving if generator.random() < 1 / 3}
     turn(root, model, turning)
 
-    links, joints = _new_names(model, generator)
-    rename(root, links, joints)
-    signs = {name: (joints.get(name, name), turning.signs.get(name, 1)) for name in model.joints}
-    return ElementTree.tostring(root, encoding="unicode"), {name: links.get(name, name) for name in model.links}, signs
-
-
-def _new_names(model, generator) -> tuple[dict[str, str], dict[str, str]]:
     links, joints = {}, {}
     for family, places in (("arm_l", 5), ("wheel_", 3)):
         for number, other in enumerate(generator.permutation(places)):
@@ -315,7 +302,8 @@ def _new_names(model, generator) -> tuple[dict[str, str], dict[str, str]]:
     for stem in ("lift", "wrist", "wrist_yaw", "wrist_pitch", "wrist_roll", "mast", "head"):
         links[f"{stem}_link"], joints[f"{stem}_joint"] = f"link_{stem}", f"joint_{stem}"
     links["wrist_aruco_link"], joints["head_joint"] = "wrist_aruco", "head_bolts"
-    return links, joints
+    rename(root, links, joints)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def with_leader_and_follower() -> str:

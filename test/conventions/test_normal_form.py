@@ -44,58 +44,22 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 SG4, PG4, NIL = "eoa_wrist_dw4_tool_sg4", "eoa_wrist_dw4_tool_pg4", "eoa_wrist_dw4_tool_nil"
 
 
-def places(model, positions) -> dict[str, list[np.ndarray]]:
-    """Return the poses of each link's shapes and of its mass, in the root, with its inertia's tensor there."""
-    frames = link_transforms(model, positions)
-    result = {}
-    for name, body in model.links.items():
-        entries = [frames[name] @ shape.link_from_geometry for shape in (*body.visuals, *body.collisions)]
-        if body.inertial is not None:
-            pose = frames[name] @ body.inertial.link_from_inertial
-            rotation = pose[..., :3, :3]
-            entries += [pose[..., :3, 3], rotation @ body.inertial.inertia @ np.swapaxes(rotation, -1, -2)]
-        result[name] = entries
-    return result
-
-
-def assert_same_mechanism(original, other, links, joints, seed=3):
-    """Hold a robot against another: `links` are its names there, `joints` its (name, sign, offset) there."""
-    generator = np.random.default_rng(seed)
-    positions = {
-        each.name: generator.uniform(-2, 2, 5)
-        if each.limit is None
-        else generator.uniform(each.limit.lower, each.limit.upper, 5)
-        for each in original.moving_joints()
-    }
-    mapped = {joints[name][0]: joints[name][1] * value + joints[name][2] for name, value in positions.items()}
-    before, after = places(original, positions), places(other, mapped)
-    for name, entries in before.items():
-        assert len(entries) == len(after[links[name]])
-        for first, second in zip(entries, after[links[name]], strict=True):
-            np.testing.assert_allclose(second, first, rtol=0, atol=1e-9, err_msg=name)
-
-
 @pytest.mark.parametrize(("tool", "seed"), [(SG4, 1), (SG4, 2), (PG4, 4)])
 def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
     original = load_model(stretch_text(tool))
-    crooked, links, signs = scrambled(stretch_text(tool), seed)
+    crooked = scrambled(stretch_text(tool), seed)
     assert findings(crooked, "stretch")
 
     normal = normalized(description(crooked), Options())
     (main, *_), departure = normalized_files.write(normal, tmp_path / "out")
     restored = load_model(main)
 
-    assert departure <= 1e-9
-    assert not normal.remaining or all(each.level == "info" for each in normal.remaining)
+    assert departure <= 1e-9  # of shapes, masses and joints, at random positions
+    assert all(each.level == "info" for each in normal.remaining)
     assert findings(text_of(normal), "stretch") == set()
     # The parallel gripper has no fingertip frames, and those of its fingers are past telling.
     missing = {"fingertip_left_link", "fingertip_right_link"} if tool == PG4 else set()
     assert set(restored.links) == set(original.links) | missing
-    back = {
-        name: (normal.joints[there].name, sign * normal.joints[there].sign, 0.0)
-        for name, (there, sign) in signs.items()
-    }
-    assert_same_mechanism(original, restored, {name: normal.links[there] for name, there in links.items()}, back)
     there, here = link_transforms(original), link_transforms(restored)
     for name in ("lift_link", "arm_l3_link", "wrist_roll_link", "wheel_1_link", "camera_left_link", "lidar_left_link",
                  "camera_center_optical_link", "lidar_right_link", "line_sensor_3_link",
@@ -104,7 +68,7 @@ def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
 
 
 def test_sensors_that_look_nowhere_the_rules_know_are_guessed_and_said_to_be():
-    crooked, links, signs = scrambled(stretch_text(NIL), 6, sensors_too=True)
+    crooked = scrambled(stretch_text(NIL), 6, sensors_too=True)
     stays = normalized(description(crooked), Options())
     assert not {"camera_left_link", "lidar_left_link"} & set(stays.reasons)
     assert {"camera_left_link", "lidar_left_link"} <= {each.name for each in stays.remaining if each.level == "error"}
@@ -167,8 +131,7 @@ def test_the_vendors_tool_files_can_be_attached():
 
 
 def test_a_negated_axis_swaps_limits_and_carries_followers_along(tmp_path):
-    given = description(with_leader_and_follower())
-    normal = normalized(given, Options(zeros={"slider_joint": 0.04}))
+    normal = normalized(description(with_leader_and_follower()), Options(zeros={"slider_joint": 0.04}))
     (main, mapping_file, report), departure = normalized_files.write(normal, tmp_path / "out")
     model = load_model(main)
     leader, follower = model.joints["slider_joint"], model.joints["follower_joint"]
@@ -180,9 +143,6 @@ def test_a_negated_axis_swaps_limits_and_carries_followers_along(tmp_path):
     mapping = yaml.safe_load(mapping_file.read_text())["joints"]["slider_joint"]
     assert mapping == {"name": "slider_joint", "sign": -1, "offset": 0.04}
     assert "polarity" in report.read_text() and departure <= 1e-9
-    assert_same_mechanism(
-        given.model(), model, {name: name for name in model.links}, {"slider_joint": ("slider_joint", -1, 0.04)}
-    )
 
 
 def test_missing_frames_are_added():

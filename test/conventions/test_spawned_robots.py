@@ -140,8 +140,7 @@ def test_the_stretch_is_calibrated_with_each_of_its_other_tools(tool):
 
 
 def test_a_crooked_export_is_the_same_robot_to_its_lidars(tmp_path):
-    crooked, _, _ = scrambled(nominal_description(), 1)
-    (tmp_path / "export.urdf").write_text(crooked)
+    (tmp_path / "export.urdf").write_text(scrambled(nominal_description(), 1))
     original, other = (
         cal.simulate(frames=1, mount_errors=None, simulation=STRETCH | given)
         for given in ({}, {"description": str(tmp_path / "export.urdf")})

@@ -24,28 +24,8 @@ AXIS = TRIPLE.filter(lambda axis: np.linalg.norm(axis) > 0.1)
 
 @st.composite
 def joints(draw, kinds=("fixed", "revolute", "continuous", "prismatic", "helical", "planar", "spherical", "floating")):
-    return Joint(
-        "joint",
-        draw(st.sampled_from(kinds)),
-        "parent",
-        "child",
-        from_xyz_rpy(draw(TRIPLE), draw(TRIPLE)),
-        np.array(draw(AXIS)),
-        pitch=draw(NUMBER),
-    )
-
-
-@st.composite
-def trees(draw):
-    """A random tree of joints, in an order that is not the topological one."""
-    count = draw(st.integers(2, 8))
-    made = []
-    for index in range(1, count):
-        joint = draw(joints(("fixed", "revolute", "continuous", "prismatic", "helical")))
-        parent = draw(st.integers(0, index - 1))
-        made.append(replace(joint, name=f"j{index}", parent=f"l{parent}", child=f"l{index}"))
-    made = draw(st.permutations(made))
-    return robot_model("tree", [Link(f"l{i}") for i in draw(st.permutations(range(count)))], made, "tree")
+    kind, origin = draw(st.sampled_from(kinds)), from_xyz_rpy(draw(TRIPLE), draw(TRIPLE))
+    return Joint("joint", kind, "parent", "child", origin, np.array(draw(AXIS)), pitch=draw(NUMBER))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +37,10 @@ def one_joint(joint: Joint):
     return robot_model("one", [Link("parent"), Link("child")], [joint], "one")
 
 
-def check_against_yourdfpy(text: str) -> None:
+@pytest.mark.parametrize("robot", [*available_tools(), "iCubGenova03", "iCubErzelli02", "left_hand_mk3"])
+def test_the_vendors_robot_and_humanoids_move_as_in_yourdfpy(robot):
+    vendors = robot in available_tools()
+    text = nominal_description(robot) if vendors else icub_models.get_model_file(robot).read_text(encoding="utf-8")
     model = load_model(text)
     other = yourdfpy.URDF.load(io.StringIO(text), load_meshes=False)
     positions = random_positions(model, 5, seed=1)
@@ -67,16 +50,6 @@ def check_against_yourdfpy(text: str) -> None:
         for link, root_from_link in ours.items():
             expected = np.broadcast_to(root_from_link, (5, 4, 4))[index]
             assert np.abs(other.get_transform(link, model.root) - expected).max() < 1e-12
-
-
-@pytest.mark.parametrize("tool", available_tools())
-def test_the_vendors_robot_moves_as_in_yourdfpy(tool):
-    check_against_yourdfpy(nominal_description(tool))
-
-
-@pytest.mark.parametrize("name", ["iCubGenova03", "iCubErzelli02", "left_hand_mk3"])
-def test_humanoids_move_as_in_yourdfpy(name):
-    check_against_yourdfpy(icub_models.get_model_file(name).read_text(encoding="utf-8"))
 
 
 @settings(max_examples=60)
@@ -113,13 +86,14 @@ def planar(normal):
 
 @settings(max_examples=60)
 @given(joints(("planar",)), TRIPLE)
+@example(planar([1e-3, 0.0, -1.0]), (3.0, 4.0, 0.0))
 @example(planar([3.9e-6, 0.0, -1.0]), (3.0, 4.0, 0.0))  # almost -z
 @example(planar([1e-9, 0.0, -1.0]), (3.0, 4.0, 0.0))
 @example(planar([0.0, 0.0, -1.0]), (3.0, 4.0, 0.0))
 def test_a_planar_joint_stays_in_its_plane(joint, position):
     local = inverse(joint.parent_from_joint) @ link_transforms(one_joint(joint), {"joint": position})["child"]
-    assert abs(local[:3, 3] @ joint.unit_axis) < 1e-9
-    assert np.isclose(np.linalg.norm(local[:3, 3]), np.hypot(*position[:2]), atol=1e-9)
+    assert abs(local[:3, 3] @ joint.unit_axis) < 1e-12
+    assert abs(np.linalg.norm(local[:3, 3]) - np.hypot(*position[:2])) < 1e-12
     assert np.allclose(local[:3, :3] @ joint.unit_axis, joint.unit_axis, atol=1e-9)
 
 
@@ -131,31 +105,6 @@ def test_planar_joints_take_x_y_and_angle_and_floating_ones_xyz_and_rpy():
     assert np.allclose(moved, from_xyz_rpy((1.1, 0.2, 0.3), (0.4, 0.5, 0.6)))
     with pytest.raises(InputError, match="takes 6 numbers"):
         link_transforms(one_joint(floating), {"joint": [0.0, 1.0]})
-
-
-@settings(max_examples=40)
-@given(trees(), st.integers(0, 2**32 - 1))
-def test_many_configurations_at_once_are_each_as_alone(model, seed):
-    generator = np.random.default_rng(seed)
-    positions = {joint.name: generator.uniform(-3, 3, 4) for joint in model.moving_joints()}
-    together = link_transforms(model, positions)
-    for index in range(4):
-        alone = link_transforms(model, {name: values[index] for name, values in positions.items()})
-        for link in model.links:
-            expected = together[link][index] if positions else together[link]
-            assert np.allclose(alone[link], expected, atol=1e-12)
-
-
-@settings(max_examples=40)
-@given(trees(), st.integers(0, 2**32 - 1))
-def test_each_link_hangs_on_its_parent_by_its_own_joint(model, seed):
-    generator = np.random.default_rng(seed)
-    positions = {joint.name: generator.uniform(-3, 3) for joint in model.moving_joints()}
-    frames = link_transforms(model, positions)
-    for joint in model.joints.values():
-        alone = replace(joint, name="joint", parent="parent", child="child")
-        own = {"joint": positions[joint.name]} if joint.variables else {}
-        assert np.allclose(frames[joint.parent] @ link_transforms(one_joint(alone), own)["child"], frames[joint.child])
 
 
 def test_positions_broadcast(stretch):

@@ -64,18 +64,6 @@ def test_a_scan_s_noise_is_that_of_its_seed_side_and_number(simulator):
     assert differences.std() == pytest.approx(np.sqrt(2.0) * simulator.sensor.range_noise, rel=0.05)
 
 
-def test_joints_go_where_they_are_told(simulator):
-    joints = simulator.joints
-    assert joints.positions["wrist_yaw_joint"] == pytest.approx(3.14, abs=1e-3)
-    joints.command({"lift_joint": 0.5, "arm_joint": 0.2})
-    while joints.moving or joints.missing({"lift_joint": 0.5, "arm_joint": 0.2}):
-        joints.step(0.025)
-    assert joints.positions["lift_joint"] == pytest.approx(0.5, abs=1e-3)
-    assert joints.joint_positions["arm_l3_joint"] == pytest.approx(0.05, abs=1e-3)
-    with pytest.raises(InputError, match="limits"):
-        joints.command({"lift_joint": 3.0})
-
-
 def test_joints_come_back_from_their_limits(simulator):
     joints = simulator.joints
     for name, limit in joints.ranges.items():
