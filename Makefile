@@ -18,8 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Those that need no argument; benchmarks/effects.py takes one and a half hours more, real_data.py needs --data.
 BENCHMARKS := alignment floor mounts body_shape sensor costs information watch
 
-# Folders whose tests all start processes or calibrate; FAST=1 leaves out these, and what is marked slow elsewhere.
-SLOW := campaign commands harness launch packaging ros
+# What starts processes or calibrates in every test: FAST=1 leaves it out, and what is marked slow elsewhere.
+SLOW := campaign commands harness launch packaging ros test_api.py test_benchmarks.py
 
 # Tests of ROS's launch_testing, each run by its own runner; Gazebo's only where it is installed.
 LAUNCH_SRC ?=

@@ -11,10 +11,9 @@ import trimesh
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.surfaces import link_surfaces
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -106,19 +105,6 @@ def test_the_base_is_fixed_to_the_world_unless_it_is_to_be_free(description, emb
     assert parse_urdf(description).root == "world"
     free = gazebo_description(SETUP, embedded.sensors, embedded.geometry, "gpu", tmp_path, fixed_base=False)
     assert parse_urdf(free).root == "floor_link"
-
-
-def test_the_head_is_seen_without_the_housings_by_both_kinds_of_lidar(description, folder):
-    head = ElementTree.fromstring(description).find("link[@name='head_link']")
-    for tag, file in (("visual", "head_link_visual.stl"), ("collision", "head_link.stl")):
-        assert [mesh.get("filename") for mesh in head.iterfind(f"{tag}/geometry/mesh")] == [(folder / file).as_uri()]
-    mesh = trimesh.load(folder / "head_link.stl")
-    profile = stretch_profile()
-    transforms = link_transforms(parse_urdf(description), {}, ["head_link", *profile.lidar_frames])
-    for link in profile.lidar_frames:
-        vertices = apply(inverse(transforms[link]) @ transforms["head_link"], np.asarray(mesh.vertices))
-        inside = np.hypot(vertices[:, 0], vertices[:, 1]) < 0.9 * profile.lidars["left"].housing.radius
-        assert not (inside & (np.abs(vertices[:, 2]) < 0.02)).any()
 
 
 @pytest.mark.parametrize("geometry", ["collision", "visual"])
