@@ -61,14 +61,14 @@ def test_a_broken_rule_is_found(case):
     assert (level, rule, name) in findings(edited(icub_text(), change), "icub", infos=True)
 
 
-def test_every_axis_of_the_table_is_judged():
+def test_every_axis_of_the_table_is_checked():
     for name, axis in AXES.items():
         reverse = joint_set(name, axis=" ".join(str(-value) for value in axis))
         level = "info" if name == "torso_roll" else "error"
         assert findings(edited(icub_text(), reverse), "icub", infos=True) == {(level, "axis", name)}
 
 
-def test_an_arms_axis_is_told_with_its_angle():
+def test_an_arms_axis_is_reported_with_its_angle():
     text = edited(icub_text(), joint_set("l_shoulder_pitch", axis="-0.2588 -0.9659 0"))
     (found,) = lint(load_model(text), PROFILES["icub"])
     assert found.level == "info" and "15.0 deg" in found.message and "roughly" in found.message
@@ -89,7 +89,7 @@ def test_a_robot_without_a_sensor_may_leave_its_link_out():
     assert not {found for found in findings(text, "icub") if found[1] == "parent-link"}
 
 
-def test_the_documents_own_slips_are_not_punished():
+def test_slips_of_the_document_are_no_findings():
     other_necks = edited(icub_text(), renamed("neck_1", "neck_0"))
     assert findings(other_necks, "icub") == set()
 

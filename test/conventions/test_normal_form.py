@@ -67,7 +67,7 @@ def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
         np.testing.assert_allclose(here[name], there[name], atol=1e-9, err_msg=name)
 
 
-def test_sensors_that_look_nowhere_the_rules_know_are_guessed_and_said_to_be():
+def test_sensors_that_no_rule_can_turn_are_guessed_on_request_and_marked_so():
     crooked = scrambled(stretch_text(NIL), 6, sensors_too=True)
     stays = normalized(description(crooked), Options())
     assert not {"camera_left_link", "lidar_left_link"} & set(stays.reasons)
@@ -179,7 +179,7 @@ def test_what_is_not_the_same_mechanism_is_refused_and_nothing_is_written(change
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_would_clash_are_told():
+def test_names_that_would_clash_are_refused():
     with pytest.raises(InputError, match="mast_link"):
         normalized(description(stretch_text()), Options(renames={"head_link": "mast_link"}))
     with pytest.raises(InputError, match="no link or joint 'nose'"):
@@ -231,7 +231,7 @@ AS_BUILT = {"rule-6-line"}
 """What the mechanism is: a wheel's axis that misses the base's centre."""
 
 
-def said(found: list[Finding], prefix: str = "") -> set[tuple[str, str]]:
+def problems(found: list[Finding], prefix: str = "") -> set[tuple[str, str]]:
     return {(each.rule, each.name.removeprefix(prefix)) for each in found if each.level != INFO}
 
 
@@ -241,12 +241,12 @@ def assert_clean(text: str, profile: str, folder, accepted=frozenset()) -> None:
     normal = normalized(description(text), options)
     (main, *_), departure = normalized_files.write(normal, folder)
     assert departure <= 1e-9
-    left = said(lint(load_model(main), PROFILES[profile]))
-    assert {rule for rule, _ in left} <= accepted and left == said(normal.remaining)
-    assert said(lint(load_model(main, {"prefix": "second_"}), PROFILES[profile]), "second_") == left
+    left = problems(lint(load_model(main), PROFILES[profile]))
+    assert {rule for rule, _ in left} <= accepted and left == problems(normal.remaining)
+    assert problems(lint(load_model(main, {"prefix": "second_"}), PROFILES[profile]), "second_") == left
     assert normalized(read_description(main), options).unchanged
     other = normalized(description(prefixed(text, "p_")), options)
-    assert said(other.remaining, "p_") == left and all(name.startswith("p_") for name in other.links.values())
+    assert problems(other.remaining, "p_") == left and all(name.startswith("p_") for name in other.links.values())
 
 
 @settings(max_examples=3, deadline=None)
@@ -331,7 +331,7 @@ def test_a_wheel_with_an_upright_axis_is_no_wheel():
         "wheel_0_link",
         "wheel_1_link",
     ]
-    assert not said(normal.remaining)
+    assert not problems(normal.remaining)
 
 
 def test_a_prefixed_robot_keeps_its_prefix_and_its_tool_file(tmp_path):
@@ -349,7 +349,7 @@ def other_names(text: str) -> str:
 def test_the_links_of_an_arm_are_numbered_and_turned_on_request():
     plain = other_names(robot(arm_parts()))
     kept = normalized(description(plain), Options("rep199"))
-    assert kept.unchanged and said(kept.remaining) == {("link_n", name) for name in list(kept.links)[2:8]}
+    assert kept.unchanged and problems(kept.remaining) == {("link_n", name) for name in list(kept.links)[2:8]}
     turned = edited(plain, joint_set("joint_4", rpy="1.5 0 0"))
     text = normal_text(turned, Options("rep199", number_links=True))
     assert findings(text, "rep199", infos=True) == set()
@@ -370,7 +370,7 @@ def test_an_icub_gets_the_names_axes_and_frames_of_the_tables():
         joint_set("torso_roll", axis="1 0 0"), without("root_frame"), without("imu_frame"), without("l_leg_ft_frame"),
     )  # fmt: skip
     normal = normalized(description(crooked), Options("icub"))
-    assert not said(normal.remaining) and normal.links["shin_left"] == "l_lower_leg"
+    assert not problems(normal.remaining) and normal.links["shin_left"] == "l_lower_leg"
     knee, torso = (normal.joints[name] for name in ("LeftKnee", "torso_roll"))
     assert (knee.name, knee.sign, torso.sign) == ("l_knee", -1, 1)
     assert {frame.link: frame.parent for frame in normal.added} == {

@@ -113,11 +113,11 @@ def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
     ],
     ids=["an arm without prefix", "a link with another prefix", "an arm without a frame of its own"],
 )  # fmt: skip
-def test_arms_are_told_apart_by_their_prefixes(text, found):
+def test_arms_are_distinguished_by_their_prefixes(text, found):
     assert found in findings(text, "rep199")
 
 
-def test_a_robot_that_is_no_industrial_arm_is_told_what_it_lacks():
+def test_a_robot_that_is_no_industrial_arm_lacks_its_frames():
     text = robot(link("body") + link("leg") + joint("hip", "body", "leg", "revolute"))
     assert {rule for level, rule, _ in findings(text, "rep199") if level == "error"} == {"base_link", "base", "tool0"}
 

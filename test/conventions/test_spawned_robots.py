@@ -95,7 +95,7 @@ def within(off: np.ndarray, covariance: np.ndarray) -> bool:
     return off @ np.linalg.solve(covariance, off) < chi2.ppf(0.999, len(off))
 
 
-def test_one_lidar_gives_the_floor_and_its_own_place_as_exactly_as_is_said(tmp_path):
+def test_one_lidar_gives_the_floor_and_its_extrinsics_within_their_covariances(tmp_path):
     path = profile_file(tmp_path, "two_lidar_manipulator", lambda profile: profile["lidars"].pop("right"))
     given = load_scenario("two_lidar_manipulator").simulation.to_mapping()
     del given["lidar_right_error"]

@@ -52,7 +52,7 @@ def robot(tmp_path, monkeypatch, cache):
     return package, description, profile
 
 
-def test_packages_are_named_or_found_below_a_folder_and_else_told_by_name(robot, tmp_path, capsys):
+def test_packages_are_named_or_found_below_a_folder(robot, tmp_path, capsys):
     package, description, _ = robot
     sources, other, none = (tmp_path / name for name in ("sources", "other", "none"))
     shutil.copytree(package, other / "copy")
@@ -133,7 +133,7 @@ def test_init_finds_three_lidars(words, lidars, tmp_path, capsys):
     assert "stowed, the lidar_3 lidar sees" in capsys.readouterr().out or "mast" in profile.further
 
 
-def test_init_tells_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
+def test_init_reports_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
     said, profile = guessed
     assert list(profile.description.packages) == [PACKAGE]
     assert [lidar.frame for lidar in profile.lidars.values()] == ["lidar_left_link", "lidar_right_link"]

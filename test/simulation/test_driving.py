@@ -85,7 +85,7 @@ def test_it_stops_when_commands_cease_and_at_once_when_it_is_halted():
     assert not driving.odometry(driving.now)[1].any()
 
 
-def test_a_motion_depends_on_the_stamps_of_its_commands_alone():
+def test_a_motion_depends_only_on_the_stamps_of_its_commands():
     def after(steps, early):
         driving = DrivingBase(OMNIDIRECTIONAL, OdometryErrors.drawn(OdometrySpread(), 4), seed=4)
         commands = [(0.2 * k, 0.1 * k) for k in range(10)]
@@ -234,7 +234,7 @@ def test_noise_on_the_way_is_that_at_rest():
     assert spreads[0] == pytest.approx(spreads[1], rel=0.1)
 
 
-def test_scans_depend_on_seed_and_motion_alone():
+def test_scans_depend_only_on_seed_and_motion():
     def scans(after):
         simulated = simulator(odometry=OdometrySpread())
         simulated.driving.step(0.2)

@@ -134,7 +134,7 @@ def test_the_arm_is_seen_where_it_is():
             assert len(on_link) and (on_link > low - 0.05).all() and (on_link < high + 0.05).all()
 
 
-def test_payload_is_seen_and_belongs_to_the_true_robot_alone():
+def test_payload_is_seen_and_is_not_in_the_description():
     box = PayloadBox("base_link", (0.3, 0.2, 0.2), (0.1, 0.3, 0.4), (0.0, 0.0, np.pi / 2))
     simulator = EmbeddedSimulator(SimulationSetup(sensor="jt128_sparse", payload=(box,)))
     points, names = seen(simulator)

@@ -54,7 +54,7 @@ def lidar(world):
     return Clouds(world, "/points")
 
 
-def test_the_first_cloud_after_a_pause_is_none_of_the_beat_s(world, lidar):
+def test_the_first_cloud_after_a_pause_is_off_the_beat(world, lidar):
     world.time = 3 * BEAT + 25_000_000
     lidar.listen(True)
     for stamp in (3 * BEAT + 50_000_000, 4 * BEAT, 5 * BEAT):
@@ -64,7 +64,7 @@ def test_the_first_cloud_after_a_pause_is_none_of_the_beat_s(world, lidar):
     assert lidar.taken_at(5 * BEAT) == cloud(5 * BEAT)
 
 
-def test_the_first_cloud_after_it_was_subscribed_to_anew_is_none_of_the_beat_s(world, lidar):
+def test_the_first_cloud_after_a_new_subscription_is_off_the_beat(world, lidar):
     lidar.listen(True)
     for stamp in (0, BEAT, 2 * BEAT):
         world.publish(stamp)

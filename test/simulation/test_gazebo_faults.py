@@ -29,7 +29,7 @@ def kill(partition: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("gazebo", ["unruly_joints"], indirect=True)
-def test_joints_that_do_not_follow_and_controllers_that_do_not_listen_are_told(gazebo, capsys):
+def test_joints_that_do_not_follow_and_controllers_that_do_not_listen_are_reported(gazebo, capsys):
     with pytest.raises(RunFailure, match="nobody listens to /stretch/wrist_yaw_joint"), started(gazebo) as simulator:
         simulator.joints.command({"arm_joint": 0.2})
         while True:

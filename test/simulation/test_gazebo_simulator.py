@@ -101,7 +101,7 @@ def test_time_passes_in_pieces_while_nobody_listens(simulator):
     assert passed > 10.0 and taken < 0.2 * passed / 0.025
 
 
-def test_a_gazebo_that_is_not_needed_leaves_the_processor_alone(simulator):
+def test_a_gazebo_that_is_not_needed_is_stopped(simulator):
     running = processes_of(os.environ["GZ_PARTITION"])
     [gazebo] = [number for number, words in running.items() if words[1].endswith("/gz")]
 
@@ -174,7 +174,7 @@ def off_the_surfaces(simulator: GazeboSimulator) -> float:
 
 
 @pytest.mark.parametrize("gazebo", ["casts_rays", "other_texels", "turned_rays"], indirect=True)
-def test_a_renderer_needs_no_display_and_its_points_lie_on_the_surfaces_or_it_is_told(gazebo, request, monkeypatch):
+def test_a_renderer_needs_no_display_and_points_off_the_surfaces_are_a_warning(gazebo, request, monkeypatch):
     fault = request.node.callspec.params["gazebo"]
     monkeypatch.delenv("DISPLAY", raising=False)
     with started(dataclasses.replace(gazebo, has_cpu_lidar=False)) as simulator:

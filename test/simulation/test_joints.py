@@ -57,7 +57,7 @@ def test_the_arm_is_four_joints_with_a_quarter_each(joints, model):
     assert joints.positions["arm_joint"] == pytest.approx(0.4)
 
 
-def test_where_a_joint_is_does_not_depend_on_the_steps(model):
+def test_a_joint_s_position_does_not_depend_on_the_steps(model):
     few, many = Joints(model), Joints(model)
     for joints in (few, many):
         joints.command({"lift_joint": 0.777, "arm_joint": 0.333}, {"arm_joint": 0.1})
@@ -160,7 +160,7 @@ def test_goals_that_cannot_be_followed_are_refused(joints, names, points, code, 
     assert refused.value.code == code
 
 
-def test_joints_move_at_their_own_limits_unless_told_otherwise(joints):
+def test_joints_move_at_their_velocity_limits_by_default(joints):
     progress, seconds, _ = follow(joints, ([1.0, 0.52],))
     assert progress is Arrival.ARRIVED
     assert seconds == pytest.approx(1.0 / joints.ranges["lift_joint"].velocity, abs=0.011)

@@ -135,7 +135,7 @@ def test_a_beam_of_some_width_mixes_what_is_near_and_splits_what_is_far_apart():
     assert centre.distances == [3.0] and other.distances == [1.0]
 
 
-def test_of_a_beam_that_an_edge_halves_neither_part_returns_as_often_as_the_sensor_says():
+def test_a_beam_halved_by_an_edge_drops_out_at_the_sensor_s_rate():
     sensor = dataclasses.replace(load_sensor("jt128"), pulse_length=0.2, edge_drop_out=0.5)
     shares = np.array([0.5, 0.7, 0.8, 0.5, 0.5], np.float32)
     centre, edge = seen([3.0, 3.0, 3.0, 3.0, 3.0]), seen([4.0, 4.0, 4.0, 3.1, np.inf])
