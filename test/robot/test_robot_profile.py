@@ -91,7 +91,7 @@ BAD = {
     "lidarz: 1": "did you mean lidars?",
     "base_frame: base_lnk": "base_frame: the description has no link 'base_lnk'; did you mean base_link",
     "lidars: {left: {frame: lidar_left_link, housing: {link: base_link, radius: 0.1}}}":
-        "lidars: left: housing: heights: is None, a list of 2 values was expected",
+        "lidars: left: housing: heights: is missing",
     "lidars: {left: {frame: lidar_left_link}, right: {frame: laser}}": "lidars: right: frame",
     "lidars: {right: {frame: lidar_left_link}}": "lidars: left: is missing",
     "lidars: {left: {frame: lidar_left_link}, right: {frame: lidar_left_link}}":
