@@ -134,12 +134,13 @@ def test_drawn_errors_and_slip_have_the_size_asked_for():
     drawn = [OdometryErrors.drawn(spread, seed) for seed in range(400)]
     for name, rel in (("scale", 0.1), ("track_width", 0.15), ("clock_offset", 0.15)):
         assert np.std([getattr(errors, name) for errors in drawn]) == pytest.approx(getattr(spread, name), rel=rel)
-    for way in (0.25, 1.0):
-        found = []
-        for seed in range(100):
-            driving = DrivingBase(OMNIDIRECTIONAL, OdometryErrors(slip=0.005, slip_angle=0.004), seed)
-            driving.follow([(0.2, 0.0, 0.0, way / 0.2)])
+    slips = {0.25: [], 1.0: []}
+    for seed in range(100):
+        driving = DrivingBase(OMNIDIRECTIONAL, OdometryErrors(slip=0.005, slip_angle=0.004), seed)
+        for leg, found in zip((0.25, 0.75), slips.values(), strict=True):
+            driving.follow([(0.2, 0.0, 0.0, leg / 0.2)])
             found.append(place(driving) - driving.odometry(driving.now)[0])
+    for way, found in slips.items():
         # Across, turning on the way adds a third of the way times its size.
         across = math.sqrt(0.005**2 * way + 0.004**2 * way**3 / 3)
         np.testing.assert_allclose(np.std(found, axis=0), [0.005 * way**0.5, across, 0.004 * way**0.5], rtol=0.2)
