@@ -1,5 +1,4 @@
-"""What every test runs in: a ROS graph of its own on this machine, so that no test ever talks to
-a robot or to another run."""
+"""The environment of all tests: a separate ROS graph on this machine, without robots and other runs."""
 
 import gc
 import os
@@ -12,7 +11,7 @@ from stretch_sim_cal.programs import THREADS
 os.environ["MPLBACKEND"] = "Agg"
 os.environ.update(dict.fromkeys(THREADS, "1"))  # as the programs do, and before numpy is imported
 
-# The same examples on every machine, however slow: a run that fails here fails elsewhere too.
+# The same examples on every machine, however slow.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("reproducible")
 
@@ -27,8 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # All modules and tests stay: no collection of garbage has to look at them again, which
-    # took a fifteenth of the time.
+    # Modules and tests stay: garbage collections that visit them took a fifteenth of the time.
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -45,8 +45,8 @@ ODOMETRY = dict.fromkeys(("scale_x", "scale_x_std", "scale_y", "scale_y_std", "t
 
 
 def by_arm_and_wheels(random, arm=np.eye(4), other=np.eye(4)):
-    """Return a calibration file with lidars, floor, mounts and wheels, each with errors of the size that it says; `arm`
-    is where the arm has the lidars against where they are, `other` where the right one was when it was aligned."""
+    """Return a calibration file with lidars, floor, mounts and wheels, with errors drawn from their covariances. `arm`
+    (4, 4) displaces the lidars as the arm's returns show them, `other` the right one as the alignment shows it."""
 
     def drawn(size):
         root = 1e-3 * (0.5 * random.normal(size=(size, size)) + np.eye(size))

@@ -19,7 +19,7 @@ def write_description(writer: RecordingWriter, text: str) -> None:
 
 
 def write_joints(writer: RecordingWriter, positions: Mapping[str, float], stamp: int, stamped: bool = True) -> None:
-    """Write joint positions (m, rad) as received at `stamp` (ns), which their header holds if they are `stamped`."""
+    """Write joint positions (m, rad) received at `stamp` (ns), which is also in the header if they are `stamped`."""
     types, empty = writer._typestore.types, np.zeros(0)
     time = types["builtin_interfaces/msg/Time"](*(divmod(stamp, SECOND) if stamped else (0, 0)))
     _write(
@@ -33,7 +33,7 @@ def write_scans(
     writer: RecordingWriter, simulator: EmbeddedSimulator, tick: int, sides: Sequence[str] = SIDES,
     frames: Sequence[str] = FRAMES, late: float = 0.0, without: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Write a scan of each lidar, the right one's stamp by so much (s) `late`, `without` some fields of the points."""
+    """Write a scan of each lidar, the right one's stamp `late` by so many s, `without` some fields of the points."""
     for side in sides:
         scan = simulator.scan(side, tick)
         if without:

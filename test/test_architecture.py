@@ -1,5 +1,5 @@
-"""The rooms import one way, as the drawing in docs/architecture.md says, and calibration stays free of ROS and of the
-simulator. `python test/test_architecture.py` draws the imports anew."""
+"""Packages import one way, as drawn in docs/architecture.md; calibration imports neither ROS nor the simulator.
+`python test/test_architecture.py` redraws it."""
 
 import ast
 import functools
@@ -16,7 +16,7 @@ from stretch_sim_cal.programs import PROGRAMS
 PACKAGE = Path(stretch_sim_cal.__file__).parent
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
 DRAWING = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
-ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 ROS_MODULES = (
     "rclpy",
     "sensor_msgs",
@@ -30,9 +30,9 @@ ROS_MODULES = (
 )
 
 
-def imported_modules(room: str, files: str = "*.py") -> set[str]:
+def imported_modules(package: str, files: str = "*.py") -> set[str]:
     names = set()
-    for path in (PACKAGE / room).rglob(files):
+    for path in (PACKAGE / package).rglob(files):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
@@ -43,34 +43,34 @@ def imported_modules(room: str, files: str = "*.py") -> set[str]:
 
 
 @functools.cache
-def imported_rooms() -> dict[str, set[str]]:
-    ours = {room: {name.split(".")[1] for name in imported_modules(room) if name.startswith("stretch_sim_cal.")}
-            for room in ROOMS}  # fmt: skip
-    return {room: (names & set(ROOMS)) - {room} for room, names in ours.items()}
+def imported_packages() -> dict[str, set[str]]:
+    ours = {package: {name.split(".")[1] for name in imported_modules(package) if name.startswith("stretch_sim_cal.")}
+            for package in PACKAGES}  # fmt: skip
+    return {package: (names & set(PACKAGES)) - {package} for package, names in ours.items()}
 
 
-def reached(arrows: dict[str, set[str]], room: str, *on_the_way: str) -> set[str]:
-    """Return the rooms to which arrows lead from a room, over others or not."""
-    assert room not in on_the_way, f"rooms import in a circle: {' -> '.join((*on_the_way, room))}"
-    return arrows[room].union(*(reached(arrows, other, *on_the_way, room) for other in arrows[room]))
+def reached(arrows: dict[str, set[str]], package: str, *on_the_way: str) -> set[str]:
+    """Return the packages to which arrows lead from a package, over others or not."""
+    assert package not in on_the_way, f"packages import in a circle: {' -> '.join((*on_the_way, package))}"
+    return arrows[package].union(*(reached(arrows, other, *on_the_way, package) for other in arrows[package]))
 
 
 def drawn(arrows: dict[str, set[str]]) -> str:
-    """Return the drawing: an arrow for each import that no longer way over other rooms says already."""
+    """Return the drawing: an arrow for each import that no longer way over other packages says already."""
     lines = ["graph TD"]
-    for room in ROOMS:
-        further = set().union(*(reached(arrows, other) for other in arrows[room]))
-        lines += [f"    {room} --> {other}" for other in sorted(arrows[room] - further)]
+    for package in PACKAGES:
+        further = set().union(*(reached(arrows, other) for other in arrows[package]))
+        lines += [f"    {package} --> {other}" for other in sorted(arrows[package] - further)]
     return "\n".join(lines) + "\n"
 
 
 def test_the_page_draws_the_imports_as_they_are_and_they_go_one_way():
     page = DRAWING.search(PAGE.read_text(encoding="utf-8")).group()
-    assert page == drawn(imported_rooms()), "imports changed: is that meant? python test/test_architecture.py"
+    assert page == drawn(imported_packages()), "imports changed: is that meant? python test/test_architecture.py"
 
 
 def test_calibration_knows_neither_ros_nor_the_simulator_nor_the_studies():
-    assert reached(imported_rooms(), "calibration") == {"geometry", "robot", "sensor"}
+    assert reached(imported_packages(), "calibration") == {"geometry", "robot", "sensor"}
 
 
 def test_the_modules_of_ros_import_one_way():
@@ -83,14 +83,14 @@ def test_the_modules_of_ros_import_one_way():
         reached(arrows, module)
 
 
-def test_every_room_has_a_line_on_the_page():
+def test_every_package_has_a_line_on_the_page():
     page = PAGE.read_text(encoding="utf-8")
-    assert not [room for room in ROOMS if f"| `{room}/`" not in page]
+    assert not [package for package in PACKAGES if f"| `{package}/`" not in page]
 
 
-@pytest.mark.parametrize("room", sorted({*ROOMS} - {"ros"}))
-def test_only_the_ros_room_speaks_ros(room):
-    assert not {name.split(".")[0] for name in imported_modules(room)} & set(ROS_MODULES)
+@pytest.mark.parametrize("package", sorted({*PACKAGES} - {"ros"}))
+def test_only_the_ros_package_imports_ros(package):
+    assert not {name.split(".")[0] for name in imported_modules(package)} & set(ROS_MODULES)
 
 
 STARTED = """
@@ -123,4 +123,6 @@ def test_help_and_version_answer_without_importing_what_the_program_needs():
 
 
 if __name__ == "__main__":
-    PAGE.write_text(DRAWING.sub(drawn(imported_rooms()), PAGE.read_text(encoding="utf-8"), count=1), encoding="utf-8")
+    PAGE.write_text(
+        DRAWING.sub(drawn(imported_packages()), PAGE.read_text(encoding="utf-8"), count=1), encoding="utf-8"
+    )

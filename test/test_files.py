@@ -1,4 +1,4 @@
-"""Files from anywhere: what is unsafe, torn or meant to hurt is one clear error, and nothing is half written."""
+"""Files: unsafe, torn or hostile content is one clear error, and no file is half written."""
 
 import os
 import signal
@@ -74,15 +74,15 @@ def test_an_alias_that_is_meant_is_written_out(tmp_path):
     assert read_yaml(tmp_path / "some.yaml") == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 3, "y": 2}}
 
 
+def full(stream):
+    stream.write(b"a: 2")
+    raise OSError(28, "No space left on device")
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     write_yaml(tmp_path / "some.yaml", {"a": 1})
-
-    def torn(stream):
-        stream.write(b"a: 2")
-        raise OSError(28, "No space left on device")
-
     with pytest.raises(InputError, match="No space left"):
-        write_atomic(tmp_path / "some.yaml", torn)
+        write_atomic(tmp_path / "some.yaml", full)
     assert read_yaml(tmp_path / "some.yaml") == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["some.yaml"]
 
@@ -131,18 +131,15 @@ def test_of_a_symbolic_link_the_target_is_written(tmp_path):
 
 
 def test_files_that_belong_together_are_replaced_together_or_not_at_all(tmp_path):
-    def torn(stream):
-        raise OSError(28, "No space left on device")
-
     write_yaml(tmp_path / "first.yaml", {"a": 1})
     with pytest.raises(InputError, match="second.yaml: cannot be written: No space left"):
         with staged(tmp_path / "first.yaml", lambda stream: stream.write(b"a: 2")):
-            write_atomic(tmp_path / "second.yaml", torn)
+            write_atomic(tmp_path / "second.yaml", full)
     assert read_yaml(tmp_path / "first.yaml") == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["first.yaml"]
 
 
-def test_a_folder_that_another_process_holds_for_ever_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_another_process_holds_for_ever_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LOCK_WAIT", 0.0)
     with locked(tmp_path / "some.yaml"), pytest.raises(RunFailure, match="another process has held"):
         with locked(tmp_path / "other.yaml"):

@@ -36,12 +36,7 @@ ROBOT = {
 def frames(lift, arm, yaw):
     """footprint_from_link of the robot's links; the arm is along x, 0.1 m to the right."""
     wrist = from_xyz_rpy((0.3 + arm, -0.1, lift)) @ from_xyz_rpy(rpy=(0.0, 0.0, yaw))
-    return {
-        "base_link": np.eye(4),
-        "mast": np.eye(4),
-        "arm": from_xyz_rpy((0.05 + arm, -0.1, lift)),
-        "hand": wrist,
-    }
+    return {"base_link": np.eye(4), "mast": np.eye(4), "arm": from_xyz_rpy((0.05 + arm, -0.1, lift)), "hand": wrist}
 
 
 POSES = [(lift, arm, yaw) for lift in (0.4, 0.8) for arm in (0.05, 0.35) for yaw in (0.0, 1.2)]

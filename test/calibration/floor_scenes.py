@@ -1,6 +1,6 @@
 """Scenes for the floor's tests: the simulated robot in a world, with things put around it, seen by a sparse lidar."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -39,6 +39,13 @@ def height_field(
     return Surface(np.column_stack([x, y, height(x, y)]), faces)
 
 
+def solve(method: SupportFloor, pairs: Iterable[Pair]) -> FloorResult:
+    """Return the floor in pairs of clouds."""
+    for left, right in pairs:
+        method.add(left, right)
+    return method.solve()
+
+
 @dataclass
 class Scene:
     """The robot in a world. `stands_on` is the height of the floor under it, `mount` scales the lidars' mount
@@ -56,11 +63,9 @@ class Scene:
 
     def __post_init__(self):
         rng = np.random.default_rng(self.seed)
+        xyz, rpy = np.transpose([[rng.uniform(-0.005, 0.005, 3), rng.uniform(-1, 1, 3)] for _ in range(2)], (1, 0, 2))
         errors = [
-            PoseError(
-                tuple(rng.uniform(-0.005, 0.005, 3) * self.mount), tuple(np.radians(rng.uniform(-1, 1, 3) * self.mount))
-            )
-            for _ in range(2)
+            PoseError(*map(tuple, pose)) for pose in zip(xyz * self.mount, np.radians(rpy * self.mount), strict=True)
         ]
         height = rng.uniform(-0.005, 0.005)
         tilt = np.radians(rng.uniform(-1.5, 1.5, 2))
@@ -90,6 +95,12 @@ class Scene:
     def pairs(self, count: int) -> Iterator[Pair]:
         return self.simulator.point_pairs(count)
 
+    def while_moving(self, pose: np.ndarray) -> Iterator[Pair]:
+        """Yield six pairs; the robot moves to a pose before the fifth."""
+        for frame in range(6):
+            self.simulator.move_base(pose if frame >= 4 else np.eye(4))
+            yield next(self.simulator.point_pairs(1, frame))
+
     def method(self, settings: FloorSettings | None = None, alignment_error=None) -> SupportFloor:
         right_to_left = self.right_to_left if alignment_error is None else exp(alignment_error) @ self.right_to_left
         settings = settings or FloorSettings()
@@ -97,10 +108,7 @@ class Scene:
         return SupportFloor(self.base_from_left, right_to_left, self.footprint_from_base, settings)
 
     def solve(self, frames: int = 5, settings: FloorSettings | None = None, alignment_error=None) -> FloorResult:
-        method = self.method(settings, alignment_error)
-        for left, right in self.pairs(frames):
-            method.add(left, right)
-        return method.solve()
+        return solve(self.method(settings, alignment_error), self.pairs(frames))
 
     def error(self, result: FloorResult) -> np.ndarray:
         """True minus estimated (height, tilt about x, tilt about y), m and rad."""

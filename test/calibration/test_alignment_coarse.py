@@ -1,14 +1,14 @@
-"""Where the alignment starts from: near the guess, as far as the scene says nothing else."""
+"""The start of the alignment: near the guess unless the scene contradicts it."""
 
 import numpy as np
 import pytest
 import trimesh
-from alignment_scenes import SimulatedScene, align, errors
+from alignment_scenes import SimulatedScene, align, assert_aligned, normalised_error
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.unit import directions
 from stretch_sim_cal.simulation import solids
@@ -27,8 +27,7 @@ def bare_room():
 def test_a_bare_room_is_not_turned_around(bare_room):
     scene, frames = bare_room
     result = align(frames, scene.initial, scene.settings)
-    assert result.accepted, result.refusals
-    assert errors(scene.truth, result)[0] < 2.0
+    assert_aligned(scene, result, 2.0)
 
 
 def test_without_a_guess_a_bare_room_that_looks_alike_from_both_ends_is_refused(bare_room):
@@ -37,7 +36,10 @@ def test_without_a_guess_a_bare_room_that_looks_alike_from_both_ends_is_refused(
         align(frames, None, scene.settings)
 
 
-@pytest.mark.parametrize("world, metres, degrees", [("furnished_room", 0.05, 1.0), ("round_room", 0.1, 10.0)])
+@pytest.mark.parametrize(
+    "world, metres, degrees",
+    [pytest.param("furnished_room", 0.05, 1.0, marks=pytest.mark.long), ("round_room", 0.1, 10.0)],
+)
 def test_the_guess_counts_where_registration_runs_away_from_it(world, metres, degrees):
     """Bands of channels that measure 2 cm too long and too short: GICP slid away, up to half a turn in the end."""
     scene = SimulatedScene(world, seed=4)
@@ -92,6 +94,4 @@ def test_few_flat_surfaces_that_moved_do_not_lead_away_from_what_the_whole_views
     result = alignment.solve()
     distance, angle = error(truth, result.right_to_left)
     assert distance < 0.06 and angle < np.radians(0.5)
-    twist = log(truth @ inverse(result.right_to_left))
-    assert twist @ np.linalg.solve(result.covariance, twist) < 6 * 4
-    assert not result.accepted
+    assert normalised_error(truth, result) < 6 * 4 and not result.accepted

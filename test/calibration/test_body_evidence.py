@@ -1,18 +1,20 @@
-"""What the lidars see beyond the model is distinguished: payload, furniture, people, parts that
-are missing or misplaced."""
+"""What the lidars see beyond the model is distinguished: payload, furniture, people, parts that are missing or
+misplaced. And the projected outline: corners of triangles cut at the heights that count, in any set of poses."""
 
 import dataclasses
 
 import numpy as np
 import pytest
+import trimesh
 from body_scenes import LIDARS, POSES, ROBOT, box, frames, post, recording
 
 from stretch_sim_cal.calibration.body.evidence import SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.outline import LOWEST, RobotOutline
+from stretch_sim_cal.calibration.body.outline import LOWEST, RobotOutline, between_heights
 from stretch_sim_cal.calibration.body.returns import EvidenceSettings, robot_views
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
+from stretch_sim_cal.robot.surfaces import Surface
 
 BOX_ON_BASE = ("base_link", box((0.16, 0.2, 0.2), (0.0, 0.28, 0.22)))
 BOX_ON_HAND = ("hand", box((0.1, 0.16, 0.1), (0.1, 0.0, 0.08)))
@@ -82,7 +84,7 @@ def test_a_payload_becomes_part_of_the_link_that_carries_it(payload):
         assert outside < 0.01 and larger < 1.05
 
 
-def test_a_chair_that_stands_by_all_the_time_is_told_and_left_out():
+def test_a_chair_that_stands_by_all_the_time_is_reported_and_left_out():
     legs = [post(0.02, 0.45, x, y) for x in (-0.8, -0.45) for y in (0.35, 0.7)]
     chair = [*legs, box((0.4, 0.4, 0.04), (-0.62, 0.52, 0.45))]
     evidence = gathered(room=lambda number: chair)
@@ -90,21 +92,21 @@ def test_a_chair_that_stands_by_all_the_time_is_told_and_left_out():
     assert all(len(outliers) > 100 for outliers in evidence.outliers)
 
 
-def test_a_person_in_half_of_the_samples_is_told_by_sample_and_left_out():
+def test_a_person_in_half_of_the_samples_is_reported_by_sample_and_left_out():
     evidence = gathered(room=lambda number: [post(0.15, 1.7, 0.15, 0.45)] if number % 2 else [])
     assert evidence.payloads == {}
     told = "\n".join(evidence.warnings)
     assert "sample 1, sample 3, sample 5, sample 7" in told and "sample 0" not in told
 
 
-def test_a_joint_that_did_not_arrive_is_told_by_sample_and_part():
+def test_a_joint_that_did_not_arrive_is_reported_by_sample_and_part():
     evidence = gathered(really=lambda number, pose: (pose[0], pose[1], pose[2] + 0.9) if number == 2 else pose)
     assert evidence.misplaced[2] == ["hand"] and not any(evidence.misplaced[:2] + evidence.misplaced[3:])
     told = "\n".join(evidence.warnings)
     assert "sample 2" in told and "did a joint not arrive" in told and evidence.payloads == {}
 
 
-def test_a_missing_part_is_told():
+def test_a_missing_part_is_reported():
     evidence = gathered(without=("hand",))
     assert "the lidars see through hand: is a part missing" in "\n".join(evidence.warnings)
 
@@ -123,9 +125,57 @@ def test_where_it_is_not_known_which_lidar_saw_a_point_a_payload_is_found_all_th
     assert len(evidence.payloads) == 1 and sticks_out(evidence, [BOX_ON_BASE], POSES[0])[0] < 0.015
 
 
-def test_samples_without_returns_from_the_robot_are_told_by_name():
+def test_samples_without_returns_from_the_robot_are_reported_by_name():
     poses = recording()
     poses[1] = dataclasses.replace(poses[1], points=poses[1].points[:0], lidars=poses[1].lidars[:0])
     assert "sample 1: only 0 returns from the robot" in gather_evidence(poses, ROBOT, LIDARS).warnings
     nothing = [dataclasses.replace(pose, points=pose.points[:0], lidars=pose.lidars[:0]) for pose in poses]
     assert "too few returns are near the model" in gather_evidence(nothing, ROBOT, LIDARS).warnings[0]
+
+
+CONE_MESH = trimesh.creation.cone(radius=0.3, height=0.5, sections=48)
+CONE = Surface(np.asarray(CONE_MESH.vertices), np.asarray(CONE_MESH.faces))
+BEAM = box((0.4, 0.1, 0.1))
+
+
+def sampled(link_surface, transform, lowest, highest):
+    mesh = trimesh.Trimesh(link_surface.vertices, link_surface.faces)
+    points = trimesh.sample.sample_surface(mesh, 60_000, seed=1)[0] @ transform[:3, :3].T + transform[:3, 3]
+    return points[(points[:, 2] >= lowest) & (points[:, 2] <= highest), :2]
+
+
+def test_an_outline_holds_all_of_a_cut_surface_and_no_more():
+    outline = RobotOutline({"cone": CONE, "box": BEAM}, lowest=0.06, highest=0.4)
+    poses = {
+        "cone": from_xyz_rpy((0.1, 0.0, -0.05), (0.4, 0.3, 0.0)),
+        "box": from_xyz_rpy((0.3, 0.2, 0.07), (0.0, 0.9, 0.5)),
+    }
+    hull = ConvexPolygon(outline.hull(poses))
+    points = np.vstack([sampled(CONE, poses["cone"], 0.06, 0.4), sampled(BEAM, poses["box"], 0.06, 0.4)])
+    assert hull.protrusion(points) < 1e-9
+    distance = hull.signed_distance(points)
+    assert all(np.hypot(*(points - corner).T).min() < 0.02 for corner in hull.corners) and distance.max() > -0.005
+
+
+def test_links_outside_the_heights_do_not_count():
+    outline = RobotOutline({"box": BEAM})
+    assert len(outline.hull({"box": from_xyz_rpy((0, 0, 0.0))})) == 0
+    assert len(outline.hull({"box": from_xyz_rpy((0, 0, 1.7))})) == 0
+    assert len(outline.hull({"box": from_xyz_rpy((0, 0, 1.0))})) == 4
+
+
+def test_sets_of_poses_give_the_hull_around_all_poses_of_each():
+    outline = RobotOutline({"base": CONE, "box": BEAM})
+    base = np.repeat(from_xyz_rpy((0, 0, 0.2))[None], 3, axis=0)
+    box = np.stack([from_xyz_rpy((x, 0.1, 0.08), (0, 0.4, x)) for x in (0.2, 0.5, 0.9)])
+    one, two = outline.hulls({"base": base, "box": box}, [1, 2])
+    for hull, chosen in ((one, [0]), (two, [1, 2])):
+        alone = [outline.hull({"base": base[i], "box": box[i]}) for i in chosen]
+        assert ConvexPolygon(hull).protrusion(np.concatenate(alone)) < 1e-12
+        assert ConvexPolygon(np.concatenate(alone)).area == ConvexPolygon(hull).area
+
+
+def test_a_triangle_across_both_heights_has_four_corners_between_them():
+    triangle = np.array([[[0.0, 0.0, -1.0], [1.0, 0.0, 3.0], [0.0, 1.0, 3.0]]])
+    corners = between_heights(triangle, 0.0, 1.0)
+    np.testing.assert_allclose(sorted(corners.tolist()), [[0, 0.25], [0, 0.5], [0.25, 0], [0.5, 0]])

@@ -1,4 +1,4 @@
-"""Model files come back as written, keep the published keys, and say whose they are; wrong ones are refused by name."""
+"""Model files are read as written, with the published keys and the robot's identity; wrong ones are refused."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,18 @@ import yaml
 from stretch_sim_cal.calibration.body.model import (
     BodyShapeModel,
     default_file_name,
+    description_hash,
     load_body_shape_model,
     robot_hash,
+    robot_identity,
     save_body_shape_model,
 )
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, circumscribed_polygon
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.harness.fitted_body import RobotBody
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
 
 
 def grid(make):
@@ -99,7 +104,7 @@ def test_a_published_file_with_a_spline_is_read_with_a_warning(tmp_path):
 
 def test_a_reader_with_another_tool_or_robot_is_warned():
     read = MODELS["tapered_capsule"]
-    assert read.mismatches("dw4", "abc") == [] and read.mismatches() == []
+    assert read.mismatches("dw4", "abc") == read.mismatches() == read.mismatches("unknown", "abc") == []
     assert "another tool (dw4, here it is sg3)" in read.mismatches(tool="sg3")[0]
     assert "another robot description" in read.mismatches(description_hash="def")[0]
     assert model(tool="unknown").mismatches(tool="sg3") == []
@@ -112,6 +117,27 @@ def test_the_hash_follows_the_robots_shape_and_not_its_calibration():
     assert robot_hash(vertices, frames) == same
     assert robot_hash({"base": vertices["base"] * 1.01}, frames) != same
     assert robot_hash(vertices, {"base": from_xyz_rpy((0.01, 0.0, 0.0))}) != same
+
+
+def test_the_hash_follows_the_tool_of_a_described_robot():
+    nominal, other = (
+        load_model(nominal_description(*tool)) for tool in ((), sorted({*available_tools()} - {DEFAULT_TOOL})[:1])
+    )
+    assert RobotBody(nominal).hash == description_hash(nominal) != description_hash(other)
+
+
+def test_the_fleet_folder_names_robot_and_tool_the_users_file_first(tmp_path):
+    environment = {"HELLO_FLEET_PATH": str(tmp_path), "HELLO_FLEET_ID": "stretch-se4-4001"}
+    assert robot_identity({}) == {"robot_id": "unknown", "tool_id": "unknown"}
+    assert robot_identity(environment) == {"robot_id": "stretch-se4-4001", "tool_id": "unknown"}
+    folder = tmp_path / "stretch-se4-4001"
+    folder.mkdir()
+    for name, text, tool in (
+        ("configuration", "robot: {tool: eoa_factory}", "eoa_factory"), ("user", "robot: {tool: eoa_mine}", "eoa_mine"),
+        ("user", "robot: [", "eoa_factory"),
+    ):  # fmt: skip
+        (folder / f"stretch_{name}_params.yaml").write_text(text)
+        assert robot_identity(environment)["tool_id"] == tool
 
 
 @pytest.mark.parametrize(
@@ -146,7 +172,7 @@ def test_other_files_are_refused(tmp_path):
         load_body_shape_model(tmp_path / "list.yaml")
 
 
-def test_the_usual_file_name_tells_method_and_time():
+def test_the_usual_file_name_has_method_and_time():
     assert default_file_name("circle").startswith("circle_body_model_2") and default_file_name("circle").endswith(
         ".yaml"
     )

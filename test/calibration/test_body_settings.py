@@ -1,5 +1,4 @@
-"""One settings file for sweep, fit and zones: read alike by all, told where it is wrong,
-saved without losing a word."""
+"""The settings file of sweep, fit and zones: read by all, checked by key, saved with its comments."""
 
 import pytest
 import yaml
@@ -29,7 +28,7 @@ def written(tmp_path, text):
     return path
 
 
-def test_the_shipped_file_says_what_the_code_does_without_one(fleet):
+def test_the_shipped_file_has_the_defaults_of_the_code(fleet):
     shipped = find_settings("body_shape")
     fit = fit_settings(shipped)
     assert zone_settings(shipped) == ZoneSettings()

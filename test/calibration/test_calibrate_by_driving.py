@@ -159,7 +159,7 @@ def test_a_recording_with_stops_is_calibrated_and_written(driven, result, tmp_pa
     np.testing.assert_allclose(stations[-1].odometry[-1], driven.stations[-1].odometry[-1], atol=1e-3)
 
 
-def test_without_wheels_lidars_and_floor_are_told_and_written_alone(driven, result):
+def test_without_wheels_only_lidars_and_floor_are_reported_and_written(driven, result):
     described = driven.rig.base_from_lidar
     alone = dataclasses.replace(result.array, wheels=None)
     assert [stage.name for stage in drive_stages(alone, described, np.eye(4))] == ["lidars", "floor"]
@@ -176,7 +176,7 @@ def test_arm_and_wheels_differ_by_what_their_covariances_say():
     assert 0.7 < np.mean(squares) < 1.35 and not [said for each in both for said in each.findings()]
 
 
-def test_an_arm_that_is_elsewhere_on_the_base_is_told_with_numbers(tmp_path, capsys):
+def test_an_arm_that_is_elsewhere_on_the_base_is_reported_with_numbers(tmp_path, capsys):
     file = by_arm_and_wheels(np.random.default_rng(1), arm=from_xyz_rpy((0.08, 0.0, 0.0), (0.0, 0.0, 0.0)))
     left, _ = agreements(file)
     assert [said.code for said in left.findings()] == ["arm_and_wheels_differ"]
@@ -217,7 +217,7 @@ def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
     np.testing.assert_allclose(CalibrationFile.load(out).right_to_left, before.right_to_left, atol=1e-12)
 
 
-def test_what_is_said_of_a_drive_with_one_lidar_is_told_with_its_floor(result):
+def test_refusals_of_a_drive_with_one_lidar_are_those_of_its_floor(result):
     one = dataclasses.replace(
         result.array, base_from_lidar={"left": result.array.base_from_lidar["left"]}, refusals=["stations differ"]
     )
@@ -227,20 +227,17 @@ def test_what_is_said_of_a_drive_with_one_lidar_is_told_with_its_floor(result):
         with_drive(CalibrationFile(), one, "robot", one.base_from_lidar)
 
 
-def test_what_cannot_be_read_as_a_drive_is_said_in_one_line(driven, tmp_path, capsys):
+def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, capsys):
     recording, out = tmp_path / "standing", str(tmp_path / "calibration.yaml")
     record(recording, driven, stations=1)
-    arguments = ["calibrate", str(recording), "--drive", "--out", out, "--sensor", SENSOR]
-    assert cli.main(arguments) == 2
-    assert "the robot stood at 1 places" in capsys.readouterr().err
-    assert cli.main([*arguments, "--odometry-topic", "/odom"]) == 2
-    assert "has no topic /odom" in capsys.readouterr().err
-    assert cli.main(["calibrate", str(recording), "--out", out, "--odometry-topic", "/odom"]) == 2
-    assert "--odometry-topic goes with --drive only" in capsys.readouterr().err
-    assert cli.main([*arguments, "--only", "floor"]) == 2
-    assert "not with --drive" in capsys.readouterr().err
-    lidars = {"left": cal.api.ArrayLidar(driven.rig.base_from_left)}
-    array = DrivenArray(lidars, np.eye(4))
+    for options, message in (
+        (["--drive"], "the robot stood at 1 places"), (["--drive", "--odometry-topic", "/odom"], "has no topic /odom"),
+        (["--odometry-topic", "/odom"], "--odometry-topic goes with --drive only"),
+        (["--drive", "--only", "floor"], "not with --drive"),
+    ):  # fmt: skip
+        assert cli.main(["calibrate", str(recording), "--out", out, "--sensor", SENSOR, *options]) == 2
+        assert message in capsys.readouterr().err
+    array = DrivenArray({"left": cal.api.ArrayLidar(driven.rig.base_from_left)}, np.eye(4))
     with pytest.raises(InputError, match="station 1: odometry"):
         array.new_station([0.0, np.nan, 0.0])
     with pytest.raises(InputError, match="two places or more"):
@@ -281,7 +278,7 @@ def test_a_way_by_odometry_is_the_true_one_once_its_scales_are_taken_out(scales)
         assert error(went, Leg.along(said[[0, -1]]).transform(np.array(scales)))[0] > 0.01
 
 
-def test_what_a_motion_will_tell_is_said_beforehand():
+def test_the_gain_of_a_motion_is_predicted():
     pose, settings = from_xyz_rpy((0.3, 0.1, 0.5), (0.0, 0.0, 0.4)), DrivingSettings(slip_angle=1e-6)
     unsure, scales = np.diag([0.001, 0.001, 0.1, 0.02, 0.02, 0.001]) ** 2, np.zeros(3)
     ahead, further, circle, sideways = motions(strafes=True)
@@ -300,7 +297,7 @@ def test_what_a_motion_will_tell_is_said_beforehand():
     assert most_gained(1e-12 * np.eye(6), pose, scales, settings, 1.0, motions(strafes=True)) is None
 
 
-def test_what_a_drive_is_expected_to_tell_is_what_it_tells(driven, result):
+def test_the_expected_deviations_of_a_drive_are_those_of_its_result(driven, result):
     stops = [np.array(stop, dtype=float) for stop in DRIVE]
     pose = driven.truth.footprint_from_lidar["left"]
     known = np.sqrt(np.diag(result.wheels.planar("left")[1])) / max(result.wheels.slip, 1e-3)
@@ -308,7 +305,7 @@ def test_what_a_drive_is_expected_to_tell_is_what_it_tells(driven, result):
     assert expected(stops[:2], pose, DrivingSettings())[2] > 0.1  # without a straight way
 
 
-def test_slip_on_a_way_scatters_as_its_covariance_says():
+def test_slip_on_a_way_scatters_by_its_covariance():
     settings, legs = DrivingSettings(slip=0.01, slip_angle=0.02, track_width=0.4), []
     errors = OdometryErrors(slip=0.01, slip_angle=0.02)
     for seed in range(80):

@@ -7,12 +7,7 @@ import yaml
 from made_results import joints_in
 
 from stretch_sim_cal.calibration import backups, values_file
-from stretch_sim_cal.calibration.values_file import (
-    base_joint,
-    default_values_path,
-    lidar_joints,
-    record_joints,
-)
+from stretch_sim_cal.calibration.values_file import base_joint, default_values_path, lidar_joints, record_joints
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 

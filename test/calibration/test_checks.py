@@ -1,4 +1,4 @@
-"""Checks of calibration files: limits of what a file may say, and the change from one file to the next in sigmas."""
+"""Checks of calibration files: limits of their values, and the change from one file to the next in sigmas."""
 
 import datetime
 from dataclasses import replace
@@ -45,6 +45,9 @@ def file(
         ({"covariance": np.diag([1e-8] * 5 + [0.0])}, None),  # what is not estimated
         ({"right_to_left": None, "floor_plane": None}, "neither an alignment of the lidars nor a floor"),
         ({"contradictions": ("two floors",)}, "two floors"),
+        ({"right_to_left": POSE @ from_xyz_rpy((0.299, 0, 0), (0, 0, 14.9 * DEGREE))}, None),
+        ({"right_to_left": POSE @ from_xyz_rpy((0.301, 0, 0))}, "301 mm and 0.0 deg"),
+        ({"right_to_left": POSE @ from_xyz_rpy((0, 0, 0), (0, 0, 15.1 * DEGREE))}, "15.1 deg"),
     ],
 )
 def test_what_forbids_the_use_of_a_file(given, words):
@@ -120,7 +123,7 @@ def mounts(left, deviation=1e-3):
     return {MOUNTS: {"data": poses, "covariance": (np.eye(12) * deviation**2).tolist()}}
 
 
-def test_a_change_is_told_in_sigmas_of_both_calibrations():
+def test_a_change_is_given_in_sigmas_of_both_calibrations():
     step = from_xyz_rpy((6e-4, 0, 0), (0, 0, 0))
     (change, floor) = changes(
         file(), file(right_to_left=step @ POSE, covariance=4 * SURE, floor=(1e-3, 0, 1), height=0.031)

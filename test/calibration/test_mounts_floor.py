@@ -1,4 +1,4 @@
-"""With the mounts known the floor is the one under the real base_link, and as uncertain as they are."""
+"""With known extrinsics the floor is that of the true base_link, and as uncertain as they are."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -59,9 +59,13 @@ def with_floor_as_described() -> CalibrationFile:
     return with_floor(aligned, floor_result(SEEN_FLOOR), "robot", DESCRIBED)
 
 
+def with_found(file: CalibrationFile, mounts: MountsResult | None = None) -> CalibrationFile:
+    return with_mounts(file, mounts or mounts_result(), "robot", DESCRIBED)
+
+
 @pytest.fixture
 def mounted() -> CalibrationFile:
-    return with_mounts(with_floor_as_described(), mounts_result(), "robot", DESCRIBED)
+    return with_found(with_floor_as_described())
 
 
 def judged(file: CalibrationFile, tmp_path) -> bool:
@@ -101,33 +105,31 @@ def test_mounts_that_are_surer_than_they_are_right_fail_where_a_scenario_asks_fo
     """Both lidars 0.9 mm off along x, three of the standard deviations that are said."""
     files = RunFiles(tmp_path)
     off = mounts_result(from_xyz_rpy((9e-4, 0.0, 0.0)) @ TRUE_LEFT)
-    with_mounts(with_floor_as_described(), off, "robot", DESCRIBED).save(files.calibration)
+    with_found(with_floor_as_described(), off).save(files.calibration)
     tolerances = {"translation_mm": 1.0, "rotation_deg": 0.1}
     assert judge_stage("mounts", files, TRUTH, tolerances).passed
-    [nees] = [
-        quantity for quantity in judge_stage("mounts", files, TRUTH, tolerances | {"nees": 1.2}).quantities
-        if quantity.key == "nees"
-    ]  # fmt: skip
+    quantities = judge_stage("mounts", files, TRUTH, tolerances | {"nees": 1.2}).quantities
+    (nees,) = (quantity for quantity in quantities if quantity.key == "nees")
     assert nees.error == pytest.approx(2 * 3.0**2 / 12) and not nees.passed
 
 
 def test_mounts_found_once_more_move_the_floor_by_the_difference_only(mounted):
     elsewhere = mounts_result(DESCRIBED @ from_xyz_rpy((0.01, 0.0, 0.0), (0.02, 0.0, 0.0)))
-    other = with_mounts(mounted, elsewhere, "robot", DESCRIBED)
+    other = with_found(mounted, elsewhere)
     assert abs(other.floor_plane.normal - TRUE_FLOOR.normal).max() > 5e-3
-    assert_is_the_true_floor(with_mounts(other, mounts_result(), "robot", DESCRIBED))
+    assert_is_the_true_floor(with_found(other))
 
 
 def test_a_published_floor_is_taken_as_seen_from_the_described_lidar():
     transform = {"data": footprint_from_base(SEEN_FLOOR).tolist()}
     old_sign = {"data": {"normal": SEEN_FLOOR.normal.tolist(), "distance": -SEEN_FLOOR.offset}, "kept": 1}
     published = CalibrationFile.from_mapping({FOOTPRINT: transform, FLOOR: old_sign})
-    file = with_mounts(published, mounts_result(), "robot", DESCRIBED)
+    file = with_found(published)
     assert_is_the_true_floor(file)
     assert file.data[FLOOR]["kept"] == 1 and file.data[FLOOR]["data"]["distance"] == pytest.approx(TRUE_FLOOR.offset)
 
 
-def test_a_floor_that_says_from_where_it_was_seen_is_believed(mounted):
+def test_a_floor_with_the_pose_from_which_it_was_seen_is_read_with_it(mounted):
     np.testing.assert_allclose(seen_from(mounted, DESCRIBED), TRUE_LEFT, atol=1e-12)
     by_another_program = mounted.with_floor(floor_result(SEEN_FLOOR), "robot")
     np.testing.assert_array_equal(seen_from(by_another_program, DESCRIBED), DESCRIBED)
@@ -138,7 +140,7 @@ def test_the_floor_is_as_uncertain_as_the_mount_makes_it(mounted):
         expected = FLOOR_COVARIANCE + np.diag([3e-4**2, 2e-4**2, 2e-4**2])
         np.testing.assert_allclose(mounted.entries[key].covariance, expected, rtol=1e-3)
         np.testing.assert_allclose(mounted.data[key][SEEN_COVARIANCE], FLOOR_COVARIANCE, rtol=1e-9)
-    again = with_mounts(mounted, mounts_result(), "robot", DESCRIBED)  # counted once, not twice
+    again = with_found(mounted)  # counted once, not twice
     np.testing.assert_allclose(again.entries[FLOOR].covariance, mounted.entries[FLOOR].covariance, rtol=1e-6)
 
 
@@ -162,7 +164,7 @@ def test_the_exported_joints_hold_both_mounts_and_the_floor_under_them(mounted):
     np.testing.assert_allclose(floor.parent_from_child, footprint_from_base(TRUE_FLOOR), atol=1e-9)
 
 
-def test_a_user_is_told_both_mounts_and_how_sure_they_are(mounted, tmp_path, capsys):
+def test_check_and_export_show_both_mounts_with_their_deviations(mounted, tmp_path, capsys):
     path = tmp_path / "calibration.yaml"
     mounted.save(path)
     assert cli.main(["check", str(path)]) == 0
@@ -245,12 +247,10 @@ def test_a_third_lidar_is_as_far_off_on_the_robot_as_the_mounts_of_two_and_the_t
         pose, covariance = each_mount(file, mounts)["mast"]
         off = log(TRUE_LEFT @ LEFT_FROM_MAST @ inverse(pose))
         nees.append(off @ np.linalg.solve(covariance, off) / 6)
-        stays = (
-            mounts.base_from_lidar["left"] @ file.further_to_left["mast"]
-        )  # what the mounts say of the pair left out
+        stays = mounts.base_from_lidar["left"] @ file.further_to_left["mast"]  # by the left lidar and its transform
         alone.append(np.linalg.norm(log(TRUE_LEFT @ LEFT_FROM_MAST @ inverse(stays))) / np.linalg.norm(off))
     assert abs(np.mean(nees) - 1.0) < 4.0 * np.sqrt(2.0 / 6 / DRAWS)
-    assert np.median(alone) > 1.0  # it is nearer than the left lidar's mount and its transform alone put it
+    assert np.median(alone) > 1.0
 
 
 def test_a_third_lidar_without_a_covariance_has_no_mount_and_a_wrong_one_is_named():

@@ -1,20 +1,23 @@
 """The variances of the model's errors come from the returns: whichever errors a robot has, the covariance is as large
-as the errors of the extrinsics, or somewhat larger if the robot is better than one could know. Linear systems at the
-description's poses, with errors drawn as the model has them."""
+as the errors of the extrinsics, or somewhat larger if the robot is better than one could know. And which further pose
+determines the extrinsics best. Linear systems at the description's poses, with errors drawn as the model has them."""
 
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
-from stretch_sim_cal.calibration.mounts.poses import pose_information
+from stretch_sim_cal.calibration.mounts.poses import best_next, pose_information, worst_spread
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
+from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances, mount_covariances
 from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import nominal_description
 
 SETTINGS = mount_settings()
 POSES = [(1.0, 0.45, 1.7), (0.2, 0.0, -1.1), (1.0, 0.0, -1.1), (0.2, 0.45, 1.7)]
+JOINTS = ("lift_joint", "arm_joint", "wrist_yaw_joint")
 DRAWS = 8
 ONE = np.repeat([1e-3, np.radians(0.1)], 3)  # of one link: m, rad
 
@@ -22,13 +25,10 @@ ONE = np.repeat([1e-3, np.radians(0.1)], 3)  # of one link: m, rad
 class Observed:
     """The information of rays in four poses about all unknowns, and of the priors."""
 
-    def __init__(self):
-        robot = MountedRobot(load_model(nominal_description()))
+    def __init__(self, robot):
         self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS, robot.nominal)
         self.count = len(self.unknowns.links)
-        joints = ("lift_joint", "arm_joint", "wrist_yaw_joint")
-        samples = [dict(zip(joints, values, strict=True)) for values in POSES]
-        poses = [robot.sample("pose", values, {}, joints) for values in samples]
+        poses = [robot.sample("pose", dict(zip(JOINTS, values, strict=True)), {}, JOINTS) for values in POSES]
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
         first = self.unknowns.first_link
         priors = 1.0 / model_variances(self.unknowns, SETTINGS)[first:]
@@ -52,8 +52,13 @@ class Observed:
 
 
 @pytest.fixture(scope="module")
-def observed():
-    return Observed()
+def robot():
+    return MountedRobot(load_model(nominal_description()))
+
+
+@pytest.fixture(scope="module")
+def observed(robot):
+    return Observed(robot)
 
 
 def nees(off, found, side):
@@ -62,8 +67,7 @@ def nees(off, found, side):
 
 
 @pytest.mark.parametrize(
-    ("origins", "meshes", "least"),
-    [(0.0, 0.0, 0.3), (0.0, 1.0, 1.5), (1.0, 0.0, 1.5), (0.7, 0.7, 1.5)],
+    ("origins", "meshes", "least"), [(0.0, 0.0, 0.3), (0.0, 1.0, 1.5), (1.0, 0.0, 1.5), (0.7, 0.7, 1.5)]
 )
 def test_the_covariance_is_as_large_as_the_errors_whichever_errors_the_model_has(observed, origins, meshes, least):
     random = np.random.default_rng(3)
@@ -103,7 +107,61 @@ def test_priors_are_of_the_joints_whole_errors_however_much_of_them_is_taken_out
     assert left + reached == pytest.approx(at_once, abs=1e-9)
 
 
-def test_a_system_that_tells_of_no_link_has_none_to_release():
+def test_a_system_without_links_has_none_to_release():
     unknowns = RobotUnknowns({}, MountSettings(), ("left", "right"))
     found = with_model_errors(np.eye(unknowns.size), np.ones(unknowns.size), unknowns, MountSettings())
     assert found.solution == pytest.approx(np.ones(12)) and not found.released
+
+
+NAMES = {"near": (1.0, 0.45, 1.7), "low": (0.2, 0.0, -1.1), "low again": (0.2, 0.0, -1.1)}
+
+
+@pytest.fixture(scope="module")
+def poses(robot):
+    return {name: robot.pose(name, dict(zip(JOINTS, values, strict=True))) for name, values in NAMES.items()}
+
+
+@pytest.fixture(scope="module")
+def information(robot, poses):
+    return {name: pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for name, pose in poses.items()}
+
+
+@pytest.fixture(scope="module")
+def start(robot):
+    """The information that there is before any pose."""
+    unknowns = RobotUnknowns(robot.surfaces, SETTINGS, robot.nominal)
+    lidars = map(np.linalg.inv, mount_covariances(robot.nominal, SETTINGS))
+    return block_diag(*lidars, np.diag(1.0 / model_variances(unknowns, SETTINGS)[unknowns.first_link :]))
+
+
+def test_another_view_is_preferred_to_the_same_once_more(robot, poses, information, start):
+    first = best_next(start, robot.surfaces, list(poses.values()), robot.nominal, SETTINGS)
+    left = [pose for name, pose in poses.items() if name != first.name]
+    second = best_next(start + information[first.name], robot.surfaces, left, robot.nominal, SETTINGS)
+    assert "near" in (first.name, second.name) and second.spread < first.spread < first.before
+
+
+def test_poses_shrink_what_is_not_known(robot, information, start):
+    before = worst_spread(start, robot.nominal, SETTINGS)
+    assert worst_spread(start + information["low"], robot.nominal, SETTINGS) < before / 3
+
+
+def test_the_pose_proposed_is_the_one_that_is_missing(robot, poses, information, start):
+    best = best_next(
+        start + information["low"], robot.surfaces, [poses["low again"], poses["near"]], robot.nominal, SETTINGS
+    )
+    assert best.name == "near"
+
+
+def test_what_a_joint_moves_is_that_of_the_kinematics(robot):
+    joints = {"lift_joint": 0.5, "wrist_yaw_joint": 0.4}
+    sample = robot.sample("pose", joints, {}, ("lift_joint", "wrist_yaw_joint"))
+    axis = (
+        link_transform(robot.model, joints, "lift_link", "base_link")[:3, :3]
+        @ robot.model.joints["lift_joint"].unit_axis
+    )
+    np.testing.assert_allclose(sample.joint_motions["lift_joint"]["wrist_link"][:3], axis, atol=1e-6)
+    assert "lift_link" not in sample.joint_motions["wrist_yaw_joint"]
+    assert np.linalg.norm(sample.joint_motions["wrist_yaw_joint"]["wrist_roll_link"][3:]) == pytest.approx(
+        1.0, abs=1e-4
+    )

@@ -87,7 +87,7 @@ def moved(side, matches, change):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_distances_change_with_every_unknown_as_the_jacobian_says(side):
+def test_distances_change_with_every_unknown_as_in_the_jacobian(side):
     matches = seen()
     assert (ROBOT.first_link, ROBOT.size) == (12, 12 + 2 * 12 + 2 * (2 + 2))
     jacobian = rows(side, matches)
@@ -220,7 +220,7 @@ def test_rings_are_channels_of_the_sensors_table_if_all_clouds_have_them(sensor)
     assert CloudReader(None, [full]).model.num_channels == 3
 
 
-def test_noise_grows_as_the_sensor_file_says_in_the_unit_that_is_asked_for(sensor):
+def test_noise_grows_as_in_the_sensor_file_in_the_given_unit(sensor):
     sensor = replace(sensor, range_noise=0.008)
     full = np.column_stack([PLAIN, np.zeros(6), np.linspace(0.0, 255.0, 6)])
     returns, cosines = CloudReader(sensor, [full]).returns(full), np.linspace(0.2, 1.0, 6)

@@ -60,14 +60,27 @@ def equations(unknowns, error=None, rows=400):
     return NormalEquations(jacobian.T @ jacobian / 1e-6, jacobian.T @ residuals / 1e-6)
 
 
+def eliminated(solver, seen, state, widened=False):
+    """Return the change (n,) with the lidars' errors eliminated first."""
+    reduced = solver.without_units(seen, state, widened)
+    return reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
+
+
+def written_out(seen, precision, gone):
+    """Return the unknowns that have a prior, their change and covariance; `precision` (n, n) is that of all priors,
+    `gone` (n,) how far the state is from them."""
+    varied = np.flatnonzero(np.diag(precision))
+    information = (seen.information + precision)[np.ix_(varied, varied)]
+    return varied, np.linalg.solve(information, (seen.gradient - precision @ gone)[varied]), np.linalg.inv(information)
+
+
 def test_eliminating_the_lidars_errors_leaves_the_same_solution(solver):
     seen = equations(solver.unknowns, {OFFSET: 0.004, INCIDENCE: -0.002})
     whole = solver.solve(seen, NOTHING)
     reduced = solver.without_units(seen, NOTHING, widened=False)
     poses = np.linalg.inv(reduced.information)
-    change = reduced.change(poses @ reduced.gradient)
     assert list(reduced.columns) == [*range(LEFT.start, LEFT.stop), *range(RIGHT.start, RIGHT.stop)]
-    np.testing.assert_allclose(change, whole.change, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(eliminated(solver, seen, NOTHING), whole.change, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(poses, whole.covariance[:12, :12], rtol=1e-6, atol=1e-12)
     own = whole.covariance[np.ix_(solver.unknowns.scalars, solver.unknowns.scalars)]
     np.testing.assert_allclose(reduced.covariance_of_units(poses, solver.unknowns.scalars), own, rtol=1e-6, atol=1e-12)
@@ -78,9 +91,7 @@ def test_a_prior_holds_an_error_until_it_is_far_beyond_it_and_does_not_then(solv
     seen = equations(solver.unknowns, {OFFSET: 0.06}, rows=1)
 
     def offset(state, widened):
-        reduced = solver.without_units(seen, state, widened)
-        change = reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
-        return state.units[0][OFFSET] + change[solver.unknowns.units[0]][OFFSET]
+        return state.units[0][OFFSET] + eliminated(solver, seen, state, widened)[solver.unknowns.units[0]][OFFSET]
 
     near, far = (
         State(NOTHING.base_from_lidar, (np.eye(MODEL.size)[OFFSET] * at, NOTHING.units[1])) for at in (0.03, 0.06)
@@ -128,24 +139,19 @@ def test_a_change_moves_every_part_of_a_state_and_is_found_again(random):
     assert not unknowns.difference(unknowns.moved(without, change), POSED)[FLOOR].any()
 
 
-def test_every_unknown_has_a_column_of_its_own():
-    unknowns = Unknowns((MODEL, MODEL), others=2)
-    channels = np.hstack([unknowns.unit_columns(side, np.arange(4)) for side in (0, 1)])
-    np.testing.assert_array_equal(np.unique(channels), np.arange(18, 18 + 2 * MODEL.size))
-    of_channels = [unknowns.unit_columns(1, np.array([n]))[0, -3:] for n in range(4)]
-    kinds = [unknowns.units[1].start + np.arange(MODEL.size)[MODEL.of_kind(kind)] for kind in CHANNEL_KINDS]
-    np.testing.assert_array_equal(of_channels, np.transpose(kinds))
-    assert (unknowns.others, unknowns.size) == (slice(18 + 2 * MODEL.size, 20 + 2 * MODEL.size), 20 + 2 * MODEL.size)
-    np.testing.assert_array_equal(unknowns.scalars, np.r_[18:32, 18 + MODEL.size : 32 + MODEL.size])
-
-
-def test_further_lidars_poses_and_what_a_block_brings_come_last():
-    unknowns = Unknowns((MODEL,) * 4, others=2)
+@pytest.mark.parametrize("lidars", [2, 4])
+def test_every_unknown_has_a_column_of_its_own_and_further_lidars_and_what_a_block_brings_come_last(lidars):
+    unknowns = Unknowns((MODEL,) * lidars, others=2)
     columns = [*unknowns.poses, FLOOR, CURVATURE, *unknowns.units, unknowns.others]
     each = np.concatenate([np.arange(unknowns.size)[own] for own in columns])
     np.testing.assert_array_equal(np.sort(each), np.arange(unknowns.size))
-    assert [own.stop - own.start for own in unknowns.poses] == [6] * 4
+    assert [own.stop - own.start for own in unknowns.poses] == [6] * lidars
     assert unknowns.others == slice(unknowns.size - 2, unknowns.size)
+    of_channels = [unknowns.unit_columns(1, np.array([n]))[0, -3:] for n in range(4)]
+    kinds = [unknowns.units[1].start + np.arange(MODEL.size)[MODEL.of_kind(kind)] for kind in CHANNEL_KINDS]
+    np.testing.assert_array_equal(of_channels, np.transpose(kinds))
+    scalars = [unit.start + np.arange(len(SCALARS)) for unit in unknowns.units]
+    np.testing.assert_array_equal(unknowns.scalars, np.concatenate(scalars))
 
 
 def test_known_errors_of_other_lidars_are_refused():
@@ -205,17 +211,13 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
     precision, deviations = np.zeros(unknowns.size), {OFFSET: 0.01, INCIDENCE: 0.003}
     precision[RIGHT] = 1 / np.diag(right)
     precision[FLOOR], precision[CURVATURE] = (0.003**-2.0, 1.0, 1.0), curvature and curvature**-2.0
-    varied = [*range(6, 15), *range(15, 18)] if curvature else [*range(6, 15)]
     for unit in unknowns.units:
         for index, deviation in deviations.items():
             precision[unit.start + index] = deviation**-2.0
-            varied.append(unit.start + index)
-    information = (seen.information + np.diag(precision))[np.ix_(varied, varied)]
-    gradient = (seen.gradient - precision * unknowns.difference(state, nominal))[varied]
-    np.testing.assert_allclose(found.change[varied], np.linalg.solve(information, gradient), rtol=1e-5, atol=1e-9)
-    np.testing.assert_allclose(
-        found.covariance[np.ix_(varied, varied)], np.linalg.inv(information), rtol=1e-5, atol=1e-12
-    )
+    varied, change, covariance = written_out(seen, np.diag(precision), unknowns.difference(state, nominal))
+    assert len(varied) == 13 + 3 * (curvature > 0)
+    np.testing.assert_allclose(found.change[varied], change, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(found.covariance[np.ix_(varied, varied)], covariance, rtol=1e-5, atol=1e-12)
     others = np.setdiff1d(np.arange(unknowns.size), varied)
     assert not found.change[others].any() and not found.covariance[others].any()
 
@@ -243,7 +245,7 @@ def test_a_prior_that_the_data_exceeds_neither_pulls_nor_makes_sure():
     assert value > 0.18 and 0.0095 < deviation <= 0.01
 
 
-def test_what_noise_alone_seems_to_tell_holds_the_guess_and_is_not_believed():
+def test_noise_information_holds_the_guess_and_does_not_reduce_the_covariance():
     unknowns = Unknowns((MODEL, MODEL))
     solver = Solver(unknowns, Priors(NOTHING, [np.zeros((6, 6))]))
     seen = NormalEquations.empty(unknowns.size)
@@ -280,7 +282,7 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
 
 
 @pytest.mark.parametrize(("right", "apart"), [(1.0, (0.0, 0.3)), (-1.0, (0.8, 1.0))])
-def test_scalars_that_two_lidars_have_in_common_are_told_from_those_that_set_them_apart(right, apart, random):
+def test_scalars_that_two_lidars_have_in_common_are_distinguished_from_those_that_set_them_apart(right, apart, random):
     """Two lidars of one kind whose scalars the data knows: the same for both, or opposite."""
     spread = UnitSpread(range_offset=0.01, range_scale=5e-4, near_range=0.005, incidence=0.003, echo=0.003)
     model = ErrorModel(spread, np.linspace(-0.2, 0.2, 4), np.zeros(4))
@@ -309,19 +311,14 @@ def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_pri
     units[0][own] = 2e-3 * random.normal(size=6)
     nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
     loose, seen = np.diag([0.03**2] * 6), equations(unknowns, rows=60)
-    reduced = Solver(unknowns, Priors(nothing, [loose, loose])).without_units(
-        seen, replace(nothing, units=units), False
-    )
-    change = reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
+    state = replace(nothing, units=units)
+    change = eliminated(Solver(unknowns, Priors(nothing, [loose, loose])), seen, state)
     precision = np.zeros((unknowns.size, unknowns.size))
     precision[:12, :12] = np.linalg.inv(np.kron(np.eye(2), loose))
     for unit in unknowns.units:
         columns = np.ix_(unit.start + own, unit.start + own)
         precision[columns] = np.linalg.inv(model.prior_covariance()[np.ix_(own, own)])
-    varied = np.flatnonzero(np.diag(precision))
-    gone = unknowns.difference(replace(nothing, units=units), nothing)
-    expected = np.linalg.solve((seen.information + precision)[np.ix_(varied, varied)],
-                               (seen.gradient - precision @ gone)[varied])  # fmt: skip
+    varied, expected, _ = written_out(seen, precision, unknowns.difference(state, nothing))
     np.testing.assert_allclose(change[varied], expected, rtol=1e-4, atol=1e-8)
 
 
@@ -366,13 +363,10 @@ def test_errors_eliminated_under_widened_priors_are_those_of_wider_priors_writte
     """60 mm of offset are six standard deviations of the sensor file: its prior is taken six times as wide."""
     seen = equations(solver.unknowns, {OFFSET: 0.02}, rows=60)
     state = replace(NOTHING, units=(0.06 * np.eye(MODEL.size)[OFFSET], NOTHING.units[1]))
-    reduced = solver.without_units(seen, state, widened=True)
-    change = reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
+    change = eliminated(solver, seen, state, widened=True)
     precision = np.zeros(solver.unknowns.size)
     precision[:12] = 1 / np.tile([0.03**2] * 3 + [0.05**2] * 3, 2)
     for unit, times in zip(solver.unknowns.units, (6.0, 1.0), strict=True):
         precision[unit.start + OFFSET], precision[unit.start + INCIDENCE] = (times * 0.01) ** -2.0, 0.003**-2.0
-    varied = np.flatnonzero(precision)
-    information = (seen.information + np.diag(precision))[np.ix_(varied, varied)]
-    gradient = (seen.gradient - precision * solver.unknowns.difference(state, NOTHING))[varied]
-    np.testing.assert_allclose(change[varied], np.linalg.solve(information, gradient), rtol=1e-5, atol=1e-9)
+    varied, expected, _ = written_out(seen, np.diag(precision), solver.unknowns.difference(state, NOTHING))
+    np.testing.assert_allclose(change[varied], expected, rtol=1e-5, atol=1e-9)

@@ -51,7 +51,7 @@ def test_a_twist_is_found_among_outliers_which_lose_their_weight():
     assert not fit.weights[:60].any() and fit.weights[60:].mean() > 0.85
 
 
-def test_the_scale_says_how_many_times_larger_than_expected_residuals_are():
+def test_the_scale_is_the_ratio_of_residuals_to_their_expected_size():
     jacobian, values, variances = scene()
     assert tukey_fit(jacobian, values, variances).scale == pytest.approx(1.0, abs=0.1)
     assert tukey_fit(jacobian, values, 100 * variances).scale == 1.0

@@ -55,8 +55,14 @@ class Room:
             self.lidars.append(Lidar.of_cells(cells))
         self.block = self.at(self.state)
 
-    def at(self, state):
-        return room_block(self.lidars, state, self.noise, 0.0, GRIDS, NEARBY)
+    def at(self, state, trust=NEARBY):
+        return room_block(self.lidars, state, self.noise, 0.0, GRIDS, trust)
+
+    def moved(self, columns, by, trust=NEARBY):
+        """Return the block at the truth with some unknowns changed."""
+        change = np.zeros(self.unknowns.size)
+        change[columns] = by
+        return self.at(self.unknowns.moved(self.state, change), trust)
 
     def equations(self, block):
         equations = NormalEquations.empty(self.unknowns.size)
@@ -91,38 +97,32 @@ def room():
     return Room()
 
 
-STEPS = {"left": LEFT, "right": RIGHT, "floor": FLOOR, "curvature": CURVATURE, "left offset": 18 + OFFSET,
-         "left incidence": 18 + INCIDENCE}  # fmt: skip
+ONE_BY_ONE = {"left": LEFT, "right": RIGHT, "floor": FLOOR, "curvature": CURVATURE, "left offset": 18 + OFFSET,
+              "left incidence": 18 + INCIDENCE}  # fmt: skip
 
 
-@pytest.mark.parametrize("unknown", STEPS)
-def test_its_normal_equations_are_the_derivatives_of_the_squared_heights(room, unknown):
+def test_its_normal_equations_are_the_derivatives_of_the_squared_heights(room):
     """But for a tenth of a standard deviation: arms are those of the rays' hits, which noise does not move."""
-    step, away = np.zeros(room.unknowns.size), np.zeros(room.unknowns.size)
-    step[STEPS[unknown]] = 1e-5 * np.random.default_rng(2).normal(size=np.shape(step[STEPS[unknown]]))
-    away[RIGHT] = 8e-4, -6e-4, 7e-4, 1e-4, 2e-4, -2e-4
-    away[FLOOR.start] = 0.001
-    block = room.at(room.unknowns.moved(room.state, away))
-    equations = room.equations(block)
-    before, here, after = (room.cost(block, sign * step) for sign in (-1.0, 0.0, 1.0))
-    slope, bend = equations.gradient @ step, step @ equations.information @ step
-    assert (before - after) / 4.0 == pytest.approx(slope, rel=0.01, abs=0.1 * np.sqrt(bend))
-    assert (before + after - 2.0 * here) / 2.0 == pytest.approx(bend, rel=0.03)
+    away = [*range(RIGHT.start, RIGHT.stop), FLOOR.start]
+    block = room.moved(away, (8e-4, -6e-4, 7e-4, 1e-4, 2e-4, -2e-4, 1e-3))
+    equations, off = room.equations(block), []
+    here = room.cost(block, np.zeros(room.unknowns.size))
 
-
-def test_its_normal_equations_are_the_derivatives_along_any_direction(room):
-    """But for a tenth of a standard deviation on average, of the noise in hundreds of channels' errors."""
-    away, off = np.zeros(room.unknowns.size), []
-    away[RIGHT] = 8e-4, -6e-4, 7e-4, 1e-4, 2e-4, -2e-4
-    away[FLOOR.start] = 0.001
-    block = room.at(room.unknowns.moved(room.state, away))
-    equations = room.equations(block)
-    for seed in range(6):
-        step = 1e-5 * np.random.default_rng(seed).normal(size=room.unknowns.size)
-        before, here, after = (room.cost(block, sign * step) for sign in (-1.0, 0.0, 1.0))
+    def slope_and_bend(step):
+        before, after = (room.cost(block, sign * step) for sign in (-1.0, 1.0))
         bend = step @ equations.information @ step
-        off.append(((before - after) / 4.0 - equations.gradient @ step) / np.sqrt(bend))
         assert (before + after - 2.0 * here) / 2.0 == pytest.approx(bend, rel=0.03)
+        return (before - after) / 4.0, equations.gradient @ step, np.sqrt(bend)
+
+    for name, columns in ONE_BY_ONE.items():
+        step = np.zeros(room.unknowns.size)
+        step[columns] = 1e-5 * np.random.default_rng(2).normal(size=np.shape(step[columns]))
+        by_difference, slope, deviation = slope_and_bend(step)
+        assert by_difference == pytest.approx(slope, rel=0.01, abs=0.1 * deviation), name
+    for seed in range(6):  # along any direction, on average: of the noise in hundreds of channels' errors
+        step = 1e-5 * np.random.default_rng(seed).normal(size=room.unknowns.size)
+        by_difference, slope, deviation = slope_and_bend(step)
+        off.append((by_difference - slope) / deviation)
     assert np.sqrt(np.mean(np.square(off))) < 0.15
 
 
@@ -134,14 +134,12 @@ def test_at_the_truth_gaps_are_as_large_as_their_variances_say(room):
 
 
 def test_the_gaps_of_a_moved_lidar_follow_their_jacobian(room):
-    step = np.zeros(room.unknowns.size)
-    step[RIGHT] = 0.001, -0.001, 0.001, 2e-4, 1e-4, -2e-4
-    moved = room.at(room.unknowns.moved(room.state, step))
+    step = np.array([0.001, -0.001, 0.001, 2e-4, 1e-4, -2e-4])
+    moved = room.moved(RIGHT, step)
     jacobian = moved.gaps.jacobian
     information = (jacobian.T / moved.gaps.variances) @ jacobian
     found = np.linalg.solve(information, (jacobian.T / moved.gaps.variances) @ moved.gaps.values)
-    np.testing.assert_allclose(found[:3], step[RIGHT][:3], atol=5e-4)
-    np.testing.assert_allclose(found[3:], step[RIGHT][3:], atol=2e-4)
+    assert np.all(np.abs(found - step) < np.repeat([5e-4, 2e-4], 3))
     assert moved.scale > room.block.scale and moved.rmse > room.block.rmse
     squares = np.sum((moved.weights > 0) * moved.gaps.values**2 / moved.gaps.variances) / GRIDS
     assert moved.scale == pytest.approx(np.sqrt(squares / (moved.num_used - 6))) and moved.scale > 1.02
@@ -151,9 +149,7 @@ def test_the_gaps_of_a_moved_lidar_follow_their_jacobian(room):
 def test_both_lidars_see_one_floor_and_a_lifted_one_another(room):
     gap, covariance = room.block.floor_gap()
     assert gap @ np.linalg.solve(covariance, gap) < 16.3
-    step = np.zeros(room.unknowns.size)
-    step[RIGHT.start + 2] = 0.002
-    lifted, _ = room.at(room.unknowns.moved(room.state, step)).floor_gap()
+    lifted, _ = room.moved(RIGHT.start + 2, 0.002).floor_gap()
     assert gap[0] - lifted[0] == pytest.approx(0.002, rel=0.2) and np.sqrt(covariance[0, 0]) < 5e-4
     few = replace(room.block, floor=replace(room.block.floor, patches=room.block.floor.patches[:3]))
     assert few.floor_gap() is None
@@ -198,7 +194,7 @@ def test_cells_far_from_a_patch_are_not_of_it_unless_they_are_as_noisy_or_the_li
     assert found(0.002)[2] > 50 and found(0.01)[2] < 10
 
 
-def test_only_the_floor_says_nothing_of_walls(room):
+def test_only_the_floor_has_no_information_of_walls(room):
     floor = room.block.only_floor()
     assert 0 < np.count_nonzero(floor.patch_weights.any(axis=1)) == len(room.block.floor.patches)
     yaw = np.zeros(room.unknowns.size)
@@ -207,7 +203,7 @@ def test_only_the_floor_says_nothing_of_walls(room):
     assert not room.equations(replace(floor, patch_weights=np.zeros_like(floor.patch_weights))).information.any()
 
 
-def test_every_patch_says_whether_it_counts(room):
+def test_every_patch_has_its_verdict(room):
     patches, weights = room.block.gaps.patches, room.block.weights.copy()
     weights[0] = 0.0
     seen = replace(room.block, weights=weights).seen()
@@ -239,7 +235,7 @@ def test_noise_information_is_that_of_normals_drawn_by_their_covariance(room):
     np.testing.assert_allclose(np.diag(by_chance), 3.0 * np.diag(total) / draws, rtol=0.1)
 
 
-def test_nothing_but_patches_tells_an_error_that_moves_every_surface_alike(room):
+def test_only_patches_show_an_error_that_moves_every_surface_alike(room):
     """An offset of ranges with as large an error of incidence is the same length along every surface's normal."""
     block = room.block.with_elements()
     of_elements = room.equations(replace(block, patch_weights=np.zeros_like(block.patch_weights))).information
@@ -322,21 +318,9 @@ def test_floor_that_one_lidar_alone_sees_counts(room):
     assert not np.isin(room.block.gaps.patches, alone).any()
 
 
-def test_patches_off_the_floor_lose_their_weight(room):
-    raised = np.zeros(room.unknowns.size)
-    assert len(room.block.floor.patches) > 20 and 0.7 < room.block.floor.weights.mean() <= 1.0
-    assert room.block.floor.unevenness == NEARBY.unevenness
-    raised[FLOOR.start] = 0.008
-    assert len(room.at(room.unknowns.moved(room.state, raised)).floor.patches) < 3
-
-
-def test_patches_beyond_the_gate_are_not_of_the_floor_however_uneven_it_is(room):
-    raised = np.zeros(room.unknowns.size)
-    raised[FLOOR.start] = 0.008
-
-    def found(gate):
-        state = room.unknowns.moved(room.state, raised)
-        trust = FloorTrust(NEARBY.trust, 0.02, gate)
-        return len(room_block(room.lidars, state, room.noise, 0.0, GRIDS, trust).floor.patches)
-
-    assert found(0.02) > 20 and found(0.004) < 3
+def test_patches_off_the_floor_lose_their_weight_and_count_not_at_all_beyond_the_gate(room):
+    floor = room.block.floor
+    assert len(floor.patches) > 20 and 0.7 < floor.weights.mean() <= 1.0 and floor.unevenness == NEARBY.unevenness
+    rough, narrow = (FloorTrust(NEARBY.trust, 0.02, gate) for gate in (0.02, 0.004))
+    raised = [len(room.moved(FLOOR.start, 0.008, trust).floor.patches) for trust in (NEARBY, rough, narrow)]
+    assert raised[0] < 3 and raised[1] > 20 and raised[2] < 3

@@ -62,7 +62,7 @@ def test_zones_that_make_no_sense_are_refused(wrong):
         ZoneSettings(**wrong)
 
 
-def test_the_nearest_hit_is_told_from_the_body_and_nothing_is_infinitely_far():
+def test_the_nearest_hit_is_measured_from_the_body_and_infinite_without_one():
     zones = Zones.around(Circle(0.0, 0.0, 0.3))
     points = np.array([[0.42, 0.0, 0.5], [0.0, 0.38, -0.1], [0.0, 0.32, 0.5], [2.0, 0.0, 0.5]], dtype=np.float32)
     assert zones.nearest_hit(points, zones.classes(points)) == pytest.approx(0.08, abs=1e-6)  # the drop, not the body's

@@ -1,4 +1,4 @@
-"""Planning a collection: every pose that can be reached without a collision, once; the others listed with a reason."""
+"""Planning a collection: every pose that is reachable without collision, once; the others are listed with a reason."""
 
 import itertools
 

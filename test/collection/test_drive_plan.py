@@ -1,4 +1,4 @@
-"""A drive is planned within what is seen to be free, and something near its way is noticed."""
+"""A drive is planned within the space that is seen to be free; obstacles near its way are noticed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Somebody who comes near while the arm moves is noticed; the arm itself, and the room that it uncovers, are not."""
+"""A person who comes near while the arm moves is noticed; the arm and the room that it uncovers are not."""
 
 import numpy as np
 import pytest

@@ -27,11 +27,8 @@ def test_a_plane_moves_with_its_points():
     rng = np.random.default_rng(1)
     target_from_source = from_xyz_rpy([1.0, -2.0, 0.5], [0.3, -0.2, 1.0])
     points = rng.normal(size=(20, 3))
-    before, after = (
-        TILTED.distance(points),
-        TILTED.moved(target_from_source).distance(apply(target_from_source, points)),
-    )
-    np.testing.assert_allclose(after, before, atol=1e-12)
+    after = TILTED.moved(target_from_source).distance(apply(target_from_source, points))
+    np.testing.assert_allclose(after, TILTED.distance(points), atol=1e-12)
 
 
 def test_a_fit_finds_the_plane_through_points():
@@ -73,11 +70,8 @@ def test_the_footprint_lies_on_the_floor_below_base_link():
     assert footprint_from_base_link[2, 3] == pytest.approx(TILTED.offset)
 
 
-def test_a_normal_that_points_down_gives_the_same_footprint():
+def test_floor_and_footprint_give_each_other_wherever_the_normal_points():
     np.testing.assert_allclose(footprint_from_base(Plane(-TILTED.normal, -TILTED.offset)), footprint_from_base(TILTED))
-
-
-def test_floor_and_footprint_are_two_words_for_one_thing():
     plane = floor_of_footprint(footprint_from_base(TILTED))
     np.testing.assert_allclose(plane.normal, TILTED.normal)
     assert plane.offset == pytest.approx(TILTED.offset)
@@ -104,9 +98,6 @@ def test_group_sums_and_means():
     np.testing.assert_allclose(group_means(group, 3, values), [[2.0, 20.0], [0.0, 0.0], [3.0, 30.0]])
     weighted = group_means(group, 3, values, weights=np.array([3.0, 1.0, 0.0, 1.0]))
     np.testing.assert_allclose(weighted, [[1.5, 15.0], [0.0, 0.0], [2.0, 20.0]])
-
-
-def test_sums_over_nothing_are_zero():
     np.testing.assert_allclose(group_sums(np.zeros(0, dtype=int), 2, np.zeros((0, 3))), np.zeros((2, 3)))
 
 

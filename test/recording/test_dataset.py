@@ -1,4 +1,4 @@
-"""Datasets are whole after every sample, can be continued, and what is wrong with one is said by sample."""
+"""Datasets are complete after every sample and can be continued; errors name the sample."""
 
 import numpy as np
 import pytest
@@ -80,31 +80,25 @@ def test_another_robot_or_floor_does_not_continue_a_dataset(directory, tmp_path)
         DatasetWriter(tmp_path / "floor", footprint_from_base_link=tilted)
 
 
-def test_a_torn_sample_is_named(directory):
+def test_a_torn_and_a_missing_sample_are_named(directory):
     path = directory / "sample_0001.npz"
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(InputError, match=r"sample 1 .*torn"):
         read_dataset(directory)
-
-
-def test_a_missing_sample_file_is_named(directory):
     (directory / "sample_0000.npz").unlink()
     with pytest.raises(InputError, match=r"sample 0 .*missing"):
         read_dataset(directory)
 
 
-def test_points_that_are_not_finite_are_left_out_with_a_warning(tmp_path):
+def test_points_that_are_not_finite_are_left_out_and_this_or_no_point_is_a_warning_that_names_the_sample(tmp_path):
     points = POINTS.copy()
     points[3] = np.nan
-    DatasetWriter(tmp_path).write_sample(pose(), pose(), points)
+    writer = DatasetWriter(tmp_path)
+    writer.write_sample(pose(), pose(), points)
+    writer.write_sample(pose(arm=0.1), pose(arm=0.1), np.empty((0, 3)))
     dataset = read_dataset(tmp_path)
     assert len(dataset.samples[0].points) == 49
-    assert "sample 0" in dataset.warnings[0] and "1 of 50" in dataset.warnings[0]
-
-
-def test_an_empty_sample_is_a_warning_that_names_it(tmp_path):
-    DatasetWriter(tmp_path).write_sample(pose(), pose(), np.empty((0, 3)))
-    assert "sample 0" in read_dataset(tmp_path).warnings[0]
+    assert "sample 0" in dataset.warnings[0] and "1 of 50" in dataset.warnings[0] and "sample 1" in dataset.warnings[1]
 
 
 @pytest.mark.parametrize(

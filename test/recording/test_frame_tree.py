@@ -1,4 +1,4 @@
-"""The tree of frames: chains through it, and words for everything that can be missing."""
+"""The tree of frames: chains through it, and messages for what is missing."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_what_is_missing_is_named(change, named):
     assert all(words in str(raised.value) for words in named), raised.value
 
 
-def test_an_empty_tree_says_so():
+def test_an_empty_tree_is_named():
     with pytest.raises(InputError, match="no frames at all"):
         FrameTree().lookup("a", "b")
 

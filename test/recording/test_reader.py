@@ -1,4 +1,4 @@
-"""Damaged recordings: whatever a torn disk made of them, the reader gives messages or one clear error."""
+"""Damaged recordings: the reader gives messages or one clear error."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Sensor files, unit files and angle tables: what they say, and what is wrong with them, told by key."""
+"""Sensor files, unit files and angle tables: their contents, and errors by key."""
 
 import dataclasses
 
@@ -34,7 +34,7 @@ def sensor_file(tmp_path):
     return write
 
 
-def test_the_key_unit_says_how_far_units_differ(sensor_file):
+def test_the_key_unit_gives_how_far_units_differ(sensor_file):
     spread = load_sensor(sensor_file()).spread
     assert (spread.range_offset, spread.near_range, spread.near_length) == (0.01, 0.005, 0.8)
     assert spread.channel_elevation == pytest.approx(np.radians(0.02))
