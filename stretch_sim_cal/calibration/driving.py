@@ -552,7 +552,7 @@ class DrivenArray:
             ))  # fmt: skip
         nominal = self._described[0]
         beyond, _ = model_findings(nominal, drive.state.base_from_lidar[0])
-        refusals += [replace(said, sentence=f"against the wheels {said.sentence}") for said in beyond]
+        refusals += [Finding(said.code, f"against the wheels {said.sentence}", said.remedy) for said in beyond]
         return replace(wheels, refusals=refusals, warnings=warnings)
 
     def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
