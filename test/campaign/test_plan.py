@@ -135,19 +135,16 @@ def test_equal_seeds_give_equal_rooms(tmp_path):
 
 def test_what_computes_the_cases_says_which_code_it_is(tmp_path):
     """A copy of the package has the same code; a change of what calibrates is another, one of a command is not."""
-    shutil.copytree(share_directory(), tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "build", "test"))
-    package = tmp_path / "copy" / "stretch_sim_cal"
-    program = "from stretch_sim_cal.campaign.plan import Campaign; print(Campaign.load('smoke').code)"
-
-    def code() -> str:
-        return subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path / "copy", text=True).strip()
-
-    def changed(path) -> str:
-        path.write_text(path.read_text() + "\n")
-        return code()
-
+    copy, program = tmp_path / "copy", tmp_path / "program.py"
+    shutil.copytree(share_directory(), copy, ignore=shutil.ignore_patterns(".*", "build", "docs", "out", "test"))
+    program.write_text(
+        "import sys; sys.path.insert(0, '.')\n"
+        "from stretch_sim_cal.campaign.plan import Campaign\n"
+        "for path in (None, *sys.argv[1:]):\n"
+        "    path and open(path, 'a').write('\\n')\n"
+        "    print(Campaign.load('smoke').code)\n"
+    )
+    changed = ["stretch_sim_cal/commands/check.py", "stretch_sim_cal/calibration/robust.py", "config/jt128.yaml"]
+    codes = subprocess.check_output([sys.executable, program, *changed], cwd=copy, text=True).split()
     same = Campaign.load("smoke").code
-    assert code() == same
-    assert changed(package / "commands" / "check.py") == same
-    seen = [same, changed(package / "calibration" / "robust.py"), changed(tmp_path / "copy" / "config" / "jt128.yaml")]
-    assert len(set(seen)) == 3
+    assert codes[:2] == [same, same] and len({same, *codes[2:]}) == 3
