@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dask.distributed import Client, LocalCluster, Security
+from plugged_in import plugged_in
 
 from stretch_sim_cal.campaign import engine
 from stretch_sim_cal.campaign.plan import Campaign
@@ -154,13 +155,7 @@ class Quick:
 @pytest.fixture
 def methods(tmp_path, monkeypatch):
     """Another package's method, `quick`, which fails as the file says that is returned."""
-    folder = tmp_path / "plugin"
-    (folder / "quick-1.dist-info").mkdir(parents=True)
-    (folder / "quick-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: quick\nVersion: 1\n")
-    (folder / "quick-1.dist-info" / "entry_points.txt").write_text(
-        "[stretch_sim_cal.alignment_methods]\nquick = quick:Quick\n"
-    )
-    (folder / "quick.py").write_text(METHODS)
+    folder = plugged_in(tmp_path / "plugin", "quick", METHODS, "Quick")
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(str(folder))
     kind = tmp_path / "kind"
@@ -188,11 +183,11 @@ def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods):
 def test_a_case_that_waits_for_a_core_does_not_take_longer_for_it(monkeypatch):
     process = engine.CaseProcess()
     monkeypatch.setattr(process, "_waited", lambda: 0.9 * time.monotonic())
-    threading.Timer(2.5, process._answers.put, ["late"]).start()
-    assert process._answer(1.0) == "late"
+    threading.Timer(0.6, process._answers.put, ["late"]).start()
+    assert process._answer(0.25) == "late"
     monkeypatch.setattr(process, "_waited", lambda: 0.0)
     with pytest.raises(queue.Empty):
-        process._answer(1.0)
+        process._answer(0.25)
 
 
 def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):

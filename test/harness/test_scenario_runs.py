@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from plugged_in import plugged_in
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_body_shape_model
@@ -349,15 +350,7 @@ def test_a_simulator_that_dies_while_it_is_needed_is_named(tmp_path):
 
 
 def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_path, monkeypatch):
-    package = tmp_path / "package"
-    distribution = package / "broken_methods-0.1.dist-info"
-    distribution.mkdir(parents=True)
-    (package / "broken_methods.py").write_text(NOMINAL_METHOD)
-    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: broken_methods\nVersion: 0.1\n")
-    (distribution / "entry_points.txt").write_text(
-        "[stretch_sim_cal.alignment_methods]\nnominal = broken_methods:Nominal\n"
-    )
-    monkeypatch.syspath_prepend(str(package))
+    monkeypatch.syspath_prepend(str(plugged_in(tmp_path / "package", "nominal", NOMINAL_METHOD, "Nominal")))
     scenario = with_stages(alignment={"num_samples": 2, "method": "nominal"})
     verdict = run_scenario(scenario, tmp_path / "run", in_process=True)
     assert verdict.exit_code == 1

@@ -153,20 +153,6 @@ def test_zones_come_from_the_settings_file_and_parameters_go_first(ros, shared):
         assert radii == pytest.approx([0.5, 1.0], abs=1e-3)
 
 
-def test_returns_are_sorted_by_where_and_how_high_they_are():
-    zones = Zones.around(capsule(0.0), ZoneSettings(0.05, 0.1, 0.06, 1.6, -0.06))
-    points = {
-        "body": [(0.0, 0.0, 0.5), (0.0, 0.29, 0.07)],
-        "obstacle": [(0.0, 0.31, 0.07), (0.0, -0.39, 1.59)],
-        "drop": [(0.0, 0.31, -0.07)],
-        "none": [(0.0, 0.41, 0.5), (0.0, 0.31, 0.0), (0.0, 0.31, 1.7), (0.0, 0.0, -0.5)],
-    }
-    for name, places in points.items():
-        masks = zones.classes(np.array(places))
-        for other, mask in masks.items():
-            assert mask.all() if other == name else not mask.any(), (name, other)
-
-
 @pytest.mark.parametrize(
     ("positions", "expected"),
     [
