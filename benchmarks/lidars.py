@@ -27,7 +27,6 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_setting
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -71,9 +70,8 @@ def mounts(args: argparse.Namespace) -> None:
             simulator, clouds = scene(seed, args.sensor, args.frames, robot, ARM if args.arm else ())
         profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
         lidars = {name: ArrayLidar(simulator.base_from_lidar(name, nominal=True), simulator.sensor) for name in NAMES}
-        footprint = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
         body = body_settings(profile, simulator.nominal_description, lambda text: None)
-        array = LidarArray(lidars, footprint, floor=False, body=body)
+        array = LidarArray(lidars, body)
         for scans in zip(*clouds.values(), strict=True):
             array.add(dict(zip(clouds, map(returns_of, scans), strict=True)))
         aligned = array.solve()

@@ -28,7 +28,7 @@ Transforms are named target_from_source, lengths are in m, angles in rad (see `g
 import html
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, known_mount
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, known_mount, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, Wheels
 from stretch_sim_cal.calibration.finding import coded
@@ -48,14 +48,13 @@ from stretch_sim_cal.calibration.pipeline import (
     driven,
     floor_stage,
     together,
-    with_aligned,
 )
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.summaries import floor_numbers, wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, to_xyz_rpy
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
@@ -227,16 +226,20 @@ class RecordedClouds(NamedTuple):
 class Result:
     """The calibration of a rig, and whether the data supports it.
 
-    `alignment` and `floor` are the two stages' own results; `floor` is None if the alignment was refused, or the floor
-    was not asked for. `floor.plane` is the floor in base_link, `floor.covariance` (3, 3) is over (height, tilt about x,
-    tilt about y), `floor.footprint_from_base` (4, 4) puts base_footprint on it. `array` is the estimate of all lidars
-    if there are more than two; `alignment` is then that of the first two by it.
+    `array` are the poses of all lidars to each other, `alignment` the transform between the first two of them. `floor`
+    is None if the alignment was refused, or the floor was not asked for; `floor.plane` is the floor in base_link,
+    `floor.covariance` (3, 3) is over (height, tilt about x, tilt about y), `floor.footprint_from_base` (4, 4) puts
+    base_footprint on it.
     """
 
     rig: Rig
-    alignment: AlignmentResult
+    array: ArrayResult
     floor: FloorResult | None = None
-    array: ArrayResult | None = None
+
+    @property
+    def alignment(self) -> AlignmentResult:
+        """The transform between the first two lidars, the identity for one, with the findings on all lidars."""
+        return self.array.aligned(*(*self.rig.names, *self.rig.names)[:2])
 
     def transform(self, target: str, source: str) -> np.ndarray:
         """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`, by name."""
@@ -250,14 +253,7 @@ class Result:
         for name in (target, source):
             if name not in self.rig.names:
                 raise InputError(f"lidar '{name}': there is {', '.join(self.rig.names)}")
-        if target == source:
-            return np.eye(4), np.zeros((6, 6))
-        if self.array is not None:
-            return self.array.transform(target, source), self.array.covariance(target, source)
-        if target == self.rig.names[0]:
-            return self.left_from_right, self.covariance
-        back = adjoint(inverse(self.left_from_right))
-        return inverse(self.left_from_right), back @ self.covariance @ back.T
+        return self.array.transform(target, source), self.array.covariance(target, source)
 
     @property
     def left_from_right(self) -> np.ndarray:
@@ -278,31 +274,30 @@ class Result:
     @property
     def accepted(self) -> bool:
         """Whether the data supports all that was asked for."""
-        return all(stage.accepted for stage in (self.alignment, self.floor, self.wheels) if stage is not None)
+        return all(stage.accepted for stage in (self.array, self.floor, self.wheels) if stage is not None)
 
     @property
     def findings(self) -> list[Finding]:
         """The reasons of refusals, and warnings; errors come first."""
         found = []
         for severity, name in (("error", "refusals"), ("warning", "warnings")):
-            for stage in filter(None, (self.alignment, self.floor, self.wheels)):
+            for stage in filter(None, (self.array, self.floor, self.wheels)):
                 found += [finding_of(severity, sentence) for sentence in getattr(stage, name)]
         return list(dict.fromkeys(found))
 
     @property
     def sensor_errors(self) -> dict[str, dict[str, SensorError]]:
         """The lidars' own errors as the last stage estimates them, by lidar ("left", "right") and name."""
-        numbers = (self.floor if self.floor is not None and self.floor.diagnostics else self.alignment).diagnostics
-        lidars = dict(zip(self.rig.names, SIDES, strict=False))  # as they are called in the numbers
-        if self.array is not None:
-            numbers, lidars = self.array.numbers, {name: name for name in self.rig.names}
+        numbers = self.array.diagnostics
+        if self.floor is not None and self.wheels is None:
+            numbers = numbers | self.floor.diagnostics
         return {
             lidar: {
-                name: SensorError(numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"])
+                name: SensorError(numbers[f"{name}_{lidar}"], numbers[f"{name}_{lidar}_std"])
                 for name in SCALARS
-                if f"{name}_{side}" in numbers
+                if f"{name}_{lidar}" in numbers
             }
-            for lidar, side in lidars.items()
+            for lidar in self.rig.names
         }
 
     def _clear_errors(self) -> Iterator[tuple[str, str, str]]:
@@ -333,18 +328,17 @@ class Result:
         def change(file: CalibrationFile) -> CalibrationFile:
             if isinstance(self.array, DrivenResult):
                 file = file.with_wheels(self.array.wheels, self.array.num_frames, robot_id)
-            if self.array is None or len(self.array.names) > 1:
-                file = with_aligned(file, self.array or self.alignment, robot_id)
-            if self.floor is None or not self.floor.accepted:
+            if len(self.array.names) > 1 or not isinstance(self.array, DrivenResult):
+                file = with_lidars(file, self.array, robot_id)
+            if self.floor is None:
                 return file
-            left = self.rig.base_from_left if self.array is None else self.array.base_from_lidar[self.rig.names[0]]
-            return with_floor(file, self.floor, robot_id, left)
+            return with_floor(file, self.floor, robot_id, self.array.base_from_lidar[self.rig.names[0]])
 
-        observations = (self.array or self.alignment).observations
+        observations = self.array.observations
         CalibrationFile.update(path, change, None if observations is None else observations.beside(path))
 
     def __str__(self) -> str:
-        lines = alignment_stage(self.array or self.alignment, self.rig.base_from_lidar).lines
+        lines = alignment_stage(self.array, self.rig.base_from_lidar).lines
         if self.floor is not None:
             lines += floor_stage(self.floor, _footprint(self.rig)).lines
         if self.wheels is not None:
@@ -437,8 +431,9 @@ def calibrate(
         name: ArrayLidar(pose, rig.sensors[name], known_mount(name, (mounts or {}).get(name)))
         for name, pose in rig.base_from_lidar.items()
     }
-    aligned, found = calibrated(lidars, list(together(by_name)), _footprint(rig), floor, rig.body, accept or rig.accept)
-    return _result(rig, aligned, found)
+    return Result(
+        rig, *calibrated(lidars, list(together(by_name)), _footprint(rig), floor, rig.body, accept or rig.accept)
+    )
 
 
 def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dict[str, list[np.ndarray]]:
@@ -449,14 +444,6 @@ def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dic
         counts = ", ".join(f"{len(own)} of {name}" for name, own in found.items())
         raise InputError(f"clouds: {counts}: give as many of each lidar")
     return found
-
-
-def _result(rig: Rig, aligned: AlignmentResult | ArrayResult, floor: FloorResult | None) -> Result:
-    if not isinstance(aligned, ArrayResult):
-        return Result(rig, aligned, floor)
-    first_two = AlignmentResult.of_one_lidar() if len(rig.names) == 1 else aligned.aligned(*rig.names[:2])
-    alignment = replace(first_two, refusals=list(aligned.refusals), warnings=list(aligned.warnings))
-    return Result(rig, alignment, floor, aligned)
 
 
 @threadpool_limits.wrap(limits=1)  # type: ignore[untyped-decorator]
@@ -477,7 +464,7 @@ def calibrate_by_driving(
     array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
     checked = (SimpleNamespace(odometry=each.odometry, clouds=_clouds_by_name(rig, each.clouds)) for each in stations)
     found = driven(array, checked)
-    return _result(rig, found, found.floor)
+    return Result(rig, found, found.floor)
 
 
 def open_drive(path: str | Path, robot: str | Path | None = None, max_clouds: int = 10) -> list[Any]:

@@ -22,15 +22,13 @@ PACKAGE = "stretch_sim_cal"
 LARGEST_TEXT = 16_000_000
 LARGEST_YAML = 1_000_000
 DEEPEST_YAML = 100
-EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow parser, which says more of it
+EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow parser, with its better messages
 LOCK_WAIT = 30.0  # s for another process to finish its update; one takes milliseconds
 
 
 def share_directory() -> Path:
-    """Return the folder that holds `worlds/`, `models/`, `config/`, `scenarios/`, `launch/` and `rviz/`.
-
-    In a source checkout (also when installed editable) that is the repository; otherwise the installed share folder.
-    """
+    """Return the folder that holds `worlds/`, `models/`, `config/`, `scenarios/`, `launch/` and `rviz/`: the repository
+    in a source checkout (also when installed editable), otherwise the installed share folder."""
     source = Path(__file__).resolve().parent.parent
     if (source / "package.xml").is_file() and (source / "worlds").is_dir():
         return source
@@ -44,10 +42,8 @@ def share_directory() -> Path:
 
 
 def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
-    """Return the file that a user means by `name`: a path, or the name of a file in the share folder `folder`.
-
-    Raises `InputError` that lists the known names if there is no such file.
-    """
+    """Return the file `name`: a path, or the name of a file in the share folder `folder`. Raises `InputError` that
+    lists the known names if there is no such file."""
     path = Path(name).expanduser()
     if path.suffix == suffix or len(path.parts) > 1:
         if path.is_file():
@@ -76,14 +72,11 @@ def read_text(path: str | Path) -> str:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file, read with the safe loader.
-
-    Raises `InputError` for anything else, and for a key given twice, nesting deeper than `DEEPEST_YAML`, more than
-    `LARGEST_YAML` values or an integer beyond 64 bits.
-    """
+    """Return the mapping in a YAML file, read with the safe loader. Raises `InputError` for anything else, for a key
+    given twice, nesting deeper than `DEEPEST_YAML`, more than `LARGEST_YAML` values or an integer beyond 64 bits."""
     text = read_text(path)
     try:
-        data = copy.deepcopy(_parsed(text))  # whoever reads may change it
+        data = copy.deepcopy(_parsed(text))  # the reader may change it
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
@@ -100,7 +93,7 @@ class _TooMuch(Exception):
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # in C: a tenth of the time
-    """The safe loader; a value that is not what it is written as is an error with its line."""
+    """The safe loader, with an error that names the line for a value that does not fit its type."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -108,8 +101,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # in C: a tenth o
             if isinstance(value, int) and value.bit_length() > 64:
                 raise ValueError
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            said = f"'{str(node.value)[:40]}' is not a usable value of type {node.tag.rpartition(':')[2]}"
-            raise yaml.constructor.ConstructorError(None, None, said, node.start_mark) from error
+            problem = f"'{str(node.value)[:40]}' is not a usable value of type {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
         return value
 
 
@@ -130,7 +123,7 @@ def _parsed(text: str) -> Any:
             loader.dispose()
     except yaml.YAMLError:
         if len(text) < EXPLAINED:
-            for _ in yaml.parse(text, yaml.SafeLoader):  # says more exactly what is wrong, and where
+            for _ in yaml.parse(text, yaml.SafeLoader):  # a better message, with the place
                 pass
         raise
 
@@ -146,8 +139,8 @@ def _check_nesting(text: str) -> None:
 
 
 def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[float, int]:
-    """Return how many values there are with every alias and merge (<<) written out, and in how many levels; infinitely
-    many if one holds itself. Raises `yaml.YAMLError` for a key that is given twice."""
+    """Return the number of values with every alias and merge (<<) written out (infinite if one holds itself), and of
+    levels. Raises `yaml.YAMLError` for a key that is given twice."""
     if isinstance(node, yaml.ScalarNode):
         return 1, 1
     if id(node) not in known:
@@ -156,8 +149,8 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
             seen: set[tuple[str, str]] = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
-                    said = f"key '{key.value}' is given twice"
-                    raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+                    problem = f"key '{key.value}' is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add((key.tag, str(key.value)))
             children = list(itertools.chain(*node.value))
         else:
@@ -169,12 +162,9 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
 
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Hold the file at `path`, which need not exist, between reading and replacing it: others that ask wait. Not to be
-    asked for again by whoever holds it.
-
-    It is its folder that is locked (by `flock`), so that no lock file stays behind. Raises `InputError` if that cannot
-    be, `RunFailure` if another process holds it for longer than `LOCK_WAIT`.
-    """
+    """Hold the file at `path`, which need not exist, between reading and replacing it; other processes wait. Not
+    reentrant. Its folder is locked (by `flock`), so that no lock file stays behind. Raises `InputError` if that fails,
+    `RunFailure` if another process holds it for longer than `LOCK_WAIT`."""
     folder, deadline = Path(os.path.realpath(path)).parent, time.monotonic() + LOCK_WAIT
     with _writing(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -206,19 +196,17 @@ def _writing(path: str | Path) -> Iterator[None]:
 
 
 def write_atomic(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
-    """Replace `path` by what `write` puts into the binary stream it is given; on any failure the old file stays.
-
-    The new content is on disk before it takes the old one's place; of a symbolic link the target is replaced. Parent
-    folders are made. Raises `InputError` if the folder cannot be written.
-    """
+    """Replace `path` by what `write` puts into a binary stream; on any failure the old file stays. The new content is
+    on disk before it replaces the old one; of a symbolic link the target is replaced. Parent folders are made. Raises
+    `InputError` if the folder cannot be written."""
     with staged(path, write):
         pass
 
 
 @contextlib.contextmanager
 def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[None]:
-    """Write as `write_atomic` does, but replace `path` when the context ends, and not if it ends with an exception: for
-    files that belong together. A process that is killed leaves nothing behind."""
+    """Write as `write_atomic` does, but replace `path` when the context ends without an exception: for files that
+    belong together. A process that is killed leaves nothing behind."""
     target = Path(os.path.realpath(path))
     with _writing(path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -239,8 +227,8 @@ def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[No
 
 
 def _temporary(target: Path) -> tuple[int, Path]:
-    """Return a descriptor of a new file in the folder of `target`, and the name it may have there: it has none yet if
-    the file system knows files without."""
+    """Return a descriptor of a new file in the folder of `target`, and its future name: it is still unnamed if the file
+    system supports that."""
     name = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         return os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o600), name
@@ -254,17 +242,15 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 class _WithoutAnchors(yaml.SafeDumper):
-    """Writes a value that stands in several places out in each of them, instead of `&id001` and `*id001`."""
+    """Writes repeated values out instead of `&id001` and `*id001`."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def yaml_text(data: dict[str, Any], flow_style: bool | None = None) -> str:
-    """Return a mapping as YAML without anchors, keys in their order.
-
-    `flow_style` None writes the innermost lists and mappings in one line each, False none.
-    """
+    """Return a mapping as YAML without anchors, keys in order. `flow_style` None writes the innermost lists and
+    mappings in one line each, False none."""
     return yaml.dump(data, Dumper=_WithoutAnchors, sort_keys=False, default_flow_style=flow_style, width=120)
 
 

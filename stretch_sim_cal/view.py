@@ -1,7 +1,5 @@
-"""A calibration in 3D while it comes about, with Rerun: in its viewer, in a file, or for a browser elsewhere.
-
-Arrays in, nothing out. Lengths in m; `stage` and `pose` are the timelines.
-"""
+"""A live 3D view of a calibration with Rerun: in its viewer, in a file, or for a browser elsewhere. Lengths in m;
+`stage` and `pose` are the timelines."""
 
 import atexit
 import contextlib
@@ -40,9 +38,8 @@ STAGES = ("described", "alignment", "floor", "mounts", "body_shape")
 def opened(
     view: bool = False, file: str | Path | None = None, port: int | None = None, host: str | None = None
 ) -> "View | None":
-    """Return the view that the options ask for, None if none does. A `port` is served on the address `host`, without
-    one to this machine only. Raises `InputError` if Rerun is not installed, the file cannot be written, or the port is
-    taken."""
+    """Return the view of the options, None without any. A `port` is served on the address `host`, by default to this
+    machine only. Raises `InputError` if Rerun is not installed, the file cannot be written, or the port is taken."""
     if host and not port:
         raise InputError("--view-host goes with --view-port only")
     if not (view or file or port):
@@ -65,8 +62,7 @@ def opened(
 
 
 class View:
-    """A recording in Rerun. All coordinates are in base_link, but for floor and body shape:
-    those are in base_footprint."""
+    """A recording in Rerun. Coordinates are in base_link, but for floor and body shape: those are in base_footprint."""
 
     def __init__(self, rerun: Any, view: bool, file: str | Path | None, served: tuple[str, int] | None):
         self._rerun, self._server = rerun, None
@@ -95,14 +91,13 @@ class View:
         self._log("log", self._rerun.TextLog(text, level=level))
 
     def clouds(self, when: str, left: np.ndarray, right: np.ndarray) -> None:
-        """Show both clouds (N, 3), `when` being "before" or "after": by lidar, and the right one by how far each return
-        is from the left cloud's surface."""
+        """Show both clouds (N, 3), `when` being "before" or "after": by lidar, and the right one by distance from the
+        left one."""
         gaps = self._pair(when, left, right)
         if len(gaps):
             self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
 
     def _pair(self, when: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Show both clouds, and return the gaps (K,) between them."""
         left, right = thinned(left), thinned(right)
         for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
             self._log(f"world/{when}/by_lidar/{side}", self._rerun.Points3D(points, colors=colour, radii=RADIUS))
@@ -111,15 +106,15 @@ class View:
         return gaps
 
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
-        """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m, NaN if not known, the others in
-        a colour of their own; the label of each is its verdict."""
-        said = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
+        """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m (NaN: unknown), the others in one
+        colour; the label of each is its verdict."""
+        texts = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
                          for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
         rejected = np.tile(np.uint8(REJECTED), (len(kept), 1))
         for name, chosen, colours in (("counting", kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, rejected)):
             shown = self._rerun.Points3D(
-                places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(said[chosen]),
+                places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(texts[chosen]),
                 show_labels=False,
             )  # fmt: skip
             self._log(f"world/patches/{name}", shown)
@@ -135,8 +130,7 @@ class View:
         self._log(path, self._rerun.Transform3D(translation=parent_from_child[:3, 3], mat3x3=parent_from_child[:3, :3]))
 
     def robot(self, surfaces: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
-        """Show the robot's links: vertices (V, 3) and faces (F, 3) by link, in the links' own
-        frames; `pose` places them."""
+        """Show the robot's links: vertices (V, 3) and faces (F, 3) by link, in link frames; `pose` places them."""
         for link, (vertices, faces) in surfaces.items():
             mesh = self._rerun.Mesh3D(vertex_positions=vertices, triangle_indices=faces, albedo_factor=ROBOT)
             self._log(f"world/robot/{link}", mesh, static=True)
@@ -148,8 +142,8 @@ class View:
             self.place(f"world/robot/{link}", pose)
 
     def body(self, points: np.ndarray, minimum: np.ndarray, outer: np.ndarray) -> None:
-        """Show the returns (N, 3) of an arm pose but for the floor's, and the outlines (K, 2) of the fitted shape and
-        of the stop zone's border, all in base_footprint."""
+        """Show the returns (N, 3) of an arm pose without the floor's, and the outlines (K, 2) of the fitted shape and
+        of the stop zone, in base_footprint."""
         points = points[points[:, 2] > 0.05]
         self._log("world/footprint/returns", self._rerun.Points3D(thinned(points), colors=RETURNS, radii=RADIUS / 2))
         for name, outline, colour in (("shape", minimum, FIT), ("stop_zone", outer, ZONE)):
@@ -157,8 +151,8 @@ class View:
             self._log(f"world/footprint/{name}", self._rerun.LineStrips3D([ring], colors=colour, radii=0.006))
 
     def live(self, stamp: int, left: np.ndarray, right: np.ndarray, marked: np.ndarray | None = None) -> None:
-        """Show the clouds (N, 3) of a pair stamped `stamp` ns, and returns that are of note, as they come: in the frame
-        of the node, and not more often than anybody can look."""
+        """Show the clouds (N, 3) of a pair stamped `stamp` ns, and `marked` returns, in the frame of the node, at most
+        every `LIVE_EVERY` s."""
         if stamp - self._live < LIVE_EVERY * 1e9:
             return
         self._live = stamp
@@ -185,9 +179,9 @@ class View:
 
 
 def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
-    """Start the server of the viewer's page on an address and port, which ends with this process, and return it with
-    the URL that data is sent to, on a free port of the same address. A server inside this process would listen on all
-    interfaces. Raises `InputError` if it does not come up."""
+    """Start the server of the viewer's page on an address and port, which ends with this process; return it with the
+    URL for data, on a free port of the same address. (A server in this process would listen on all interfaces.) Raises
+    `InputError` if it does not come up."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as free, socket.socket(family) as wanted:

@@ -306,6 +306,8 @@ def test_a_truth_of_other_lidars_is_told():
 
 
 def test_a_notebooks_table_shows_names_as_they_are(scene, result):
-    named = replace(result, rig=replace(result.rig, names=("<script>alert(1)</script>", "right")))
+    names = ("<script>alert(1)</script>", "right")
+    poses = dict(zip(names, result.array.base_from_lidar.values(), strict=True))
+    named = replace(result, rig=replace(result.rig, names=names), array=replace(result.array, base_from_lidar=poses))
     page = named._repr_html_()
     assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt; from right, x" in page

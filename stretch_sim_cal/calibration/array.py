@@ -1,9 +1,8 @@
-"""The lidars of one robot: to each other from what they see in common, and to the floor that they see.
+"""The poses of a robot's lidars to each other, any number of them, from what they see in common, as one estimate.
 
-What all see in common is one estimate (`alignment/planes.py`); what it observed, without priors, and the floor patches
-of all are another one (`floor/support_method.py`), over the poses of all lidars, the floor, and the errors of every
-unit. A lidar whose mount is known has its pose as prior; without any the first lidar stays where the description has
-it.
+`RoomAlignment` (`alignment/planes.py`) estimates them from the clouds. If extrinsics of lidars in base_link are known
+(`mount`), they are priors of a second estimate with the floor that the lidars see, over what the first one observed:
+so lidars without a common view are tied, too. Without them the first lidar stays where the description has it.
 """
 
 import itertools
@@ -14,25 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
 from stretch_sim_cal.calibration.alignment.planes import AlignedLidars, RoomAlignment, SeenPair
-from stretch_sim_cal.calibration.calibration_file import ARRAY, RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import ARRAY, ONE_LIDAR, RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
-from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.findings import (
-    distorted,
-    unit_warnings,
-)
+from stretch_sim_cal.calibration.finding import Finding, coded
+from stretch_sim_cal.calibration.findings import distorted, unit_warnings
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
-from stretch_sim_cal.calibration.observability import unobserved
+from stretch_sim_cal.calibration.observability import Direction, unobserved
 from stretch_sim_cal.calibration.observations import Observations, by_poses
-from stretch_sim_cal.calibration.problem import (
-    FIXED,
-    Solution,
-    Solver,
-    State,
-    Unknowns,
-    sensor_numbers,
-)
+from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.errors import InputError
@@ -41,10 +31,9 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel
 
 STEPS = 8
-SETTLED = 1e-7  # m, rad
-# A finding of what all see in common that floor and mounts answer as well.
+CONVERGED = 1e-7  # m, rad
+# Findings of what the lidars see in common which mounts and floor may cure, and which are checked anew with them.
 PARTLY = {"unobserved"}
-# Findings that the estimate with the floor answers anew.
 OF_ALL = {"beyond_sensor_file", "driver_uncorrected"}
 NO_ROOM = "little_overlap"
 
@@ -61,27 +50,61 @@ class ArrayLidar:
 
 @dataclass(frozen=True)
 class ArrayResult:
-    """The lidars of a robot.
+    """The poses of a robot's lidars to each other.
 
     `base_from_lidar` are their poses (4, 4) by name and `pose_covariance` (6 n, 6 n) is over their twists in base_link
     in the same order, true = exp(twist) @ pose; without known mounts the first lidar is where the description has it,
-    and the others and the floor as seen from there. `pairs` are what every two of them see in common, `rmse` (m) the
-    root mean square distance between their surfaces. `floor` is None if it was not asked for. `numbers` are the lidars'
-    own errors as in an alignment's diagnostics, by their names, and `method` says what aligned them. A result with
-    `refusals` must not be written. `observations`, if there are any, are for later stages.
+    and the others as seen from there. `pairs` are what every two of them see in common, `rmse` (m) the root mean square
+    distance between their surfaces, `diagnostics` the lidars' errors and other figures, `method` the method's name.
+    `directions` (of two lidars) are how well each direction of their transform is determined. `floor` is that of an
+    estimate which included it. A result with `refusals` must not be written. `observations` are for later stages.
     """
 
     base_from_lidar: dict[str, np.ndarray]
     pose_covariance: np.ndarray
     pairs: list[SeenPair]
-    floor: FloorResult | None
-    numbers: dict[str, float]
     num_frames: int
     rmse: float
     refusals: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     method: str = ARRAY
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    directions: list[Direction] = field(default_factory=list)
+    floor: FloorResult | None = None
     observations: Observations | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_one_lidar(cls, name: str, base_from_lidar: np.ndarray) -> "ArrayResult":
+        """Return the result for a robot with one lidar, which there is nothing to align to."""
+        return cls({name: base_from_lidar}, np.zeros((6, 6)), [], 0, 0.0, method=ONE_LIDAR)
+
+    @classmethod
+    def of_pairs(cls, first: str, base_from_first: np.ndarray, found: Mapping[str, AlignmentResult]) -> "ArrayResult":
+        """Return the result of a method for two that aligned each of the other lidars with the `first` one; their
+        errors count as independent. Findings name the lidar if there are several."""
+
+        def named(sentences: Sequence[str], name: str) -> list[Finding]:
+            return [coded(each) if len(found) == 1 else coded(each).at(f"lidar {name}") for each in sentences]
+
+        results = list(found.values())
+        poses = {first: base_from_first} | {
+            name: base_from_first @ result.right_to_left for name, result in found.items()
+        }
+        covariance, to_base = np.zeros((6 * len(poses), 6 * len(poses))), adjoint(base_from_first)
+        for number, result in enumerate(results, start=1):
+            block = slice(6 * number, 6 * number + 6)
+            covariance[block, block] = to_base @ result.covariance @ to_base.T
+        pairs = [
+            SeenPair((first, name), result.overlap, named(result.refusals, name)) for name, result in found.items()
+        ]
+        of_two = results[0] if len(results) == 1 else None
+        return cls(
+            poses, covariance, pairs, results[0].num_frames, max(result.rmse for result in results),
+            [finding for pair in pairs for finding in pair.refusals],
+            [finding for name, result in found.items() for finding in named(result.warnings, name)],
+            results[0].method, of_two.diagnostics if of_two else {}, of_two.directions if of_two else [],
+            observations=of_two.observations if of_two else None,
+        )  # fmt: skip
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,18 +151,19 @@ class ArrayResult:
         return found
 
     @property
-    def known(self) -> Observations:
-        """The observations for later stages: the estimate's own, or the lidars' transforms by their covariance."""
-        return self.observations or Observations.of_known_poses(
-            tuple(self.to_first.values()), self.covariance_to_first, self.names
-        )
+    def known(self) -> Observations | None:
+        """The observations for later stages: the estimate's, or the lidars' transforms by their covariance; None of one
+        lidar."""
+        if self.observations is not None or len(self.names) == 1:
+            return self.observations
+        return Observations.of_known_poses(tuple(self.to_first.values()), self.covariance_to_first, self.names)
 
     def aligned(self, target: str, source: str) -> AlignmentResult:
-        """Return the transform between two lidars as all of them give it, in the form of an alignment of two."""
-        pair = next((pair for pair in self.pairs if set(pair.names) == {target, source}), None)
+        """Return the transform between two lidars, with the findings on all of them."""
+        overlap = next((pair.overlap for pair in self.pairs if set(pair.names) == {target, source}), 0.0)
         return AlignmentResult(
             self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, self.method,
-            0.0 if pair is None else pair.overlap, [],
+            overlap, self.directions, list(self.warnings), list(self.refusals), self.diagnostics, self.observations,
         )  # fmt: skip
 
 
@@ -155,21 +179,15 @@ def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple
 
 
 def with_lidars(file: CalibrationFile, result: ArrayResult, robot_id: str) -> CalibrationFile:
-    """Return the file with all lidars of an accepted result of two or more; the first two are left and right."""
-    left, right, *further = result.names
+    """Return the file with the transforms of all lidars to the first one; the first two are the file's left and right.
+    Raises `Refused` for a refused result."""
+    # A file says that a robot has one lidar by a right one in the same place.
+    left, right, *further = result.names if len(result.names) > 1 else 2 * result.names
     file = file.with_alignment(result.aligned(left, right), robot_id)
     for name in further:
         beside = result.covariance_between(left, name, right)
         file = file.with_further(name, result.aligned(left, name), beside, robot_id)
     return file
-
-
-def left_from_lidars(aligned: Any) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-    """Return the transforms (4, 4) of all lidars but the left one to it by name, as a method found them, and their
-    covariance (6 n, 6 n), None if it gives none."""
-    if isinstance(aligned, ArrayResult):
-        return aligned.to_first, aligned.covariance_to_first
-    return {"right": aligned.right_to_left}, getattr(aligned, "covariance", None)
 
 
 def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> ArrayResult:
@@ -184,47 +202,48 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> ArrayResult:
     poses = {"left": base_from_left} | {name: base_from_left @ pose for name, pose in file.to_left.items()}
     of_poses = np.zeros((6 * len(poses), 6 * len(poses)))
     of_poses[6:, 6:] = to_base @ covariance @ to_base.T
-    return ArrayResult(poses, of_poses, [], None, {}, entry.num_frames or 0, entry.rmse or 0.0)
+    return ArrayResult(poses, of_poses, [], entry.num_frames or 0, entry.rmse or 0.0)
 
 
 class LidarArray:
-    """Calibrates the lidars of a robot; `add` takes a cloud of each, `solve` returns the result."""
+    """Aligns the lidars of a robot; `add` takes a cloud of each, `solve` returns the result."""
 
     def __init__(
-        self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray, floor: bool = True,
-        body: Mapping[str, Any] | None = None, accept: tuple[float, float] | None = None,
-        units: Mapping[str, np.ndarray] | None = None,
+        self, lidars: Mapping[str, ArrayLidar], body: Mapping[str, Any] | None = None,
+        accept: tuple[float, float] | None = None, units: Mapping[str, np.ndarray] | None = None,
+        nominal_footprint_from_base: np.ndarray | None = None, **given: Any,
     ):  # fmt: skip
-        """`lidars` by name, two or more; `nominal_footprint_from_base` (4, 4) is where the description has
-        base_footprint, near which the `floor` is looked for if it is asked for; `body` as of `body_settings`, `accept`
-        as of `accepting`; `units` are the parameters of the lidars' own errors by name, if they are known."""
-        self._lidars, self._accept, body = dict(lidars), accepting(accept), body or {}
+        """`lidars` by name; `body` as of `body_settings`, `accept` as of `accepting`; `units` are the parameters of the
+        lidars' errors by name, if they are known. With `nominal_footprint_from_base` (4, 4), where the description has
+        base_footprint, and known mounts the estimate includes the floor. `given` are further `AlignmentSettings`."""
+        self._lidars, body = dict(lidars), body or {}
         # Which one is the first in the estimate must not depend on what the lidars are called.
-        self._order = sorted(lidars, key=lambda name: tuple(lidars[name].base_from_lidar.round(9).ravel()))
+        places = {name: tuple(lidar.base_from_lidar.round(9).ravel()) for name, lidar in lidars.items()}
+        self._order = sorted(lidars, key=places.__getitem__, reverse=True)
         self._described = [lidars[name].base_from_lidar for name in self._order]
         self._sensors = tuple(lidars[name].sensor for name in self._order)
-        # Where a mount is known it is the prior; else the lidar that was given first stays where it is.
         self._mounts = [lidars[name].mount for name in self._order]
-        self._fixed = None if any(self._mounts) else self._order.index(next(iter(lidars)))
         self._units = None if units is None else tuple(units[name] for name in self._order)
         of_lidars = {"sensor": self._sensors, "units": self._units, **body}
-        settings = AlignmentSettings(base_from_left=self._described[0], **of_lidars, **self._accept)
+        self._settings = AlignmentSettings(base_from_left=self._described[0], **of_lidars, **accepting(accept), **given)
         to_first = inverse(self._described[0])
-        self._alignment = RoomAlignment([to_first @ pose for pose in self._described], settings, self._order)
-        self._floor = None
-        if floor:
+        self._alignment = RoomAlignment([to_first @ pose for pose in self._described], self._settings, self._order)
+        self._footprint_from_base, self._floor = nominal_footprint_from_base, None
+        if nominal_footprint_from_base is not None and any(self._mounts):
             first_two = [self._order.index(name) for name in list(lidars)[:2]]
             self._floor = JointFloor(
                 self._described, nominal_footprint_from_base, FloorSettings(**of_lidars), self._order,
                 first_two=first_two,
             )  # fmt: skip
-        self._footprint_from_base = nominal_footprint_from_base
-        self._num_frames = 0
 
     def new_place(self) -> None:
         """Begin with the clouds of another standing place, as of `RoomAlignment.new_place`; the floor is that of the
         first one."""
         self._alignment.new_place()
+
+    def another_place(self) -> AnotherPlace | None:
+        """Return what a further standing place would gain on what was solved; None if that is not known."""
+        return self._alignment.another_place() if len(self._lidars) == len(SIDES) else None
 
     def save_places(self, path: Path) -> None:
         """Keep what was seen of all standing places in a file, as of `RoomAlignment.save_places`."""
@@ -234,30 +253,73 @@ class LidarArray:
         """Begin with the standing places that a file keeps, as of `RoomAlignment.load_places`."""
         self._alignment.load_places(path)
 
-    def add(self, clouds: Mapping[str, np.ndarray], floor: bool = True) -> None:
-        """Take a cloud of each lidar by name, as of `RoomAlignment.add`; the `floor` is looked for in it, or not."""
-        self._num_frames += 1
+    def add(self, clouds: Mapping[str, np.ndarray]) -> None:
+        """Take a cloud of each lidar by name, as of `RoomAlignment.add`."""
         in_order = [clouds[name] for name in self._order]
         self._alignment.add(*in_order)
-        if floor and self._floor is not None:
+        if self._floor is not None:
             self._floor.add(*in_order)
 
     def solve(self) -> ArrayResult:
         """Return the result, with refusals if the data does not support it."""
+        names = tuple(self._lidars)
+        if len(names) == 1:
+            return ArrayResult.of_one_lidar(names[0], self._described[0])
         aligned = self._alignment.aligned()
+        result = self._with_mounts(aligned) if any(self._mounts) else self._by_views(aligned)
+        untied = [
+            Finding(
+                "untied_lidar",
+                f"nothing ties the {name} lidar to the others: it sees too little in common with any of them",
+                "move the robot to where another lidar sees the same surfaces, or give its mount, found by the robot's "
+                "returns",
+            ) for name in self._untied(aligned.pairs)
+        ]  # fmt: skip
+        left_out = [
+            Finding(
+                "pair_left_out",
+                f"lidars {' and '.join(pair.names)} are not brought together by what both see: "
+                f"{pair.refusals[0].sentence}",
+            ) for pair in aligned.pairs if not pair.used and pair.refusals[0].code != NO_ROOM
+        ]  # fmt: skip
+        return replace(
+            result, refusals=list(dict.fromkeys([*result.refusals, *untied])),
+            warnings=list(dict.fromkeys([*result.warnings, *left_out])),
+        )  # fmt: skip
+
+    def _by_views(self, aligned: AlignedLidars) -> ArrayResult:
+        """Return the alignment with the lidar that was given first where the description has it."""
+        names, count = tuple(self._lidars), len(self._lidars)
+        first = self._order.index(names[0])
+        base_from_common = self._described[first] @ inverse(aligned.poses[first])
+        poses = [base_from_common @ pose for pose in aligned.poses]
+        poses[first] = self._described[first]
+        # Twists against the first lidar in base_link, by those in the estimate's common frame.
+        change = np.kron(np.eye(count) - np.eye(count)[first], adjoint(base_from_common))
+        covariance = np.zeros((6 * count, 6 * count))
+        covariance[6:, 6:] = aligned.covariance
+        result = self._in_order(
+            aligned, poses, change @ covariance @ change.T, aligned.refusals, aligned.warnings, aligned.diagnostics
+        )  # fmt: skip
+        if aligned.observations is not None:
+            result = self._observing(result, aligned.observations, aligned.observations.units)
+        if count > len(SIDES):
+            return result
+        directions = self._settings.directions(result.covariance(*names), result.base_from_lidar[names[0]])
+        return replace(result, method=self._alignment.name, directions=directions)
+
+    def _with_mounts(self, aligned: AlignedLidars) -> ArrayResult:
+        """Return the estimate by what the alignment observed, the known mounts and, if it is asked for, the floor."""
         if aligned.observations is None:
             observed = Observations.of_known_poses(aligned.poses[1:], aligned.covariance)
         else:
             observed = aligned.observations.bias_corrected(aligned.by_chance)
         # The estimate begins with the lidars as they are aligned.
-        one = self._fixed if self._fixed is not None else 0
-        base_from_first = self._described[one] @ inverse(aligned.poses[one])
+        base_from_first = self._described[0] @ inverse(aligned.poses[0])
         poses, priors = [base_from_first @ pose for pose in aligned.poses], [None] * len(self._order)
         for number, mount in enumerate(self._mounts):
             if mount is not None:
                 poses[number], priors[number] = mount
-        if self._fixed is not None:
-            priors[self._fixed] = FIXED
         unknowns, state, solution = self._by_alignment(observed, poses, priors)
         covariance, floor = self._covariance(unknowns, solution), None
         if self._floor is not None:
@@ -274,11 +336,25 @@ class LidarArray:
                 state = replace(state, base_from_lidar=tuple(inverse(to_footprint) @ p for p in state.base_from_lidar))
                 to_base = np.kron(np.eye(len(self._order)), adjoint(inverse(to_footprint)))
                 covariance = to_base @ self._covariance(unknowns, solution) @ to_base.T
-        return self._result(unknowns, state, solution, covariance, aligned, floor)
-
-    def _covariance(self, unknowns: Unknowns, solution: Solution) -> np.ndarray:
-        """Return the covariance (6 n, 6 n) of the twists of all lidars, in the estimate's order."""
-        return solution.covariance[np.ix_(unknowns.pose_columns, unknowns.pose_columns)]
+        numbers = sensor_numbers(unknowns, state, solution, self._order)
+        covariance = covariance + covariance_of_frames(state.base_from_lidar, numbers, self._sensors, self._order)
+        # What mounts and floor add is judged anew.
+        refusals = [finding for finding in aligned.refusals if finding.code not in PARTLY]
+        warnings = [finding for finding in aligned.warnings if finding.code not in OF_ALL]
+        result = self._in_order(
+            aligned, state.base_from_lidar, covariance, refusals,
+            warnings + unit_warnings(numbers, self._sensors, self._order), aligned.diagnostics | numbers,
+        )  # fmt: skip
+        untied = self._untied(aligned.pairs)
+        first, *others = [name for name in result.names if name not in untied]
+        for name in others:
+            found = self._settings.directions(result.covariance(first, name), result.base_from_lidar[first])
+            refusals = refusals + [each.at(f"lidar {name} to {first}") for each in unobserved(found)]
+        refusals = refusals + distorted(wrong_rotor_angles(state.base_from_lidar, numbers, self._order))
+        result = replace(result, refusals=refusals, floor=floor)
+        if aligned.observations is None:
+            return result
+        return self._observing(result, aligned.observations, state.units)
 
     def _by_alignment(
         self, observed: Observations, poses: Sequence[np.ndarray], priors: Sequence[np.ndarray | None]
@@ -289,56 +365,36 @@ class LidarArray:
         solver, state = Solver.starting(unknowns, poses, priors, self._units if observed.knows_units else None)
         for step in range(STEPS):
             state, solution = solver.step(observed.equations_at(state, unknowns), state, learn=step == 0)
-            if np.abs(solution.change[unknowns.pose_columns]).max() < SETTLED:
+            if np.abs(solution.change[unknowns.pose_columns]).max() < CONVERGED:
                 break
         return unknowns, state, solution
 
-    def _result(
-        self, unknowns: Unknowns, state: State, solution: Solution, covariance: np.ndarray, aligned: AlignedLidars,
-        floor: FloorResult | None,
+    @staticmethod
+    def _covariance(unknowns: Unknowns, solution: Solution) -> np.ndarray:
+        """Return the covariance (6 n, 6 n) of the twists of all lidars, in the estimate's order."""
+        return solution.covariance[np.ix_(unknowns.pose_columns, unknowns.pose_columns)]
+
+    def _in_order(
+        self, aligned: AlignedLidars, poses: Sequence[np.ndarray], covariance: np.ndarray,
+        refusals: Sequence[Finding], warnings: Sequence[Finding], diagnostics: Mapping[str, float],
     ) -> ArrayResult:  # fmt: skip
-        names = tuple(self._lidars)
-        own = np.concatenate([6 * self._order.index(name) + np.arange(6) for name in names])
-        numbers = sensor_numbers(unknowns, state, solution, self._order)
-        poses = [state.base_from_lidar[self._order.index(name)] for name in names]
-        frames = covariance_of_frames(poses, numbers, [self._lidars[name].sensor for name in names], names)
-        result = ArrayResult(
-            dict(zip(names, poses, strict=True)), covariance[np.ix_(own, own)] + frames, aligned.pairs, floor, numbers,
-            self._num_frames, aligned.rmse,
+        """Return a result by `poses` (4, 4) in base_link and their `covariance` (6 n, 6 n), both in the estimate's
+        order, with the lidars in theirs."""
+        numbers = [self._order.index(name) for name in self._lidars]
+        columns = np.concatenate([6 * number + np.arange(6) for number in numbers])
+        return ArrayResult(
+            dict(zip(self._lidars, (poses[number] for number in numbers), strict=True)),
+            covariance[np.ix_(columns, columns)], aligned.pairs, aligned.num_frames, aligned.rmse, list(refusals),
+            list(warnings), diagnostics=dict(diagnostics),
         )  # fmt: skip
-        refusals = [said for said in aligned.refusals if said.code not in PARTLY]
-        warnings = [said for said in aligned.warnings if said.code not in OF_ALL]
-        for pair in aligned.pairs:
-            if not pair.used and pair.refusals[0].code != NO_ROOM:
-                sentence = (
-                    f"lidars {' and '.join(pair.names)} are not brought together by what both see: "
-                    f"{pair.refusals[0].sentence}"
-                )
-                warnings.append(Finding("pair_left_out", sentence))
-        untied = self._untied(aligned.pairs)
-        refusals += [
-            Finding(
-                "untied_lidar",
-                f"nothing ties the {name} lidar to the others: it sees too little in common with any of them",
-                "move the robot to where another lidar sees the same surfaces, or give its mount, found by the robot's "
-                "returns",
-            ) for name in untied
-        ]  # fmt: skip
-        settings = AlignmentSettings(**self._accept)
-        tied = [name for name in names if name not in untied]
-        for name in tied[1:]:
-            found = settings.directions(result.covariance(tied[0], name), result.base_from_lidar[tied[0]])
-            refusals += [said.at(f"lidar {name} to {tied[0]}") for said in unobserved(found)]
-        warnings += unit_warnings(numbers, self._sensors, self._order)
-        refusals += distorted(wrong_rotor_angles(state.base_from_lidar, numbers, self._order))
-        observed = aligned.observations
-        if observed is not None:
-            order, called = [self._order.index(name) for name in names], (*SIDES, *names[2:])
-            observed = observed.in_order(order, called, result.to_first, result.covariance_to_first, state.units)
-        return replace(
-            result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)),
-            observations=observed,
-        )  # fmt: skip
+
+    def _observing(self, result: ArrayResult, observed: Observations, units: Sequence[np.ndarray]) -> ArrayResult:
+        """Return the result with what was observed, the lidars in their order, and the parameters of their errors
+        `units`, in the estimate's order."""
+        order = [self._order.index(name) for name in result.names]
+        names = (*SIDES, *result.names[len(SIDES) :])
+        observations = observed.in_order(order, names, result.to_first, result.covariance_to_first, units)
+        return replace(result, observations=observations)
 
     def _untied(self, pairs: Sequence[SeenPair], by_mounts: bool = True) -> list[str]:
         """Return the lidars that no pairs, and no mounts if these count, tie to most of the others."""

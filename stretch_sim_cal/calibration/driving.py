@@ -461,9 +461,9 @@ class DrivenArray:
         wheels = self._wheels(drive, solution, unknowns, covariance)
         result = DrivenResult(
             {name: base_from_footprint @ pose for name, pose in zip(names, poses, strict=True)},
-            to_base @ covariance @ to_base.T, [],
-            self._floor_of(floor, base_from_footprint, covariance[:6, :6]), numbers_of_units,
-            sum(intake.num_frames for intake in self._intakes), last.rmse, wheels=wheels,
+            to_base @ covariance @ to_base.T, [], sum(intake.num_frames for intake in self._intakes), last.rmse,
+            diagnostics=numbers_of_units, floor=self._floor_of(floor, base_from_footprint, covariance[:6, :6]),
+            wheels=wheels,
         )  # fmt: skip
         disturbed, moving = (
             np.bincount(last.surface.side, cells) / np.bincount(last.surface.side)

@@ -30,10 +30,10 @@ class Finding(str):
         return {"code": self.code, "sentence": self.sentence, "remedy": self.remedy}
 
     def at(self, place: str) -> "Finding":
-        """Return the same, said of one place."""
+        """Return the same, at one place."""
         return Finding(self.code, f"{self.sentence} ({place})", self.remedy)
 
 
-def coded(said: str) -> Finding:
+def coded(sentence: str) -> Finding:
     """Return a method's warning or refusal as a finding; one without a code gets the code "other"."""
-    return said if isinstance(said, Finding) else Finding("other", said)
+    return sentence if isinstance(sentence, Finding) else Finding("other", sentence)

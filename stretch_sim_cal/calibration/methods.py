@@ -45,13 +45,6 @@ def alignment_method(name: str = DEFAULT_ALIGNMENT_METHOD) -> Callable:
     return _load(ALIGNMENT_GROUP, name)
 
 
-def gain_of_another_place(method: object, result: object) -> object | None:
-    """Return what a further standing place would gain (`AnotherPlace`) on the accepted result of an alignment method;
-    None if that is not known."""
-    told = getattr(method, "another_place", None)
-    return told() if told is not None and result.accepted else None
-
-
 def floor_method(name: str = DEFAULT_FLOOR_METHOD) -> Callable:
     """Return the floor method of this name. Raises `InputError` that lists the known names."""
     return _load(FLOOR_GROUP, name)

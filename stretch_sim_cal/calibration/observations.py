@@ -141,16 +141,16 @@ class Observations:
             return self
         first, count = 6 * len(self.poses), sum(map(len, self.at_units[:lidars]))
         kept = np.concatenate([np.arange(6 * others), first + np.arange(count)])
-        gone = np.setdiff1d(np.arange(len(self.gradient)), kept)
-        share = self.information[np.ix_(kept, gone)] @ np.linalg.pinv(
-            self.information[np.ix_(gone, gone)], rcond=1e-12, hermitian=True
+        eliminated = np.setdiff1d(np.arange(len(self.gradient)), kept)
+        share = self.information[np.ix_(kept, eliminated)] @ np.linalg.pinv(
+            self.information[np.ix_(eliminated, eliminated)], rcond=1e-12, hermitian=True
         )
         return replace(
             self, poses_at=self.poses_at[:others], at_units=self.at_units[:lidars], models=self.models[:lidars],
             poses=self.poses[:others], covariance=self.covariance[: 6 * others, : 6 * others],
             units=self.units[:lidars], names=self.names[:lidars],
-            information=self.information[np.ix_(kept, kept)] - share @ self.information[np.ix_(gone, kept)],
-            gradient=self.gradient[kept] - share @ self.gradient[gone],
+            information=self.information[np.ix_(kept, kept)] - share @ self.information[np.ix_(eliminated, kept)],
+            gradient=self.gradient[kept] - share @ self.gradient[eliminated],
         )  # fmt: skip
 
     def better(self, units: tuple[np.ndarray, ...]) -> "Observations | None":
@@ -181,11 +181,11 @@ class Observations:
         return any(np.any(model.azimuth_offsets) for model in self.models)
 
     def of_the_transform(self) -> "Observations":
-        """Return the observations of the poses alone, by their covariance."""
+        """Return the observations of the poses only, by their covariance."""
         return Observations.of_known_poses(self.poses, self.covariance, self.names)
 
     def loosened(self, position: float, angle: float) -> "Observations":
-        """Return those of the poses alone, each less certain by standard deviations in m and rad."""
+        """Return those of the poses only, each less certain by standard deviations in m and rad."""
         loose = np.tile([position**2] * 3 + [angle**2] * 3, len(self.poses))
         return Observations.of_known_poses(self.poses, self.covariance + np.diag(loose), self.names)
 
@@ -213,9 +213,9 @@ class Observations:
     def equations_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the normal equations over all unknowns at another state, the poses in any frame."""
         poses, size = state.base_from_lidar[: len(self.poses_at) + 1], 6 * len(self.poses_at)
-        gone = [_twists(poses, self.poses_at)]
-        gone += [now - then for now, then in zip(state.units, self.at_units, strict=False)]
-        gradient = self.gradient - self.information @ np.concatenate(gone)
+        deltas = [_twists(poses, self.poses_at)]
+        deltas += [now - then for now, then in zip(state.units, self.at_units, strict=False)]
+        gradient = self.gradient - self.information @ np.concatenate(deltas)
         equations, by_pose = NormalEquations.empty(unknowns.size), by_poses(poses[0], len(self.poses_at))
         own = unknowns.pose_columns[: 6 * len(poses)]
         units = np.concatenate(list(map(columns_of, unknowns.units)))[: len(gradient) - size]
@@ -231,21 +231,21 @@ class Observations:
 
         The result stays what it is: it is not moved along the directions in which little is left.
         """
-        gone = [_twists((np.eye(4), *self.poses), self.poses_at)]
-        gone += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
+        deltas = [_twists((np.eye(4), *self.poses), self.poses_at)]
+        deltas += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
         shortened, size = np.eye(len(self.gradient)), len(by_chance)
         shortened[:size, :size] = bias_correction(self.information[:size, :size], by_chance)
         return replace(
             self, poses_at=self.poses, at_units=self.units,
             information=shortened.T @ self.information @ shortened,
-            gradient=shortened.T @ (self.gradient - self.information @ np.concatenate(gone)),
+            gradient=shortened.T @ (self.gradient - self.information @ np.concatenate(deltas)),
         )  # fmt: skip
 
     def of_poses(self, poses: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return information (6 n, 6 n) and gradient (6 n,) about twists of the lidars' poses (4, 4), if nothing but
         the transforms is observed."""
-        gone, by_pose = _twists(poses, self.poses_at), by_poses(poses[0], len(self.poses_at))
-        return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ gone)
+        deltas, by_pose = _twists(poses, self.poses_at), by_poses(poses[0], len(self.poses_at))
+        return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ deltas)
 
     def beside(self, calibration_file: Path) -> tuple[Path, Callable[[BinaryIO], object]]:
         """Return the file beside a calibration file, and what writes it (see `CalibrationFile.update`)."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import ONE_LIDAR
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.geometry.planes import Plane
@@ -32,11 +31,6 @@ class AlignmentResult:
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
     observations: Observations | None = field(default=None, repr=False)
-
-    @classmethod
-    def of_one_lidar(cls) -> "AlignmentResult":
-        """Return the alignment of a robot with one lidar: its right lidar is the left one, and sees nothing."""
-        return cls(np.eye(4), np.zeros((6, 6)), 0.0, 0, ONE_LIDAR, 1.0, [])
 
     @property
     def accepted(self) -> bool:

@@ -126,7 +126,7 @@ def array_numbers(result: "ArrayResult", nominal: Mapping[str, np.ndarray]) -> d
             "standard_deviation_mm": 1e3 * deviations[:3], "standard_deviation_deg": np.degrees(deviations[3:]),
             "refusals": list(pair.refusals),
         })  # fmt: skip
-    return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.numbers}
+    return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.diagnostics}
 
 
 def array_lines(result: "ArrayResult", numbers: dict) -> list[str]:
@@ -145,8 +145,8 @@ def array_lines(result: "ArrayResult", numbers: dict) -> list[str]:
         mm, deg = pair["standard_deviation_mm"], pair["standard_deviation_deg"]
         seen = f"overlap {100 * pair['overlap']:.0f} %" if pair["used"] else "see too little in common, tied by others"
         known = np.all(mm < 500.0 * UNOBSERVED)
-        said = f"standard deviation {listed(mm, 3)} mm, {listed(deg, 4)} deg" if known else "not determined"
-        lines.append(f"  {' - '.join(pair['lidars'])}: {said} ({seen})")
+        text = f"standard deviation {listed(mm, 3)} mm, {listed(deg, 4)} deg" if known else "not determined"
+        lines.append(f"  {' - '.join(pair['lidars'])}: {text} ({seen})")
     return lines
 
 
@@ -181,11 +181,11 @@ def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
             f"standard deviation {listed(deviations, 2)} mm, {own['standard_deviation_yaw_deg']:.3f} deg"
         )
     odometry = numbers["odometry"]
-    said = ", ".join(
+    text = ", ".join(
         f"{what} {100 * odometry[name]:+.2f} % (+- {100 * odometry[f'{name}_std']:.2f} %)"
         for name, what in (("scale_x", "along x"), ("scale_y", "along y"), ("turn", "in angle"))
     )
-    lines.append(f"  odometry says more than the truth by: {said}; slip {numbers['slip']:.1f} times what is expected")
+    lines.append(f"  odometry reads more than the truth by: {text}; slip {numbers['slip']:.1f} times what is expected")
     if numbers["more"] is not None:
         lines.append(f"  to know more: {numbers['more']}")
     return lines

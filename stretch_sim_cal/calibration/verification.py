@@ -1,6 +1,6 @@
 """Does a stored calibration still hold on fresh data? Yes, no, or cannot tell, with the drift and its uncertainty.
 
-The calibration is found anew from a few frames and compared. If the lidars' errors of then are known
+The calibration is estimated again from a few frames and compared. If the lidars' errors of then are known
 (`observations.py`), they are taken out, not estimated again: the uncertainty that they leave is the same then and now,
 and no drift. A drift counts with `SIGMAS` standard deviations of both results together: beyond the tolerance by all of
 them it has drifted, within by all of them it holds, between them it is open.
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult
+from stretch_sim_cal.calibration.array import ArrayLidar
 from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import deviations
 from stretch_sim_cal.calibration.finding import coded
@@ -32,7 +32,7 @@ HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
 
 @dataclass(frozen=True)
 class Tolerances:
-    """How far the calibration may have moved and still be said to hold: m and rad."""
+    """How far the calibration may have moved and still hold: m and rad."""
 
     length: float = 2e-3
     angle: float = math.radians(0.1)
@@ -82,10 +82,10 @@ class Verification:
 
 @dataclass
 class FoundAnew:
-    """Alignment and floor found anew from fresh clouds: results or, as `open_questions`, why there is none. `file` is
-    the stored calibration, its floor as it follows from the known errors of the lidars; `same_lidars` says that these
-    are known, and taken out then and now. `aligned` are the transforms to the left lidar by the name of the other one:
-    "right", and those of lidars beyond two."""
+    """Alignment and floor estimated again from fresh clouds, or, as `open_questions`, why they are not. `file` is the
+    stored calibration, with the floor that follows from the known errors of the lidars; `same_lidars` says that these
+    are known, and taken out then and now. `aligned` are the transforms to the left lidar by the name of the other one.
+    """
 
     file: CalibrationFile
     same_lidars: bool
@@ -102,7 +102,7 @@ def found_anew(
     sensor: Sensors = None,
     body: Mapping[str, Any] | None = None,
 ) -> FoundAnew:
-    """Find alignment and floor anew; arguments and errors are those of `verify`."""
+    """Estimate alignment and floor again; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
         raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
     left = seen_from(file, base_from_left)
@@ -114,20 +114,17 @@ def found_anew(
     if units is not None and units.keys() != poses.keys():
         known = units = None
     sensors = by_lidar(sensor)[:1] if len(poses) == 1 else for_each(sensor, len(poses))
-    lidars = {name: ArrayLidar(poses[name], own) for name, own in zip(poses, sensors, strict=True)}
+    lidars = {name: ArrayLidar(poses[name], kind) for name, kind in zip(poses, sensors, strict=True)}
     # The floor through today's alignment, so that a drift of the lidars does not read as one of the floor.
     aligned, floor = calibrated(
         lidars, list(clouds), nominal_footprint_from_base, file.floor_plane is not None, body, units=units
     )
     found = FoundAnew(file, known is not None)
     if not aligned.accepted:
-        why = [*aligned.refusals, *(said for said in aligned.warnings if coded(said).code == "pair_left_out")]
+        why = [*aligned.refusals, *(finding for finding in aligned.warnings if coded(finding).code == "pair_left_out")]
         found.open_questions += [f"lidars: {reason}" for reason in why]
         return found
-    if isinstance(aligned, ArrayResult):
-        found.aligned = {name: aligned.aligned("left", name) for name in file.to_left}
-    else:
-        found.aligned = {"right": aligned}
+    found.aligned = {name: aligned.aligned("left", name) for name in aligned.names[1:]}
     if floor is None:
         return found
     found.open_questions += [f"floor: {reason}" for reason in floor.refusals]

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, left_from_lidars, with_lidars
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, with_lidars
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -31,7 +31,7 @@ from stretch_sim_cal.calibration.mounts.file import every_mount
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.pipeline import Aligned, LidarFloor, alignment_of, driven, placed, solved
+from stretch_sim_cal.calibration.pipeline import LidarFloor, alignment_of, driven, placed, solved
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
@@ -103,7 +103,7 @@ class SimulatedCase:
         return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
 
     @cached_property
-    def aligned(self) -> Aligned:
+    def aligned(self) -> ArrayResult:
         """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded
         again, and the method is given all of it, as long as places are left (`num_places` says how many it took)."""
         name = self.campaign.methods["alignment"]
@@ -123,9 +123,8 @@ class SimulatedCase:
         aligned, name = self.aligned, self.campaign.methods["floor"]
         if aligned.refusals:
             return None
-        observations = None if isinstance(aligned, ArrayResult) else aligned.known
         lidars = placed(self.described, aligned)
-        return self._solved(LidarFloor(name, lidars, self.footprint_from_base, self.body, observations), "floor")
+        return self._solved(LidarFloor(name, lidars, self.footprint_from_base, self.body, aligned.known), "floor")
 
     @cached_property
     def mounts(self) -> MountsResult | None:
@@ -160,7 +159,7 @@ class SimulatedCase:
         profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
         path = find_shared("config", SETTINGS_NAME, ".yaml")
         grids = load_settings(path, "demo", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
-        found = left_from_lidars(aligned)[0], floor.footprint_from_base
+        found = aligned.to_first, floor.footprint_from_base
         recorder = BodyDatasetRecorder(simulator, aligned.known, found, self._tick)
         values = [grids[joint] for joint in profile.planned_names]
         with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
@@ -247,7 +246,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     true = {name: simulator.base_from_lidar(name) for name in case.lidars}
     found = _judged_lidars(
         "alignment", aligned, {name: inverse(true["left"]) @ pose for name, pose in true.items()},
-        *left_from_lidars(aligned),
+        aligned.to_first, aligned.covariance_to_first,
     ) | {"alignment.places": case.num_places}  # fmt: skip
     if "drive" in campaign.stages:
         found |= _judged_drive(case)
@@ -269,7 +268,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
         return found | {f"body_shape.{key}": value for key, value in shape.items()}
     if "mounts" not in campaign.stages:
         return found
-    file = with_lidars(CalibrationFile(), aligned, "") if isinstance(aligned, ArrayResult) else CalibrationFile()
+    file = with_lidars(CalibrationFile(), aligned, "")
     return found | _judged_lidars("mounts", case.mounts, true, *every_mount(file, case.mounts))
 
 
@@ -418,7 +417,7 @@ def draw(case: SimulatedCase, path: Path) -> None:
     scans = zip(*itertools.islice(case.scans("alignment", case.lidars), DRAWN_PAIRS), strict=True)
     points = {name: np.concatenate(list(map(coordinates, own))) for name, own in zip(case.lidars, scans, strict=True)}
     described = {name: lidar.base_from_lidar for name, lidar in case.described.items()}
-    left, found = described["left"], left_from_lidars(case.aligned)[0]
+    left, found = described["left"], case.aligned.to_first
     picture = clouds_before_and_after(
         apply(left, points["left"]), np.concatenate([apply(described[name], points[name]) for name in found]),
         np.concatenate([apply(left @ pose, points[name]) for name, pose in found.items()]),

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import left_from_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.campaign.plan import DEFAULT_STAGES, Campaign, contradicts
 from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
@@ -93,5 +92,5 @@ def _off(stage: str, written: CalibrationFile, result: Any) -> tuple[np.ndarray,
     """Return by how much what was written differs from a result, (6 n,) or (3,), and the result's covariance of it."""
     if stage == "floor":
         return floor_between(result.plane, written.floor_plane), result.covariance
-    poses, covariance = left_from_lidars(result)
-    return np.concatenate([log(written.to_left[name] @ inverse(pose)) for name, pose in poses.items()]), covariance
+    off = [log(written.to_left[name] @ inverse(pose)) for name, pose in result.to_first.items()]
+    return np.concatenate(off), result.covariance_to_first

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, left_from_lidars
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.methods import (
@@ -26,12 +26,10 @@ from stretch_sim_cal.calibration.methods import (
     FLOOR_METHODS_HELP,
     alignment_method,
     floor_method,
-    gain_of_another_place,
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_mounts
 from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
 from stretch_sim_cal.calibration.pipeline import (
-    Aligned,
     LidarFloor,
     Stage,
     alignment_of,
@@ -39,11 +37,10 @@ from stretch_sim_cal.calibration.pipeline import (
     driven,
     floor_stage,
     mounts_stage,
+    placed,
     solved,
     together,
-    with_aligned,
 )
-from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.described import source_of
@@ -66,7 +63,7 @@ from stretch_sim_cal.recording.topics import RecordedSets, recorded_description,
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, MOUNT_OPTIONS
-from stretch_sim_cal.sensor.sensor import by_lidar, of_two, sensors_called
+from stretch_sim_cal.sensor.sensor import by_lidar, sensors_called
 from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
@@ -171,33 +168,29 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
     but the floor is written."""
     args, described, footprint = source.args, source.frames.base_from_left, source.footprint_from_base
     floor_by, with_floor_too = args.floor_method or DEFAULT_FLOOR_METHOD, args.only != "alignment"
-    robot_id, floor = args.robot_id or default_robot_id(), None
+    robot_id = args.robot_id or default_robot_id()
     left = left_pose(file, described) if with_floor_too else described
     stages: list[Stage] = []
     changes: list[Callable[[CalibrationFile], CalibrationFile]] = []
     if args.only == "floor":
         check_lidars(file, source.profile.further)
-        to_left, observations = file.to_left, load_beside(file)
-        known = None if source.profile.further else known_alignment(file)
+        to_left, observations = {"left": np.eye(4)} | file.to_left, load_beside(file)
+        lidars = {name: replace(each, base_from_lidar=left @ to_left[name]) for name, each in source.lidars.items()}
+        known = known_alignment(file, tuple(lidars))
     else:
         begin = left @ inverse(described)
         lidars = {
             name: replace(each, base_from_lidar=begin @ each.base_from_lidar) for name, each in source.lidars.items()
         }
-        jointly = with_floor_too and floor_by == DEFAULT_FLOOR_METHOD
-        aligned, another_place = _align(source, file, lidars, further, footprint if jointly else None)
+        aligned, another_place = _align(source, file, lidars, further)
         stages.append(_told(alignment_stage(aligned, source.described, another_place), args))
-        changes.append(lambda file: with_aligned(file, aligned, robot_id))
-        to_left, observations = left_from_lidars(aligned)[0], aligned.observations
-        floor, known = (aligned.floor, None) if isinstance(aligned, ArrayResult) else (None, aligned.known)
+        changes.append(lambda file: with_lidars(file, aligned, robot_id))
+        lidars, known, observations = placed(lidars, aligned), aligned.known, aligned.observations
     if with_floor_too and all(stage.found.accepted for stage in stages):
         if further:
             print(f"the floor is found from the first recording, {source.recording.path}, alone", file=sys.stderr)
-        if floor is None:
-            poses = {"left": left} | {name: left @ pose for name, pose in to_left.items()}
-            lidars = {name: replace(each, base_from_lidar=poses[name]) for name, each in source.lidars.items()}
-            method = LidarFloor(floor_by, lidars, footprint, source.body, known)
-            floor = solved(method, source.clouds(_samples(args, "floor"), "looking at the floor"))
+        method = LidarFloor(floor_by, lidars, footprint, source.body, known)
+        floor = solved(method, source.clouds(_samples(args, "floor"), "looking at the floor"))
         stages.append(_told(floor_stage(floor, footprint), args))
         changes.append(lambda file: with_floor(file, floor, robot_id, described))
         observations = observations and replace(observations, floor=floor.by_units)
@@ -211,34 +204,28 @@ def _samples(args: argparse.Namespace, stage: str) -> int:
 
 
 def _align(
-    source: Source, file: CalibrationFile, lidars: Mapping[str, ArrayLidar], further: Sequence[Recording],
-    footprint_from_base: np.ndarray | None,
-) -> tuple[Aligned, Any]:  # fmt: skip
+    source: Source, file: CalibrationFile, lidars: Mapping[str, ArrayLidar], further: Sequence[Recording]
+) -> tuple[ArrayResult, Any]:
     """Return the alignment from a recording and from `further` ones, each of another standing place, and what one more
-    would gain; with the floor as of `alignment_of`."""
+    would gain."""
     from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
 
-    if source.profile.one_lidar:
-        return AlignmentResult.of_one_lidar(), None
     args, limit = source.args, _samples(source.args, "alignment")
-    method = alignment_of(
-        args.method or DEFAULT_ALIGNMENT_METHOD, lidars, source.body, _accepted_up_to(source),
-        nominal_footprint_from_base=footprint_from_base,
-    )  # fmt: skip
-    check = LeftMountCheck(of_two(source.sensors), source.profile)
-    for number, clouds in enumerate(source.clouds(limit, "aligning")):
-        method.add(clouds, floor=number < _samples(args, "floor"))
+    method = alignment_of(args.method or DEFAULT_ALIGNMENT_METHOD, lidars, source.body, _accepted_up_to(source))
+    if len(lidars) == 1:
+        return method.solve(), None
+    check = LeftMountCheck(tuple(lidar.sensor for lidar in lidars.values()), source.profile)
+    for clouds in source.clouds(limit, "aligning"):
+        method.add(clouds)
         check.add(clouds)
     for recording in further:
         method.new_place()
         for clouds in replace(source, recording=recording).clouds(limit, f"aligning ({recording.path.name})"):
-            method.add(clouds, floor=False)
-    result = method.solve()
-    if not source.profile.further:
-        result, unchecked = check.with_warning(result, source.description, recorded_joints(source.recording), file)
-        if unchecked:
-            print(unchecked, file=sys.stderr)
-    return result, gain_of_another_place(method, result)
+            method.add(clouds)
+    result, unchecked = check.with_warning(method.solve(), source.description, recorded_joints(source.recording), file)
+    if unchecked:
+        print(unchecked, file=sys.stderr)
+    return result, method.another_place() if result.accepted else None
 
 
 def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:

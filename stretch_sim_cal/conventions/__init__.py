@@ -18,7 +18,7 @@ def profile_named(name: str) -> Profile:
 
 
 def kept(model: RobotModel) -> Profile | None:
-    """Return the first convention that says something of a model and finds no error in it, None if there is none."""
+    """Return the first convention that applies to a model and finds no error in it, None if there is none."""
     return next(
         (each for each in PROFILES.values()
          if not each.silent(model) and not any(finding.level == ERROR for finding in lint(model, each))),

@@ -1,8 +1,6 @@
-"""The iCub model naming conventions: their tables as data, the rules, and the normal form.
-
-docs/conventions.md says how contradictions of the document are read. The normal form takes names from the
-tables, negates axes that point opposite to them, and adds the standard frames.
-"""
+"""The iCub model naming conventions: their tables as data, the rules, and the normal form, which takes names from the
+tables, negates opposite axes, and adds the standard frames. On the document's contradictions see
+docs/conventions.md."""
 
 import re
 from collections.abc import Iterator
@@ -53,10 +51,8 @@ _SIDED = (
     ("elbow_1", "elbow", "upper_arm"), ("forearm", "wrist_prosup", "elbow_1"),
     ("wrist_1", "wrist_pitch", "forearm"), ("hand", "wrist_yaw", "wrist_1"),
 )  # fmt: skip
-AXIS_DEG = 1.0
-"""Axes of legs and torso are meant to be exact."""
-WRONG_AXIS_DEG = 45.0
-"""Beyond this another axis is nearer, or the sign is wrong."""
+AXIS_DEG = 1.0  # axes of legs and torso are meant to be exact
+WRONG_AXIS_DEG = 45.0  # beyond this another axis is nearer, or the sign is wrong
 _DISREGARDED = re.compile(r"eye|hand_|finger|thumb|index|middle|ring|little|pinky", re.IGNORECASE)
 _ALL_JOINTS = [joint for joints in BOARDS.values() for joint in joints]
 _JOINTS = {*_ALL_JOINTS, *FT_SENSORS}
@@ -98,7 +94,7 @@ AXES: dict[str, tuple[int, int, int]] = {
 }  # fmt: skip
 """Axes of revolute joints at the zero configuration, in the root frame, as the table has them. None of the neck's."""
 ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])
-"""Their axes are only an idea of the direction, the text says."""
+"""By the text their axes are only rough directions."""
 FRAMES: dict[str, tuple[str, ...]] = {
     "root_frame": (ROOT_LINK,),
     "imu_frame": ("head",),
@@ -206,7 +202,7 @@ def bodies(model: RobotModel) -> Iterator[Finding]:
 
 
 def _parent(model: RobotModel, link: str) -> str:
-    """Return a link's parent in the table; the link beyond a sensor that the robot does not have is skipped."""
+    """Return a link's parent in the table, skipping links beyond a sensor that the robot does not have."""
     parent = LINKS[link][1]
     while parent in LINKS and LINKS[parent][0] in FT_SENSORS:
         if LINKS[parent][0] in model.joints or parent in model.links:
@@ -240,7 +236,7 @@ def axes(model: RobotModel) -> Iterator[Finding]:
 
 
 def holders_of(model: RobotModel, frame: str) -> tuple[str, ...]:
-    """Return the links that a frame may be fixed to: the table's, and the link before a sensor that is not there."""
+    """Return the links that a frame may be fixed to: the table's, and the link before an absent sensor."""
     unbuilt = {link for link, (joint, _) in LINKS.items() if joint in FT_SENSORS and joint not in model.joints}
     before = [LINKS[link][1] for link in FRAMES[frame] if link in unbuilt and link not in model.links]
     return tuple(dict.fromkeys((*before, *FRAMES[frame])))
@@ -268,11 +264,8 @@ def frames(model: RobotModel) -> Iterator[Finding]:
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the new names of links and of joints, those only that change.
-
-    A joint is recognised by its name however its words are joined and its side is written (`LeftHipPitch`,
-    `left_hip_pitch_joint`); a link by the joint above it, or as the root.
-    """
+    """Return new names of links and joints (only changed ones). A joint is recognised by its name in any spelling
+    (`LeftHipPitch`, `left_hip_pitch_joint`); a link by the joint above it, or as the root."""
     joints = {}
     for name in model.joints:
         meant = canonical(name)
@@ -290,7 +283,7 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def canonical(name: str) -> str:
-    """Return a joint's name as the tables would write it: small words joined by _, the side as l_ or r_ in front."""
+    """Return a joint's name in the tables' spelling: small words joined by _, the side as l_ or r_ in front."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").split("_")
     words = [word for word in words if word not in ("joint", "")]
     sides = {"left": "l", "right": "r", "l": "l", "r": "r"}
@@ -300,7 +293,7 @@ def canonical(name: str) -> str:
 
 
 def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
-    """Return which joints count the other way round than the table says, and why."""
+    """Return the joints with an axis opposite to the table's, and the reasons."""
     reversed_ = [
         each.name for each in lint(model, ICUB)
         if each.rule == "axis" and each.level == ERROR and each.measured > 180.0 - WRONG_AXIS_DEG
@@ -310,11 +303,8 @@ def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
 
 
 def missing_frames(model: RobotModel) -> list[AddedFrame]:
-    """Return the standard frames whose links are there, at those links' origins: no description tells their poses.
-
-    The frame of a force-torque sensor is added on the link below the sensor's joint, whose origin is the sensor's, and
-    only if there is the sensor.
-    """
+    """Return the standard frames of present links, at the links' origins: no description has their poses. That of a
+    force-torque sensor is added only with the sensor, on the link below its joint, at the sensor's origin."""
     added = []
     for name in FRAMES:
         holders = holders_of(model, name)

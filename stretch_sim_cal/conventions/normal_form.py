@@ -31,10 +31,8 @@ from stretch_sim_cal.robot.description import (
 )
 from stretch_sim_cal.robot.model import RobotModel
 
-TOOL_SITE = "tool_attachment_site_link"
-"""The link that tools hang on."""
-PASSES = 6
-"""How often frames are turned and added; two passes are usual."""
+TOOL_SITE = "tool_attachment_site_link"  # the link that tools hang on
+PASSES = 6  # how often frames are turned and added; two passes are usual
 TOOL_MESHES = "$(arg tool_mesh_dir)"
 """How the vendor's tool files name their folder of meshes; it is `meshes` beside the file."""
 
@@ -42,7 +40,7 @@ TOOL_MESHES = "$(arg tool_mesh_dir)"
 @dataclass(frozen=True)
 class Description:
     """A URDF's elements, with meshes and textures as absolute `file://` names if they are known; `packages` are those
-    that their names began with, and those that a xacro found."""
+    of their names and of a xacro's `$(find ...)`."""
 
     root: Element
     source: str
@@ -54,10 +52,10 @@ class Description:
 
 @dataclass(frozen=True)
 class Options:
-    """The user's options: the profile, new names of links and joints, new zeros of joints (old name: old position),
-    a tool to attach, and for REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents and whether the
-    links of an arm are to be called link_1, link_2, ... with upright frames (`number_links`). `guess_sensors` turns the
-    frames of sensors of which no axis is where the Stretch's look, too."""
+    """The profile, new names of links and joints, new zeros of joints (old name: old position), a tool to attach; for
+    REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents, and whether an arm's links become link_1,
+    link_2, ... with upright frames (`number_links`). `guess_sensors` also turns the frames of sensors without an axis
+    in the expected direction."""
 
     profile: str = "stretch"
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -70,11 +68,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Normal:
-    """A description in its normal form: `old` and `root` before and after, and what happened in between.
-
-    `links` maps every old link's name, `joints` every old joint; `old_from_new` has the rotations (3, 3) of turned
-    frames by their old names; `reasons` go by new names. `prefix` is what all names began with, and still do.
-    """
+    """A description in its normal form: `old` and `root` before and after. `links` maps every old link's name, `joints`
+    every old joint; `old_from_new` has the rotations (3, 3) of turned frames by old names; `reasons` go by new names.
+    `prefix` is the common prefix of all names, which is kept."""
 
     profile: str
     old: RobotModel
@@ -89,18 +85,16 @@ class Normal:
 
     @property
     def renamed(self) -> list[tuple[str, str]]:
-        """Old and new names of the links and then of the joints that have other names now."""
+        """Old and new names of renamed links and then joints."""
         names = [*self.links.items(), *((old, mapping.name) for old, mapping in self.joints.items())]
         return [(old, new) for old, new in names if old != new]
 
     @property
     def negated(self) -> list[JointMapping]:
-        """The joints whose positive direction is the other way round now."""
         return [mapping for mapping in self.joints.values() if mapping.sign < 0]
 
     @property
     def shifted(self) -> list[JointMapping]:
-        """The joints whose zero is elsewhere now."""
         return [mapping for mapping in self.joints.values() if mapping.offset]
 
     @property
@@ -140,11 +134,9 @@ def description(
 
 
 def normalized(given: Description, options: Options) -> Normal:
-    """Return a description in its profile's normal form. Departures that no rule settles are listed in `remaining`.
-
-    A prefix that all names have is kept. Raises `InputError` for options that name nothing, names that would clash, and
-    a tool that cannot be attached.
-    """
+    """Return a description in its profile's normal form; `remaining` lists unresolved departures, a common prefix of
+    all names stays. Raises `InputError` for options that name nothing, names that would clash, and a tool that cannot
+    be attached."""
     profile = profile_named(options.profile)
     work = Description(deepcopy(given.root), given.source)
     whole = work.model()
@@ -192,8 +184,8 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
             turn(work.root, model, turning)
             model = work.model()
         total.follow(turning)
-        reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), said])).strip("; ")
-                    for name, said in why.items()}  # fmt: skip
+        reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), reason])).strip("; ")
+                    for name, reason in why.items()}  # fmt: skip
         missing = find_missing(model)
         for frame in missing:
             add_frame(work.root, frame)
@@ -220,7 +212,6 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
 
 
 def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, joint_prefix: str) -> Normal:
-    """Return a normal form with prefixes before the names of its links and joints."""
     now = work.model()
     joints = {name: joint_prefix + name for name in (*now.joints, *normal.old.joints)}
     links = {name: prefix + name for name in (*now.links, *normal.old.links)}
@@ -241,12 +232,11 @@ def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, 
     )
 
 
-Names = tuple[dict[str, str], dict[str, str]]
-"""New names of links and of joints, by the old ones, of those that change."""
+Names = tuple[dict[str, str], dict[str, str]]  # new names of links and of joints, by the old ones, of those that change
 
 
 def _rules(options: Options) -> tuple[Callable[[RobotModel], Names], Callable, Callable]:
-    """Return the functions of a profile that find new names, what to turn and why, and missing frames in a model."""
+    """Return the functions of a profile that find new names, turnings with reasons, and missing frames."""
     if options.profile == "stretch":
         turning = partial(stretch_normal.turning, guess_sensors=options.guess_sensors)
         return stretch_normal.renames, turning, stretch_normal.missing_frames
@@ -260,7 +250,7 @@ def _rules(options: Options) -> tuple[Callable[[RobotModel], Names], Callable, C
 
 
 def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callable[[RobotModel], Names]) -> Names:
-    """Return the new names: the profile's, over which the user's `renames` go."""
+    """Return the profile's new names, overridden by the user's `renames`."""
     given: Names = ({}, {})
     for old, new in renames.items():
         if old not in model.links and old not in model.joints:
@@ -274,8 +264,7 @@ def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callab
 
 
 def attached(robot: Description, tool: Description) -> Description:
-    """Return a robot with a tool, its root fixed to the place for tools. Raises `InputError`
-    if it cannot be attached."""
+    """Return a robot with a tool fixed to the place for tools. Raises `InputError` if it cannot be attached."""
     result = Description(deepcopy(robot.root), f"{robot.source} with {tool.source}")
     model, other = robot.model(), tool.model()
     site = next((link for link in model.order if stretch_normal.suffixed(link, "link") == TOOL_SITE), None)

@@ -1,11 +1,9 @@
 """Writes a normal form: a xacro with arguments, its tool beside it, the mapping of joints, and a report of changes.
 
-Rule 0 (the same mechanism, its shapes and masses where they were) is proved on the files themselves, before they get
-their place: nothing is written, or all of it. Both models are read from their texts and moved through random
-configurations; the proof knows nothing of how one became the other but the names and the joints' signs and offsets.
-
-A tool by itself is checked and normalized by the Stretch's convention as it hangs on the wrist: attached to the
-vendor's Stretch without a tool, whose own findings are left out.
+Rule 0 (the same mechanism, shapes and masses in place) is proved on the files before any of them is published: both
+models are read from their texts and moved through random configurations; the proof uses only the names and the joints'
+signs and offsets. A tool by itself is checked and normalized attached to the vendor's Stretch without a tool, whose
+findings are left out.
 """
 
 import os
@@ -50,12 +48,9 @@ CONNECTION = "tool_connection_joint"
 
 
 def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tuple[list[Path], float]:
-    """Write a normal form into `folder`, and return the files and the largest departure that the proof found.
-
-    `tool` is what the tool's file and the argument's value are called, if there is one.
-    Raises `Refused`, with nothing written, if the mechanism would not be the same, and `InputError` if the
-    folder cannot be written.
-    """
+    """Write a normal form into `folder`, and return the files and the largest departure of the proof. `tool` names the
+    tool's file and the argument's value. Raises `Refused`, with nothing written, if the mechanism would not be the
+    same, and `InputError` if the folder cannot be written."""
     folder = Path(folder)
     if not re.fullmatch(r"\w[\w.-]*", tool) or tool == NO_TOOL:
         raise InputError(f"'{tool}' cannot be a tool's name; use letters, digits and _")
@@ -90,7 +85,7 @@ def _publish(staging: Path, folder: Path, texts: dict[str, str]) -> None:
 
 
 def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
-    """Return the xacro files by name, the robot's first; the tool is one of its own."""
+    """Return the xacro files by name, the robot's first, then the tool's."""
     ElementTree.register_namespace("xacro", XACRO)
     tool_links = _tool_links(normal.root, normal.prefix + TOOL_SITE)
     own: list[Element] = []
@@ -233,12 +228,9 @@ def tool_in(path: Path) -> str | None:
 
 def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
     """Return the largest departure (m, kg, kg m2, or of a rotation's entries) of a model from the old one of a normal
-    form.
-
-    Of the normal form only the names, the joints' signs and offsets, and the rotations of turned frames are used.
-    Raises `Refused` naming the first link or joint that departs by more than `TOLERANCE`, or whose shapes, limits or
-    type are not the same.
-    """
+    form, of which only the names, the joints' signs and offsets, and the rotations of turned frames are used. Raises
+    `Refused` naming the first link or joint that departs by more than `TOLERANCE`, or with other shapes, limits or
+    type."""
     old, links, joints, worst = normal.old, normal.links, normal.joints, 0.0
 
     def hold(what: str, first: np.ndarray, second: np.ndarray) -> None:
@@ -314,19 +306,18 @@ def _placed(frames: np.ndarray, body: Inertial) -> tuple[np.ndarray, np.ndarray]
 
 
 def carrier() -> Description:
-    """Return the robot that tools are compared with: the vendor's Stretch without one."""
+    """Return the robot that carries tools: the vendor's Stretch without one."""
     return description(nominal_description(WITHOUT_TOOL), source="the Stretch without a tool")
 
 
 def tool_findings(tool: Description) -> list[Finding]:
-    """Return the findings that a tool adds to the robot that carries it. Raises `InputError`
-    if it cannot be attached."""
+    """Return the findings that a tool adds to its robot. Raises `InputError` if it cannot be attached."""
     return _of_tool(lint(attached(carrier(), tool).model(), profile_named("stretch")))
 
 
 def normal_tool(tool: Description, options: Options) -> Normal:
-    """Return the normal form of the robot that carries a tool, with the findings that the tool adds. Raises
-    `InputError` if it cannot be attached, or an option names nothing."""
+    """Return the normal form of a robot with a tool, with the findings that the tool adds. Raises `InputError` if it
+    cannot be attached, or an option names nothing."""
     normal = normalized(attached(carrier(), tool), options)
     return replace(normal, remaining=_of_tool(normal.remaining))
 
@@ -337,8 +328,8 @@ def _of_tool(findings: list[Finding]) -> list[Finding]:
 
 
 def write_tool(normal: Normal, file: Path) -> float:
-    """Write a tool's URDF, and return the largest departure (Rule 0) found between the robot with the tool as it was
-    and with the one that is written. Raises `Refused`, with nothing written, if it is not the same mechanism."""
+    """Write a tool's URDF, and return the largest departure (Rule 0) between the robots with the old and the new tool.
+    Raises `Refused`, with nothing written, if it is not the same mechanism."""
     root = Element("robot", name=file.stem)
     links = _tool_links(normal.root, normal.prefix + TOOL_SITE)
     root.extend(each for each in deepcopy(normal.root) if _belongs_to(each, links) and each.get("name") != CONNECTION)

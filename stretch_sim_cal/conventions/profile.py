@@ -1,6 +1,5 @@
-"""A convention: rules that look at a model and yield findings, the exceptions listed for it, and measures of frames (in
-words and angles, at position zero) that rules about orientation use.
-"""
+"""A convention: rules that yield findings about a model, the listed exceptions, and measures of frames at position
+zero."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -13,20 +12,16 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
 ERROR, WARNING, INFO = "error", "warning", "info"
-SILENT = "silent"
-"""The rule of the one finding of a convention that says nothing of a model."""
+SILENT = "silent"  # the rule of the one finding of a convention that does not apply to a model
 LEVELS = (ERROR, WARNING, INFO)
-FORWARD, LEFT, UP = np.eye(3)
-"""REP 103: x forward, y left, z up."""
+FORWARD, LEFT, UP = np.eye(3)  # REP 103: x forward, y left, z up
 PRIMARY = {"+x": FORWARD, "-x": -FORWARD, "+y": LEFT, "-y": -LEFT, "+z": UP, "-z": -UP}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One departure from a rule: which, how bad, of which link or joint, what is wrong with its numbers, what is right.
-
-    `measured` is the number that an exception's `up_to` is compared with (an angle in deg); None if there is none.
-    """
+    """One departure from a rule by a link or joint `name`, with its numbers, and the fix. `measured` is the number that
+    an exception's limits apply to (an angle in deg)."""
 
     rule: str
     level: str
@@ -51,10 +46,8 @@ Rule = Callable[[RobotModel], Iterable[Finding]]
 
 @dataclass(frozen=True)
 class Exemption:
-    """Departures that are known and accepted: by rule, by name (a shell pattern), each with its reason.
-
-    `up_to` limits it to findings that measured at most that much, `at_least` to such that measured at least that much.
-    """
+    """Accepted departures by rule and name (a shell pattern), with the reason; limited to findings that measured from
+    `at_least` to `up_to`."""
 
     rule: str
     names: str
@@ -71,12 +64,9 @@ class Exemption:
 
 @dataclass(frozen=True)
 class Profile:
-    """A convention: its rules, the exceptions to them with their reasons, and the link (`anchor`) that tells a prefix.
-
-    A robot whose links are all named with one prefix before the convention's names is checked against the convention
-    without it: `left_base_link` is the anchor `base_link` with the prefix `left_`. `silent` tells why the convention
-    says nothing of a model; "" if it does.
-    """
+    """A convention: its rules, the exceptions to them, and the link (`anchor`) that shows a prefix: with
+    `left_base_link` for the anchor `base_link`, and all links `left_*`, a robot is checked without the prefix `left_`.
+    `silent` returns why the convention does not apply to a model; "" if it does."""
 
     name: str
     title: str
@@ -87,11 +77,9 @@ class Profile:
 
 
 def lint(model: RobotModel, profile: Profile) -> list[Finding]:
-    """Return what `profile` finds in `model`, errors first, then in the order of the rules.
-
-    A finding that a listed exception covers becomes an info that says the exception's reason. A prefix that all names
-    have (see `Profile`) is an info; the findings' names have it, their messages do not.
-    """
+    """Return the findings of `profile` about `model`, errors first, then in the order of the rules. A listed exception
+    makes a finding an info with its reason. A common prefix (see `Profile`) is an info; the findings' names have it,
+    their messages do not."""
     prefix = common_prefix(model, profile.anchor)
     names = prefixed_names(model, prefix)
     plain = model.renamed(*({old: old.removeprefix(prefix) for old in each} for each in names)) if prefix else model
@@ -112,7 +100,7 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
 
 
 def common_prefix(model: RobotModel, anchor: str) -> str:
-    """Return what stands before every link's name and before `anchor` in one of them; nothing if there is no such."""
+    """Return the text before every link's name and before `anchor` in one of them; empty if there is none."""
     if not anchor or anchor in model.links:
         return ""
     found = [link.removesuffix(anchor) for link in model.links if link.endswith(anchor)]

@@ -1,13 +1,12 @@
-"""REP 199 (coordinate frames for serial industrial manipulators): its arms, its rules, the profile, and the normal
-form.
+"""REP 199 (coordinate frames for serial industrial manipulators): its arms, rules, profile, and normal form.
 
 The text's must and shall give errors, its should gives warnings, its may and its expectations give infos. The normal
-form adds `base`, `flange` and `tool0` if they are missing, lets flanges point out and, on request, calls links link_1,
-link_2, ... with upright frames.
+form adds `base`, `flange` and `tool0`, lets flanges point out and, on request, calls links link_1, link_2, ... with
+upright frames.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from stretch_sim_cal.conventions.profile import (
     WARNING,
     Finding,
     Profile,
+    Rule,
     across,
     angle_deg,
     frames_in,
@@ -35,8 +35,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
-VIRTUAL = ("base", "flange", "tool0")
-"""Frames that shall have no shape."""
+VIRTUAL = ("base", "flange", "tool0")  # frames that shall have no shape
 _ROLE = re.compile(r"^(?P<prefix>(?:[A-Za-z]\w*?_)?)(?P<role>base_link|base|flange|tool0|link_\d+)$")
 WHEEL_JOINTS = 2
 """Moving joints that lead to a wheel, at most: its own, endless, and that of a caster, a rocker or a spring."""
@@ -56,35 +55,43 @@ _ROS_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_/]*$")
 
 @dataclass(frozen=True)
 class Arm:
-    """One manipulator of a model: its prefix, and the names it has or should have."""
+    """One manipulator of a model, by the prefix of its names."""
 
+    model: RobotModel
     prefix: str
 
     def name(self, role: str) -> str:
         return self.prefix + role
 
-    def first(self, model: RobotModel) -> str | None:
-        """Return the link that the chain begins with: its base_link, else the root."""
-        base_link = self.name("base_link")
-        return base_link if base_link in model.links else None
+    def has(self, role: str) -> bool:
+        return self.name(role) in self.model.links
 
-    def tip(self, model: RobotModel) -> str | None:
-        """Return the last link: flange, else tool0, else the last of the numbered links."""
-        named = [self.name(role) for role in ("flange", "tool0") if self.name(role) in model.links]
-        return named[0] if named else (self.numbered(model) or [None])[-1]
+    @property
+    def start(self) -> str | None:
+        """The link that the chain begins with, base_link; None if there is none."""
+        return self.name("base_link") if self.has("base_link") else None
 
-    def numbered(self, model: RobotModel) -> list[str]:
-        """Return the arm's link_n by number."""
-        found = [link for link in model.order if role_of(link) == (self.prefix, "link")]
+    @property
+    def tip(self) -> str | None:
+        """The last link: flange, else tool0, else the last of the numbered links."""
+        named = [self.name(role) for role in ("flange", "tool0") if self.has(role)]
+        return named[0] if named else (self.numbered or [None])[-1]
+
+    @property
+    def numbered(self) -> list[str]:
+        """The arm's link_n by number."""
+        found = [link for link in self.model.order if role_of(link) == (self.prefix, "link")]
         return sorted(found, key=lambda link: int(link.rsplit("_", 1)[1]))
 
-    def last(self, model: RobotModel) -> str | None:
-        """Return the last of the numbered links; whatever it is called, if the links move in a single chain."""
-        numbered = self.numbered(model)
-        if numbered:
-            return numbered[-1]
-        ends = _ends(model)
-        return ends[0].child if len(ends) == 1 else None
+    @property
+    def last(self) -> str | None:
+        """The last of the numbered links, or of the moving links of a single chain."""
+        ends = [joint.child for joint in _ends(self.model)]
+        return self.numbered[-1] if self.numbered else ends[0] if len(ends) == 1 else None
+
+    def frames(self) -> dict[str, np.ndarray]:
+        """Return start_from_link (4, 4) of all links at zero, without a start from the root."""
+        return frames_in(self.model, self.start or self.model.root)
 
 
 def _ends(model: RobotModel) -> list[Joint]:
@@ -100,7 +107,7 @@ def moving(model: RobotModel, tip: str, start: str | None = None) -> list[Joint]
 
 
 def role_of(link: str) -> tuple[str, str] | None:
-    """Return the prefix and the role (`link` for numbered ones) that a link's name tells; None for other names."""
+    """Return prefix and role (`link` for numbered ones) of a link's name; None for other names."""
     match = _ROLE.match(link)
     if match is None:
         return None
@@ -109,11 +116,9 @@ def role_of(link: str) -> tuple[str, str] | None:
 
 
 def arms(model: RobotModel) -> list[Arm]:
-    """Return the manipulators that the links' names tell of.
-
-    A prefix is an arm if one of its frames is a flange or tool0, or its numbered links move; what hangs below another
-    arm's flange is an end effector and none. If no name tells of one, whatever moves and is no wheel is one.
-    """
+    """Return the manipulators by their links' names. A prefix is an arm if it has a flange or tool0, or numbered links
+    that move; what hangs below another arm's flange is an end effector. Without such names, everything that moves, but
+    for wheels, is one."""
     found = []
     flanges = {link for link in model.links if (role := role_of(link)) and role[1] in ("flange", "tool0")}
     for link in model.order:
@@ -127,40 +132,37 @@ def arms(model: RobotModel) -> list[Arm]:
         joint.type != "continuous" or len(moving(model, joint.child)) > WHEEL_JOINTS for joint in _ends(model)
     ):
         found = [""]
-    return [Arm(prefix) for prefix in dict.fromkeys(found)]
+    return [Arm(model, prefix) for prefix in dict.fromkeys(found)]
 
 
 def _no_arm(model: RobotModel) -> str:
     return "" if arms(model) else "it has no flange, tool0 or link_n, and nothing that moves but wheels"
 
 
-def base_link(model: RobotModel) -> Iterator[Finding]:
+def base_link(arm: Arm) -> Iterator[Finding]:
     """base_link shall be rigidly attached to the root body."""
-    for arm in arms(model):
-        name = arm.name("base_link")
-        if name not in model.links:
-            yield Finding("base_link", ERROR, model.root, f"there is no {name}", f"name the arm's base {name}")
-            continue
-        if "base_link" in model.links and rigid_root(model, name) != rigid_root(model, "base_link"):
-            continue  # An arm on something that moves has its own root body there.
-        if rigid_root(model, name) != model.root:
-            message = f"it moves against the root {model.root}"
-            yield Finding("base_link", ERROR, name, message, "attach it to the root by fixed joints")
+    model, name = arm.model, arm.name("base_link")
+    if name not in model.links:
+        yield Finding("base_link", ERROR, model.root, f"there is no {name}", f"name the arm's base {name}")
+    elif "base_link" in model.links and rigid_root(model, name) != rigid_root(model, "base_link"):
+        pass  # An arm on something that moves has its own root body there.
+    elif rigid_root(model, name) != model.root:
+        message = f"it moves against the root {model.root}"
+        yield Finding("base_link", ERROR, name, message, "attach it to the root by fixed joints")
 
 
-def base(model: RobotModel) -> Iterator[Finding]:
+def base(arm: Arm) -> Iterator[Finding]:
     """base shall be the controller's Cartesian frame, fixed to the arm's base."""
-    for arm in arms(model):
-        name, start = arm.name("base"), arm.first(model)
-        if name not in model.links:
-            message = f"there is no {name}, the frame of the controller's poses"
-            fix = f"add {name} below {arm.name('base_link')} with a fixed joint"
-            yield Finding("base", ERROR, start or model.root, message, fix)
-            continue
-        yield from _fixed_frame(model, name, "base")
-        if start is not None and not rigidly_joined(model, name, start):
-            message = f"joints move it against {start}, the controller's Cartesian frame stays"
-            yield Finding("base", ERROR, name, message, f"attach it to {start} by a fixed joint")
+    name = arm.name("base")
+    if not arm.has("base"):
+        message = f"there is no {name}, the frame of the controller's poses"
+        fix = f"add {name} below {arm.name('base_link')} with a fixed joint"
+        yield Finding("base", ERROR, arm.start or arm.model.root, message, fix)
+        return
+    yield from _fixed_frame(arm.model, name, "base")
+    if arm.start is not None and not rigidly_joined(arm.model, name, arm.start):
+        message = f"joints move it against {arm.start}, the controller's Cartesian frame stays"
+        yield Finding("base", ERROR, name, message, f"attach it to {arm.start} by a fixed joint")
 
 
 def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
@@ -171,20 +173,27 @@ def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
         yield Finding("no-geometry", ERROR, name, message, "move the shapes to the link that it hangs on")
 
 
-def link_n(model: RobotModel) -> Iterator[Finding]:
+def link_n(arm: Arm) -> Iterator[Finding]:
     """link_n should name the chain's links in their order, oriented as REP 103 says."""
-    for arm in arms(model):
-        start, tip = arm.first(model), arm.tip(model)
-        if start is None or tip is None:
-            continue
-        yield from link_n_of(model, arm, start, tip)
-        yield from _orientation(model, arm, start)
+    if arm.start is None or arm.tip is None:
+        return
+    yield from link_n_of(arm, arm.start, arm.tip)
+    frames = arm.frames()
+    for link in arm.numbered:
+        turned = turn_deg(frames[link][:3, :3])
+        if turned > PARALLEL_DEG:
+            yield Finding(
+                "link_n-rep103", WARNING, link, f"with all joints at zero it is turned {turned:.4g} deg against "
+                f"{arm.start}: x is {shown(frames[link][:3, 0])}, z is {shown(frames[link][:3, 2])}; the REP leaves "
+                "open in which configuration REP 103's x forward, z up is to hold, zero is the usual one",
+                "turn the frame, and give a controller's own frame a fixed proxy below it", turned,
+            )  # fmt: skip
 
 
-def link_n_of(model: RobotModel, arm: Arm, start: str, tip: str) -> Iterator[Finding]:
+def link_n_of(arm: Arm, start: str, tip: str) -> Iterator[Finding]:
     """Yield what is wrong with the names of the moving links of one arm."""
     last = -1
-    for position, joint in enumerate(moving(model, tip, start), 1):
+    for position, joint in enumerate(moving(arm.model, tip, start), 1):
         link, role = joint.child, role_of(joint.child)
         if role is None or role[1] != "link":
             ordinal = {1: "1st", 2: "2nd", 3: "3rd"}.get(position, f"{position}th")
@@ -204,42 +213,28 @@ def link_n_of(model: RobotModel, arm: Arm, start: str, tip: str) -> Iterator[Fin
         last = max(last, int(digits))
 
 
-def _orientation(model: RobotModel, arm: Arm, start: str) -> Iterator[Finding]:
-    frames = frames_in(model, start)
-    for link in arm.numbered(model):
-        turned = turn_deg(frames[link][:3, :3])
-        if turned > PARALLEL_DEG:
-            yield Finding(
-                "link_n-rep103", WARNING, link, f"with all joints at zero it is turned {turned:.4g} deg against "
-                f"{start}: x is {shown(frames[link][:3, 0])}, z is {shown(frames[link][:3, 2])}; the REP leaves open "
-                "in which configuration REP 103's x forward, z up is to hold, zero is the usual one",
-                "turn the frame, and give a controller's own frame a fixed proxy below it", turned,
-            )  # fmt: skip
-
-
-def flange(model: RobotModel) -> Iterator[Finding]:
+def flange(arm: Arm) -> Iterator[Finding]:
     """flange should be where tools are attached; its x shall point away from the last link."""
-    for arm in arms(model):
-        name, start = arm.name("flange"), arm.first(model)
-        if name not in model.links:
-            where = (arm.numbered(model) or [start or model.root])[-1]
-            message = f"there is no {name} to attach tools to"
-            yield Finding("flange", WARNING, where, message, f"add {name} below it with a fixed joint")
-            continue
-        yield from _fixed_frame(model, name, "flange")
-        joint = model.parent_joints.get(name)
-        if joint is not None and (role_of(joint.parent) or ("", ""))[1] != "link":
-            message = f"it hangs on {joint.parent}, the last physical link is expected"
-            yield Finding("flange-parent", INFO, name, message, "hang it on the last link of the chain")
-        yield from flange_axes(model, name, start)
+    name = arm.name("flange")
+    if not arm.has("flange"):
+        where = (arm.numbered or [arm.start or arm.model.root])[-1]
+        message = f"there is no {name} to attach tools to"
+        yield Finding("flange", WARNING, where, message, f"add {name} below it with a fixed joint")
+        return
+    yield from _fixed_frame(arm.model, name, "flange")
+    joint = arm.model.parent_joints.get(name)
+    if joint is not None and (role_of(joint.parent) or ("", ""))[1] != "link":
+        message = f"it hangs on {joint.parent}, the last physical link is expected"
+        yield Finding("flange-parent", INFO, name, message, "hang it on the last link of the chain")
+    yield from flange_axes(arm)
 
 
-def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Finding]:
-    """Yield what is wrong with a flange's orientation, seen from `start`."""
-    outwards = flange_way_out(model, name, start)
+def flange_axes(arm: Arm) -> Iterator[Finding]:
+    """Yield what is wrong with the orientation of an arm's flange, seen from its start."""
+    name, outwards = arm.name("flange"), flange_way_out(arm)
     if outwards is None:
         return
-    x, z = frames_in(model, start or model.root)[name][:3, [0, 2]].T
+    x, z = arm.frames()[name][:3, [0, 2]].T
     away = angle_deg(x, outwards)
     if away > PARALLEL_DEG:
         yield Finding(
@@ -252,65 +247,58 @@ def flange_axes(model: RobotModel, name: str, start: str | None) -> Iterator[Fin
         yield Finding("flange-rep103", ERROR, name, message, "turn it about x so that z is up")
 
 
-def flange_way_out(model: RobotModel, name: str, start: str | None) -> np.ndarray | None:
-    """Return the direction (3,) in `start` that a flange's x axis is to have; None if the last joint does not turn.
-
-    If nothing determines the sign of the last joint's axis, that of the flange's present x axis is taken.
-    """
-    chain = moving(model, name)
+def flange_way_out(arm: Arm) -> np.ndarray | None:
+    """Return the direction (3,), seen from the start, of a flange's x axis; None if the last joint does not turn. The
+    sign is that of the present x axis if the last joint's axis has none."""
+    name = arm.name("flange")
+    chain = moving(arm.model, name)
     if not chain or chain[-1].type not in ("revolute", "continuous"):
         return None
-    x = frames_in(model, start or model.root)[name][:3, 0]
-    return _way_out(model, name, start, x)
+    return _way_out(arm, name, arm.frames()[name][:3, 0])
 
 
-def _way_out(model: RobotModel, link: str, start: str | None, guess: np.ndarray | None = None) -> np.ndarray:
-    """Return the axis (3,) in `start` of the last joint before a link, with the sign that leads from the wrist to the
-    link; that of a `guess`, or as it is, if the origins of all moving links coincide with the link's."""
-    chain, frames = moving(model, link), frames_in(model, start or model.root)
+def _way_out(arm: Arm, link: str, guess: np.ndarray | None = None) -> np.ndarray:
+    """Return the axis (3,), seen from the start, of the last joint before a link, with the sign that leads from the
+    wrist to the link; that of a `guess`, or its own, if the origins of all moving links coincide with the link's."""
+    chain, frames = moving(arm.model, link), arm.frames()
     axis = frames[chain[-1].child][:3, :3] @ chain[-1].unit_axis
     ways = [float((frames[link][:3, 3] - frames[joint.child][:3, 3]) @ axis) for joint in reversed(chain)]
     along = next((way for way in ways if abs(way) > 1e-3), 0.0 if guess is None else axis @ guess)
     return axis if along >= 0 else -axis
 
 
-def tool0(model: RobotModel) -> Iterator[Finding]:
+def tool0(arm: Arm) -> Iterator[Finding]:
     """tool0 shall be the controller's all-zeros tool frame: fixed, without children of an application's."""
-    for arm in arms(model):
-        name, flange_name = arm.name("tool0"), arm.name("flange")
-        if name not in model.links:
-            where = arm.tip(model) or model.root
-            message = f"there is no {name}"
-            yield Finding("tool0", ERROR, where, message, f"add {name} below {flange_name} with a fixed joint")
-            continue
-        yield from _fixed_frame(model, name, "tool0")
-        numbered = arm.numbered(model)
-        if numbered and not rigidly_joined(model, name, numbered[-1]):
-            message = f"it does not move with the last link {numbered[-1]}"
-            yield Finding("tool0", ERROR, name, message, "attach it there")
-        joint = model.parent_joints.get(name)
-        if flange_name in model.links and joint is not None and joint.parent != flange_name:
+    model, name, flange_name, numbered = arm.model, arm.name("tool0"), arm.name("flange"), arm.numbered
+    if name not in model.links:
+        fix = f"add {name} below {flange_name} with a fixed joint"
+        yield Finding("tool0", ERROR, arm.tip or model.root, f"there is no {name}", fix)
+        return
+    yield from _fixed_frame(model, name, "tool0")
+    if numbered and not rigidly_joined(model, name, numbered[-1]):
+        message = f"it does not move with the last link {numbered[-1]}"
+        yield Finding("tool0", ERROR, name, message, "attach it there")
+    joint = model.parent_joints.get(name)
+    if arm.has("flange") and joint is not None:
+        far = float(np.linalg.norm(joint.parent_from_joint[:3, 3]))
+        if joint.parent != flange_name:
             message = f"it hangs on {joint.parent}, {flange_name} is expected"
             yield Finding("tool0-parent", INFO, name, message, f"hang it on {flange_name}")
-        elif flange_name in model.links and joint is not None and np.linalg.norm(joint.parent_from_joint[:3, 3]) > 1e-6:
-            far = np.linalg.norm(joint.parent_from_joint[:3, 3]) * 1e3
-            message = f"it is {far:.3g} mm from {flange_name}; only their orientations are expected to differ"
+        elif far > 1e-6:
+            message = f"it is {far * 1e3:.3g} mm from {flange_name}; only their orientations are expected to differ"
             yield Finding("tool0-origin", INFO, name, message, "check it against the controller's all-zeros tool")
-        for child in model.child_joints(name):
-            message = f"it hangs on {name}; tool frames should be its siblings"
-            yield Finding("tool-sibling", WARNING, child.child, message, f"hang it on {flange_name}")
+    for child in model.child_joints(name):
+        message = f"it hangs on {name}; tool frames should be its siblings"
+        yield Finding("tool-sibling", WARNING, child.child, message, f"hang it on {flange_name}")
 
 
-def tools_on_flange(model: RobotModel) -> Iterator[Finding]:
+def tools_on_flange(arm: Arm) -> Iterator[Finding]:
     """End effectors should be attached to flange."""
-    for arm in arms(model):
-        numbered = arm.numbered(model)
-        if arm.name("flange") not in model.links or not numbered:
-            continue
-        for joint in model.child_joints(numbered[-1]):
-            if re.search(r"tool(?!0$)|eef|gripper|hand|tcp", joint.child, re.IGNORECASE):
-                message = f"it hangs on {numbered[-1]}; end effectors should hang on the flange"
-                yield Finding("eef-flange", WARNING, joint.child, message, f"hang it on {arm.name('flange')}")
+    last = arm.numbered[-1:] if arm.has("flange") else []
+    for joint in (joint for link in last for joint in arm.model.child_joints(link)):
+        if re.search(r"tool(?!0$)|eef|gripper|hand|tcp", joint.child, re.IGNORECASE):
+            message = f"it hangs on {last[0]}; end effectors should hang on the flange"
+            yield Finding("eef-flange", WARNING, joint.child, message, f"hang it on {arm.name('flange')}")
 
 
 def tool_names(model: RobotModel) -> Iterator[Finding]:
@@ -327,12 +315,10 @@ def tool_names(model: RobotModel) -> Iterator[Finding]:
 def prefixes(model: RobotModel) -> Iterator[Finding]:
     """The arms of a model with several should each have a prefix."""
     found = arms(model)
-    if len(found) > 1 and any(not arm.prefix for arm in found):
-        own = next(arm for arm in found if not arm.prefix)
-        others = ", ".join(arm.prefix for arm in found if arm.prefix)
-        name = own.tip(model) or model.root
-        message = f"this arm has no prefix while others have ({others})"
-        yield Finding("prefix", WARNING, name, message, "give each arm's links a prefix")
+    bare = next((arm for arm in found if not arm.prefix), None)
+    if len(found) > 1 and bare is not None:
+        message = f"this arm has no prefix while others have ({', '.join(arm.prefix for arm in found if arm.prefix)})"
+        yield Finding("prefix", WARNING, bare.tip or model.root, message, "give each arm's links a prefix")
 
 
 def left_handed(model: RobotModel) -> Iterator[Finding]:
@@ -363,7 +349,7 @@ def vendor_names(model: RobotModel) -> Iterator[Finding]:
         who = ", ".join(f"{vendor} ({name})" for vendor, _, name in meant)
         yield Finding(
             "vendor-names", INFO, link, f"this is what {who} call the frame that REP 199 calls {role}",
-            f"call it {role}" if role not in model.links else f"{role} is there already; drop it or say what it is for",
+            f"call it {role}" if role not in model.links else f"{role} exists already; drop it or name its purpose",
         )  # fmt: skip
 
 
@@ -371,8 +357,14 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def _of_arms(rule: Callable[[Arm], Iterator[Finding]]) -> Rule:
+    """Return a rule about each arm of a model."""
+    return lambda model: (finding for arm in arms(model) for finding in rule(arm))
+
+
 RULES = (
-    base_link, base, link_n, flange, tool0, tool_names, tools_on_flange, prefixes, left_handed, vendor_names,
+    *map(_of_arms, (base_link, base, link_n, flange, tool0)), tool_names, _of_arms(tools_on_flange), prefixes,
+    left_handed, vendor_names,
 )  # fmt: skip
 
 REP199 = Profile(
@@ -381,87 +373,71 @@ REP199 = Profile(
 
 
 def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
-    """Return the frames to add to every arm of `model`. `poses` (4, 4) are by role, in the parent's frame.
-
-    Without a pose: `base` is at base_link, `flange` at the last link's origin with x out along its joint's axis, and
-    `tool0` at flange with z out. Raises `InputError` if an arm lacks the link to add to.
-    """
-    return [frame for arm in arms(model) for frame in _of_arm(model, arm, poses)]
+    """Return the frames to add to every arm; `poses` (4, 4) are by role, in the parent's frame. By default `base` is at
+    base_link, `flange` at the last link's origin with x out along its joint's axis, and `tool0` at flange with z out.
+    Raises `InputError` if an arm lacks the link to add to."""
+    return [frame for arm in arms(model) for frame in _added(arm, poses)]
 
 
-def _of_arm(model: RobotModel, arm: Arm, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
-    added = []
-
-    def add(role: str, parent: str, usual: np.ndarray) -> None:
+def _added(arm: Arm, poses: Mapping[str, np.ndarray]) -> Iterator[AddedFrame]:
+    def frame(role: str, parent: str, usual: np.ndarray) -> AddedFrame:
         reason = "as given" if role in poses else "no pose was given: check it against the controller's"
         joint = f"{parent}-{arm.name(role)}"
-        added.append(AddedFrame(arm.name(role), joint, parent, poses.get(role, usual), f"REP 199: {reason}"))
+        return AddedFrame(arm.name(role), joint, parent, poses.get(role, usual), f"REP 199: {reason}")
 
-    lacking = [role for role in VIRTUAL if arm.name(role) not in model.links]
-    if "base" in lacking:
-        start = arm.first(model)
-        if start is None:
+    if not arm.has("base"):
+        if arm.start is None:
             raise InputError(
                 f"there is no {arm.name('base_link')} to add {arm.name('base')} to; name it with --rename OLD=NEW"
             )
-        add("base", start, np.eye(4))
-    if "flange" in lacking:
-        last = arm.last(model)
-        if last is None:
+        yield frame("base", arm.start, np.eye(4))
+    if not arm.has("flange"):
+        if arm.last is None:
             raise InputError(
                 f"there is no {arm.name('link_n')} to add {arm.name('flange')} to, and the moving links are no single "
                 "chain; name the last one with --rename OLD=NEW"
             )
-        add("flange", last, np.eye(4) if "flange" in poses else _usual_flange(model, arm, last))
-    if "tool0" in lacking:
-        add("tool0", arm.name("flange"), TOOL0_FROM_FLANGE)
-    return added
+        yield frame("flange", arm.last, np.eye(4) if "flange" in poses else _usual_flange(arm, arm.last))
+    if not arm.has("tool0"):
+        yield frame("tool0", arm.name("flange"), TOOL0_FROM_FLANGE)
 
 
-def _usual_flange(model: RobotModel, arm: Arm, last: str) -> np.ndarray:
-    """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up as it can."""
-    chain = moving(model, last)
+def _usual_flange(arm: Arm, last: str) -> np.ndarray:
+    """Return last_from_flange (4, 4): at the last link's origin, x out along its axis of motion, z up."""
+    chain = moving(arm.model, last)
     if not chain or chain[-1].child != last:
         raise InputError(f"{last} does not move, so the direction of {arm.name('flange')} is not known; give --flange")
-    start = arm.first(model)
-    rotation = frames_in(model, start or model.root)[last][:3, :3].T @ upright(_way_out(model, last, start))
+    rotation = arm.frames()[last][:3, :3].T @ upright(_way_out(arm, last))
     return from_rotation_translation(rotation, np.zeros(3))
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
-    """Return new names of links, so that the moving links of each arm are link_1, link_2, ... from its base_link on.
-
-    An arm whose links are numbered already in their order stays as it is. A link that was called like one of these
-    without being it is called `other_`. Joints keep their names.
-    """
+    """Return new names of links: the moving links of each arm become link_1, link_2, ... from its base_link on, unless
+    they are numbered in order. Another link of such a name becomes `other_`. Joints keep their names."""
     links: dict[str, str] = {}
     for arm in arms(model):
-        start, tip = arm.first(model), arm.tip(model) or arm.last(model)
-        if start is not None and tip is not None and any(link_n_of(model, arm, start, tip)):
-            links |= {
-                joint.child: arm.name(f"link_{number}") for number, joint in enumerate(moving(model, tip, start), 1)
-            }
+        start, tip = arm.start, arm.tip or arm.last
+        if start is not None and tip is not None and any(link_n_of(arm, start, tip)):
+            chain = moving(model, tip, start)
+            links |= {joint.child: arm.name(f"link_{number}") for number, joint in enumerate(chain, 1)}
     given = set(links.values())
     links |= {link: OTHER + link for link in model.links if link in given and link not in links}
     return {old: new for old, new in links.items() if old != new}, {}
 
 
 def turning(model: RobotModel, number_links: bool) -> tuple[Turning, dict[str, str]]:
-    """Return what to turn, and why: flanges that break the rule and, if asked for, the numbered links of every arm."""
+    """Return what to turn, and why: flanges that break the rule and, on request, the numbered links of every arm."""
     result, reasons = Turning(), {}
     for arm in arms(model):
-        start, flange = arm.first(model), arm.name("flange")
-        frames = frames_in(model, start or model.root)
-        wanted = {}
-        if number_links and start is not None:
+        frames, wanted = arm.frames(), {}
+        if number_links and arm.start is not None:
             wanted = {
                 link: (np.eye(3), "REP 103: x forward, z up with all joints at zero")
-                for link in arm.numbered(model)
+                for link in arm.numbered
                 if turn_deg(frames[link][:3, :3]) > PARALLEL_DEG and model.parent_joints[link].variables <= 1
             }
-        if flange in model.links and any(flange_axes(model, flange, start)):
-            x = flange_way_out(model, flange, start)
-            wanted[flange] = (upright(x), "REP 199: x+ away from the last link, z up")
+        if arm.has("flange") and any(flange_axes(arm)):
+            wanted[arm.name("flange")] = (upright(flange_way_out(arm)), "REP 199: x+ away from the last link, z up")
         for link, (rotation, why) in wanted.items():
             result.old_from_new[link] = frames[link][:3, :3].T @ rotation
             reasons[link] = why

@@ -1,7 +1,5 @@
 """Changes a URDF's XML without changing its mechanism: other names, frames turned about their origins, axes negated.
-
-Everything that a URDF says of a link or joint is carried along, also what the model of `robot/` does not hold.
-"""
+All of a link's or joint's XML is kept consistent, also what `robot/` does not read."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,10 +13,8 @@ from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_
 from stretch_sim_cal.robot.kinematics import joint_motion
 from stretch_sim_cal.robot.model import RobotModel
 
-OTHER = "other_"
-"""Prefix of a name that belongs to another link or joint."""
-EPSILON = 1e-12
-"""Numbers this near to a rounder one are that one: rounding of products of rotations."""
+OTHER = "other_"  # prefix of a name that belongs to another link or joint
+EPSILON = 1e-12  # numbers this near to a rounder one are that one: rounding of products of rotations
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class JointMapping:
 
 @dataclass(frozen=True)
 class AddedFrame:
-    """A frame to be added: `parent_from_link` (4, 4), on a fixed joint called like the link."""
+    """A frame to be added: `parent_from_link` (4, 4), on a fixed joint."""
 
     link: str
     joint: str
@@ -44,7 +40,7 @@ class AddedFrame:
 @dataclass
 class Turning:
     """Changes of frames: `old_from_new` rotations (3, 3) of links, `signs` of joints (-1: the axis is negated), and
-    `zeros`, the old positions that become a joint's new zero. Others stay."""
+    `zeros`, the old positions that become joints' new zeros."""
 
     old_from_new: dict[str, np.ndarray] = field(default_factory=dict)
     signs: dict[str, int] = field(default_factory=dict)
@@ -56,7 +52,7 @@ class Turning:
         return JointMapping(joint, sign, -sign * self.zeros.get(joint, 0.0) + 0.0)
 
     def follow(self, later: "Turning") -> None:
-        """Let this be what itself and then `later`, which moves no zeros, do."""
+        """Let this be itself followed by `later`, which moves no zeros."""
         for link, rotation in later.old_from_new.items():
             self.old_from_new[link] = self.old_from_new.get(link, np.eye(3)) @ rotation
         for joint, sign in later.signs.items():
@@ -74,10 +70,8 @@ def numbers(values: Iterable[float]) -> str:
 
 
 def roll_pitch_yaw(rotation: np.ndarray) -> np.ndarray:
-    """Return fixed-axis roll, pitch, yaw (3,) of a rotation (3, 3), exact at and near pitch +-90 deg as well.
-
-    There roll and yaw turn about one line: yaw is chosen first, and roll is what is left once it is taken away.
-    """
+    """Return fixed-axis roll, pitch, yaw (3,) of a rotation (3, 3), exact at and near pitch +-90 deg as well, where
+    roll and yaw turn about one line: yaw is chosen first, and roll is the rest."""
     horizontal = np.hypot(rotation[0, 0], rotation[1, 0])
     yaw = np.arctan2(rotation[1, 0], rotation[0, 0]) if horizontal > EPSILON else 0.0
     cosine, sine = np.cos(yaw), np.sin(yaw)
@@ -107,10 +101,7 @@ def set_origin(element: Element, transform: np.ndarray) -> None:
 
 
 def rename(root: Element, links: Mapping[str, str], joints: Mapping[str, str]) -> None:
-    """Give links and joints (old to new) their new names, wherever the URDF mentions them.
-
-    Raises `InputError` if two would have the same name.
-    """
+    """Give links and joints (old to new) their new names throughout the URDF. Raises `InputError` for duplicates."""
     for kind, new_names in (("link", links), ("joint", joints)):
         named = [new_names.get(element.get("name"), element.get("name")) for element in root.findall(kind)]
         twice = next((name for name in named if named.count(name) > 1), None)
@@ -137,11 +128,9 @@ def rename(root: Element, links: Mapping[str, str], joints: Mapping[str, str]) -
 
 
 def turn(root: Element, model: RobotModel, turning: Turning) -> None:
-    """Turn frames about their origins, negate axes and move zeros; shapes, masses and children stay where they are.
-
-    `model` is what `root` describes. With G the link's old_from_new and z the joint's new zero, a shape's origin O
-    becomes inverse(G) O, and a joint's origin P becomes inverse(G_parent) P motion(z) G_child.
-    """
+    """Turn frames about their origins, negate axes and move zeros; shapes, masses and children stay in place. `model`
+    is that of `root`. With G the link's old_from_new and z the joint's new zero, a shape's origin O becomes inverse(G)
+    O, and a joint's origin P becomes inverse(G_parent) P motion(z) G_child."""
     turned = {link: from_rotation_translation(each, np.zeros(3)) for link, each in turning.old_from_new.items()}
     for element in root.findall("link"):
         if element.get("name") in turned:
@@ -167,7 +156,7 @@ def turn(root: Element, model: RobotModel, turning: Turning) -> None:
 
 
 def _map_positions(element: Element, sign: int, zero: float) -> None:
-    """Rewrite the positions that a joint's element holds: new = sign * (old - zero)."""
+    """Rewrite the positions in a joint's element: new = sign * (old - zero)."""
     for tag, low, high in (("limit", "lower", "upper"), ("safety_controller", "soft_lower_limit", "soft_upper_limit")):
         part = element.find(tag)
         if part is not None and (part.get(low) is not None or part.get(high) is not None):

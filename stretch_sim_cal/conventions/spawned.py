@@ -1,7 +1,7 @@
-"""The robot that a simulator spawns: a profile's description in the normal form of its convention, which it must keep.
+"""The robot that a simulator spawns: a profile's description in the normal form of its convention.
 
-The normal form is written once, with the proof that the mechanism is the same, and kept by a hash of all that it
-follows from: `$XDG_CACHE_HOME/stretch_sim_cal/robots/`.
+The normal form is written once, with its proof, and cached by a hash of everything that determines it in
+`$XDG_CACHE_HOME/stretch_sim_cal/robots/`.
 """
 
 import hashlib
@@ -36,8 +36,8 @@ ROBOT_KEYS = ("robot", "description", "tool")
 
 @dataclass(frozen=True)
 class SpawnedRobot:
-    """A robot that is ready to be spawned: its `profile`, the `file` of its description (URDF), and `notes`, a line
-    each, on the convention that it keeps and on what was changed for that."""
+    """A robot that is ready to be spawned: its `profile`, its description's `file` (URDF), and `notes`, one line each,
+    on the convention and the changes made for it."""
 
     profile: RobotProfile
     file: Path
@@ -54,11 +54,8 @@ class SpawnedRobot:
 
 
 def named_robot(robot: str | Path | None, source: str | Path | None = None, tool: str | None = None) -> RobotProfile:
-    """Return the profile called `robot` (by default the Stretch's), with another description or tool in place of its
-    own.
-
-    Raises `InputError` naming file and key.
-    """
+    """Return the profile called `robot` (by default the Stretch's), perhaps with another description or tool. Raises
+    `InputError` naming file and key."""
     profile = stretch_profile() if robot is None else load_profile(robot)
     if source is not None:
         path = Path(source).expanduser()
@@ -71,11 +68,9 @@ def named_robot(robot: str | Path | None, source: str | Path | None = None, tool
 
 
 def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobot | None, dict[str, str]]:
-    """Return the robot that the keys robot, description and tool of a mapping name, None if there is none of them, and
-    the keys, with paths that hold from any folder.
-
-    Paths start at the folder of the file `source` if they exist there. Raises `InputError` naming the key.
-    """
+    """Return the robot of the keys robot, description and tool of a mapping, None without them, and the keys with
+    absolute paths. Paths start at the folder of the file `source` if they exist there. Raises `InputError` naming the
+    key."""
     given = {key: validate.text(str(data[key]), f"{where}: {key}") for key in ROBOT_KEYS if data.get(key) is not None}
     if not given:
         return None, given
@@ -91,11 +86,8 @@ def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobo
 
 
 def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
-    """Return the robot of a profile, normalized and checked.
-
-    Raises `InputError` naming the profile's key that does not fit the description, and `Refused` if the normal form
-    still breaks rules of the convention.
-    """
+    """Return the robot of a profile, normalized and checked. Raises `InputError` naming the profile's key that does not
+    fit the description, and `Refused` if the normal form breaks rules of the convention."""
     given, tool = _given(profile)
     digest = hashlib.sha256(ElementTree.tostring(given.root))
     if tool is not None:
@@ -115,8 +107,8 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
 
 
 def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
-    """Raise `InputError` naming the key if a profile does not fit the description: frames and joints that it lacks,
-    joints without limits, poses beyond limits, a lidar on a moving part or inside the body, meshes that are missing."""
+    """Raise `InputError` naming the key if a profile does not fit the description: missing frames, joints or meshes,
+    joints without limits, poses beyond limits, a lidar on a moving part or inside the body."""
     where = profile.source
     links = [("base_frame", profile.base_frame), ("footprint_frame", profile.footprint_frame)]
     for side, lidar in profile.every_lidar.items():
@@ -165,7 +157,7 @@ def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
 
 
 def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
-    """Return the description as its source has it, and the tool to attach to it."""
+    """Return the description of the source, and the tool to attach to it."""
     source = profile.description
     if source.vendor is not None:
         if source.tool is not None and Path(source.tool).is_file():
@@ -235,7 +227,7 @@ def _stamp(mesh: str) -> str:
 
 @lru_cache(maxsize=1)
 def _code_hash() -> str:
-    """Return a hash of the code that the normal form follows from: another version makes it anew."""
+    """Return a hash of the code that determines the normal form."""
     digest = hashlib.sha256()
     package = Path(__file__).parent.parent
     for path in sorted([*(package / "conventions").glob("*.py"), *(package / "robot").glob("*.py")]):

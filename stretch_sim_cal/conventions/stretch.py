@@ -1,8 +1,5 @@
-"""The Stretch's URDF conventions: Rules 1 to 7 and, as listed exceptions, the points in which document and released
-model differ.
-
-Each function yields one finding for each departure. Frames are compared at position zero, in base_link.
-"""
+"""The Stretch's URDF conventions: Rules 1 to 7 and, as listed exceptions, the differences between document and released
+model. Each function yields one finding for each departure. Frames are compared at position zero, in base_link."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -32,8 +29,7 @@ from stretch_sim_cal.conventions.stretch_names import BASE, EXACT_DEG, MOUNT_DEG
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
-LIDAR_DEG = 10.0
-"""How far a lidar may be turned about its z axis, which the released model chooses to 5 deg."""
+LIDAR_DEG = 10.0  # how far a lidar may be turned about its z axis, which the released model chooses to 5 deg
 INWARDS_DEG, INCLINED_DEG, CALIBRATED_DEG = 55.0, 20.0, 3.0
 """What listed exceptions allow: of a lidar's y axis from the head's centre, of a fingertip's x axis from inwards, of a
 base's tilt against its footprint."""
@@ -41,8 +37,7 @@ LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
 """Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
 
 
-Frames = dict[str, np.ndarray]
-"""base_link_from_link (4, 4) of every link at position zero."""
+Frames = dict[str, np.ndarray]  # base_link_from_link (4, 4) of every link at position zero
 
 
 def base_link(model: RobotModel) -> Iterator[Finding]:
@@ -79,8 +74,7 @@ def identity_alignment(model: RobotModel, frames: Frames) -> Iterator[Finding]:
 
 
 def axis_of_motion(frames: Frames, joint: Joint | None) -> np.ndarray | None:
-    """Return the axis (3,) that a joint with one degree of freedom moves along or about, in the frame that `frames`
-    are in; None for other joints."""
+    """Return the axis (3,) of a joint with one degree of freedom in the reference of `frames`; None for others."""
     if joint is None or joint.variables != 1:
         return None
     return frames[joint.child][:3, :3] @ joint.unit_axis
@@ -356,11 +350,9 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
 
 
 def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndarray) -> np.ndarray | None:
-    """Return which way a fingertip or finger `link` has to go to the grasp centre, across its x axis: a unit vector
-    (3,) in a frame turned by `root_from_center` (3, 3) in the root. None for a link that never leaves that axis.
-
-    Closed fingertips may lie in the centre itself: the side is told from where the finger is when it is open.
-    """
+    """Return the direction from a fingertip or finger `link` to the grasp centre, across its x axis: a unit vector (3,)
+    in a frame turned by `root_from_center` (3, 3) in the root; None for a link that never leaves that axis. Closed
+    fingertips may lie in the centre itself: the side is that of the open finger."""
     positions: list[dict[str, float]] = [{}]
     for joint in model.chain(link):
         if joint in names.fingers(model) and joint.limit is not None:
@@ -376,7 +368,7 @@ def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndar
 
 
 def _in_base(rule: Callable[[RobotModel, Frames], Iterable[Finding]]) -> Rule:
-    """Return a rule about frames in base_link, which says nothing of models without that link."""
+    """Return a rule about frames in base_link, without findings for models without that link."""
     return lambda model: rule(model, frames_in(model, BASE)) if BASE in model.links else ()
 
 

@@ -1,19 +1,10 @@
-"""The Stretch's links and joints in the words of its URDF conventions: what the rules and the normalizer look for."""
+"""The Stretch's links and joints by the names of its URDF conventions, and the frames that the rules ask for."""
 
 import re
 
 import numpy as np
 
-from stretch_sim_cal.conventions.profile import (
-    FORWARD,
-    LEFT,
-    PRIMARY,
-    UP,
-    across,
-    angle_deg,
-    turn_deg,
-    upright,
-)
+from stretch_sim_cal.conventions.profile import FORWARD, LEFT, PRIMARY, UP, across, angle_deg, turn_deg, upright
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link", "wrist_link", "wrist_roll_link"
@@ -29,19 +20,14 @@ PRIMARY_LINKS = (
     "quick_connect_interface_link",
 )
 """Structural links without a joint of rotation: Rule 1's first sentence."""
-ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)
-"""The wrist's links, whose zero position Rule 1 aligns."""
-GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")
-"""The second is how Rule 5 writes it."""
+ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)  # the wrist's links, whose zero position Rule 1 aligns
+GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")  # the second is how Rule 5 writes it
 SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "camera_left_link": LEFT}
 """The head's cameras, mounted turned by a quarter, and where Rule 4 points the z axis of their base frames."""
 
-EXACT_DEG = 0.01
-"""Frames that are meant to be parallel: CAD exports round far below this."""
-MOUNT_DEG = 5.0
-"""How far a mounted or calibrated sensor may be from its nominal orientation."""
-ROLLS_DEG = 45.0
-"""A link whose axis is nearer to the vertical than this steers or swivels, and is no wheel of Rule 6."""
+EXACT_DEG = 0.01  # frames that are meant to be parallel: CAD exports round far below this
+MOUNT_DEG = 5.0  # how far a mounted or calibrated sensor may be from its nominal orientation
+ROLLS_DEG = 45.0  # a link whose axis is nearer to the vertical than this steers or swivels, and is no wheel of Rule 6
 
 _SENSOR = re.compile(r"^(camera_\w+|line_sensor_\w+|gripper_camera)_link$")
 _OPTICAL = re.compile(r"_optical(_link|_frame)?$")
@@ -102,11 +88,9 @@ LOOKS_DEG = 45.0
 
 
 def looks(link: str, position: np.ndarray, inwards: np.ndarray | None = None) -> np.ndarray:
-    """Return the unit direction (3,) in base_link in which a sensor at `position` (3,) is mounted to look, roughly.
-
-    A line sensor looks away from the base's centre, a head camera ahead and down, the gripper's ahead; a lidar (give
-    `inwards`, the way to the head's centre) ahead, outwards and down.
-    """
+    """Return the unit direction (3,) in base_link in which a sensor at `position` (3,) is roughly mounted to look: a
+    line sensor away from the base's centre, a head camera ahead and down, the gripper's ahead; a lidar (with `inwards`,
+    the direction to the head's centre) ahead, outwards and down."""
     if inwards is not None:
         direction = FORWARD - UP - inwards / np.linalg.norm(inwards)
     elif link.startswith("line_sensor"):
@@ -117,10 +101,8 @@ def looks(link: str, position: np.ndarray, inwards: np.ndarray | None = None) ->
 
 
 def sensor_upright(link: str, forward: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_sensor that Rule 4 asks of a base frame whose x axis is `forward`.
-
-    Normally z is as much up as `forward` allows; of the head's cameras z points sideways.
-    """
+    """Return the rotation (3, 3) base_link_from_sensor of Rule 4 for a base frame with x `forward`: z as much up as
+    possible; of the head's cameras sideways."""
     return upright(forward, SIDEWAYS_CAMERAS.get(link, UP))
 
 
@@ -129,8 +111,8 @@ OPTICAL_FROM_SENSOR = np.array([[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0
 
 
 def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_lidar with z `outwards` and x up or, if y would then point away
-    from `inwards` (the way to the head's centre), down: a right-handed frame of the right lidar cannot have both."""
+    """Return the rotation (3, 3) base_link_from_lidar with z `outwards` and x up or, if y would then point away from
+    `inwards` (the direction to the head's centre), down: right-handed frames of the right lidar cannot have both."""
     up = across(UP, outwards)
     if np.linalg.norm(up) < 1e-9:  # it looks straight up or down
         up = across(FORWARD, outwards)
@@ -141,7 +123,7 @@ def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
 
 
 def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> np.ndarray:
-    """Return the middle (3,) between the lidars in base_link; of one alone, the point beside it in the robot's middle
+    """Return the middle (3,) between the lidars in base_link; of one, the point beside it in the robot's middle
     plane."""
     if len(links) > 1:
         return np.mean([frames[name][:3, 3] for name in links], axis=0)
@@ -149,12 +131,9 @@ def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> n
 
 
 def aligned(now: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_link that Rules 1 and 3 ask of a structural link.
-
-    `now` (3, 3) is the present one, `axis` (3,) its joint's axis of motion in base_link, None without a joint. Rule 1
-    asks for base_link's orientation; if the axis is then along no primary axis, Rule 3 turns the frame the shortest way
-    in which it is. Of two primary axes that are equally near, the one of the present frame is taken.
-    """
+    """Return the rotation (3, 3) base_link_from_link of Rules 1 and 3 for a structural link with the present one `now`
+    (3, 3) and the axis of motion `axis` (3,) in base_link. Rule 1 asks for base_link's orientation; Rule 3 turns it the
+    shortest way to an axis along a primary axis, of two equally near ones that of the present frame."""
     if axis is None:
         return np.eye(3)
     away = {name: angle_deg(axis, direction) for name, direction in PRIMARY.items()}
@@ -175,12 +154,9 @@ def _half_turn(axis: np.ndarray) -> np.ndarray:
 
 
 def wheel_rotation(now: np.ndarray, axis: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_wheel of Rule 6 for a wheel that turns about `axis` (3,) in base_link.
-
-    z lies along the axis, which the mechanism fixes; `position` (3,) in base_link only tells which way along it leads
-    to the base's centre. If neither does, the way of the present frame, `now` (3, 3), is kept. A wheel that turns about
-    z rolls along z cross up, which is x. `axis` must not be vertical.
-    """
+    """Return the rotation (3, 3) base_link_from_wheel of Rule 6 for a wheel that turns about `axis` (3,), not vertical,
+    in base_link: z along the axis towards the base's centre by `position` (3,), or as in `now` (3, 3) if neither
+    direction leads there; x is the rolling direction, z cross up."""
     inwards = -across(position, UP)
     sideways = abs(angle_deg(axis, inwards) - 90.0) < MOUNT_DEG
     z = axis * (1.0 if axis @ (now[:, 2] if sideways else inwards) > 0 else -1.0)
@@ -189,14 +165,13 @@ def wheel_rotation(now: np.ndarray, axis: np.ndarray, position: np.ndarray) -> n
 
 
 def rolls(joint: Joint | None, axis: np.ndarray) -> bool:
-    """Return whether a joint lets a wheel roll on the floor: it turns about an `axis` (3,) in base_link that is not
-    vertical."""
+    """Return whether a joint lets a wheel roll: it turns about an `axis` (3,) in base_link that is not vertical."""
     upright = min(angle_deg(axis, UP), angle_deg(axis, -UP)) < ROLLS_DEG
     return joint is not None and joint.type in ("continuous", "revolute") and not upright
 
 
 def wheel_order(positions: dict[str, np.ndarray]) -> list[str]:
-    """Return wheels (their positions in base_link) counter-clockwise, beginning with the one nearest to forward."""
+    """Return wheels by their positions in base_link counter-clockwise from the one nearest to forward."""
     azimuth = {name: float(np.arctan2(position[1], position[0])) for name, position in positions.items()}
     # Two wheels may be equally near to forward, one on each side: then the left one is first, rounding aside.
     first = min(azimuth, key=lambda name: (round(abs(azimuth[name]), 6), -azimuth[name]))

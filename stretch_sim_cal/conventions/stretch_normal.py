@@ -1,8 +1,7 @@
-"""The normal form of a Stretch: which names its links and joints get, how its frames are turned, which are missing.
+"""The normal form of a Stretch: new names of links and joints, turned and missing frames.
 
-The arm and the wrist are named from their structure, wheels from where they stand, the rest by their suffixes (Rules 2,
-6 and 7). Frames are turned to keep Rules 1 and 3 to 6, and only those that the linter would find, so a model that keeps
-the rules stays as it is.
+Arm and wrist are named by structure, wheels by position, the rest by suffixes (Rules 2, 6 and 7). Only frames that the
+linter finds wrong by Rules 1 and 3 to 6 are turned, so a model that keeps the rules stays as it is.
 """
 
 import itertools
@@ -44,10 +43,8 @@ from stretch_sim_cal.geometry.transforms import from_rotation_translation, inver
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
-PARALLEL_DEG = 2.0
-"""Joints of one telescope are parallel to this."""
-WRIST_DEG = 20.0
-"""How far a wrist's axes may be from base_link's."""
+PARALLEL_DEG = 2.0  # joints of one telescope are parallel to this
+WRIST_DEG = 20.0  # how far a wrist's axes may be from base_link's
 WRIST_AXES = {"wrist_yaw": 2, "wrist_pitch": 1, "wrist_roll": 0}
 QUARTERS = tuple(
     np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first],
@@ -59,10 +56,8 @@ QUARTERS = tuple(
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the new names of links and of joints, those only that change.
-
-    A link or joint that has the name of a role without playing it is renamed to `other_`.
-    """
+    """Return new names of links and joints (only changed ones). One with the name of a role that it does not have
+    becomes `other_`."""
     links: dict[str, str] = {}
     joints: dict[str, str] = {}
     if base_of(model) is not None:
@@ -91,7 +86,7 @@ def suffixed(name: str, kind: str) -> str:
 
 
 def _roles(model: RobotModel) -> list[tuple[str, str, str | None]]:
-    """Return (stem, link, joint above it) of the arm, the wrist and the wheels, as far as the structure tells."""
+    """Return (stem, link, joint above it) of the arm, the wrist and the wheels by structure."""
     found: list[tuple[str, str, str | None]] = []
     base = base_of(model)
     frames = frames_in(model, base)
@@ -141,8 +136,8 @@ def _telescope(model: RobotModel, frames: dict[str, np.ndarray]) -> list[Joint]:
 
 
 def _wrist(model: RobotModel, frames: dict[str, np.ndarray], last: str) -> list[tuple[str, str, str | None]]:
-    """Return the wrist's links: one fixed to the arm's last, then yaw, pitch, roll, each next below the one before with
-    fixed joints between, about base_link's z, y and x."""
+    """Return the wrist's links: one fixed to the arm's last, then yaw, pitch, roll about base_link's z, y and x, each
+    below the one before with fixed joints between."""
     found: list[tuple[str, str, str | None]] = []
     link = last
     for stem, column in WRIST_AXES.items():
@@ -163,10 +158,8 @@ def _wrist(model: RobotModel, frames: dict[str, np.ndarray], last: str) -> list[
 
 
 def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> dict[str, np.ndarray]:
-    """Return how to turn the base's frame into the footprint's orientation: old_from_new (3, 3) by link, or nothing.
-
-    All else is seen in base_link, so it comes first. A tilt as a floor calibration leaves it is none to be turned.
-    """
+    """Return the base's rotation to the footprint's orientation, old_from_new (3, 3) by link, or nothing within the
+    tilt of a floor calibration. It comes first, as all else is seen in base_link."""
     if base is None or footprint is None:
         return {}
     base_from_footprint = frames_in(model, base)[footprint][:3, :3]
@@ -174,10 +167,7 @@ def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> 
 
 
 def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, dict[str, str]]:
-    """Return what to turn, and why, by link or joint. `model` has its new names; `guess_sensors` as of `Options`.
-
-    Raises nothing: the linter reports what no rule settles.
-    """
+    """Return what to turn, and why, by link or joint. `model` has its new names; `guess_sensors` as of `Options`."""
     result, reasons = Turning(), {}
     if names.BASE not in model.links:
         return result, reasons
@@ -229,12 +219,12 @@ def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> Wanted:
 
 
 def _sensors(model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding], guess: bool) -> Wanted:
-    """Return the frames of cameras, line sensors and lidars that break Rule 4, as they are to be.
+    """Return the corrected frames of cameras, line sensors and lidars that break Rule 4.
 
-    A sensor's frame says where it looks, and nothing else in a description does: so its axes stay on their lines, and
-    only which is called x, y and z is chosen, by the direction in which that sensor is known to be mounted. A frame
-    that has no axis there is past telling: it stays, or gets, as a `guess`, the nearest one that keeps the rule, and
-    the report says so. Without a lift it is no Stretch, and its lidars are mounted in some other way: they stay, too.
+    Only a sensor's frame shows its direction: so its axes stay on their lines, and only their names x, y and z are
+    chosen, by the direction in which that sensor is mounted. A frame without an axis there stays or, as a `guess`, gets
+    the nearest one that keeps the rule, and the report says so. Lidars of a robot without a lift, which is no Stretch,
+    stay, too.
     """
     broken = {name for name, each in blamed.items() if each.rule.startswith(("rule-4-base", "rule-4-lidar"))}
     wanted, lidars = {}, names.lidars(model)
@@ -265,7 +255,7 @@ def _kept_or_nearest(link: str, relabelled: np.ndarray, nearest: np.ndarray, all
 
 
 def _cost(link: str, rotation: np.ndarray, position: np.ndarray, inwards: np.ndarray | None) -> float:
-    """Return how far (deg, weighted) a sensor's rotation is from its mounting; `inwards` is of lidars."""
+    """Return the weighted angle (deg) of a sensor's rotation from its mounting; `inwards` is of lidars."""
     if inwards is not None:
         outwards = names.looks("", np.zeros(3), inwards)
         return 3.0 * angle_deg(rotation[:, 2], outwards) + angle_deg(rotation[:, 1], inwards)
@@ -319,7 +309,7 @@ def _grasp(model: RobotModel, frames: dict[str, np.ndarray], structure: Wanted, 
 
 
 def missing_frames(model: RobotModel) -> list[AddedFrame]:
-    """Return the optical frames, the grasp centre and the fingertips that Rules 4 and 5 ask for and `model` lacks."""
+    """Return the missing optical frames, grasp centre and fingertips of Rules 4 and 5."""
     added = []
     for sensor in names.sensors(model):
         if not names.optical_frames(model, sensor):
@@ -334,7 +324,7 @@ def missing_frames(model: RobotModel) -> list[AddedFrame]:
 
 
 def _missing_grasp(model: RobotModel) -> list[AddedFrame]:
-    """Return the grasp centre; if there is one, the fingertips of fingers whose own frames do not serve as such."""
+    """Return the grasp centre; if it exists, the missing fingertips of fingers whose frames do not serve as such."""
     frames = frames_in(model, names.BASE)
     fingers = names.fingers(model)
     center = names.grasp_center(model)

@@ -1,8 +1,7 @@
 """The smallest shapes of each kind around points in the plane.
 
-Every function named `enclosing_*` gives a shape that holds all points: what the solver leaves outside is checked and
-the shape grown by it, whatever the solver reports. Raises `InputError` if the points span no area (a circle needs
-none).
+Every shape of `enclosing_*` holds all points, whatever the solver reports: it is grown by what is outside. Raises
+`InputError` if the points span no area (a circle needs none).
 """
 
 from collections.abc import Sequence
@@ -59,10 +58,8 @@ def enclosing_axis_aligned_ellipse(points: np.ndarray) -> Ellipse:
 
 def _least_ellipse(hull: np.ndarray, scale: np.ndarray, axis_aligned: bool = False) -> Ellipse:
     """Return the ellipse of least area around hull corners (K, 2); `scale` (2, 2) makes them about as wide as high.
-
     Scaled corners q ask for |A q - b| <= 1 with A = [[u, w], [w, v]], and the area is least where log det A is largest,
-    which is convex in (u, v, w, b): from any start there is one minimum. With `axis_aligned` w is 0.
-    """
+    which is convex in (u, v, w, b): there is one minimum. With `axis_aligned` w is 0."""
     middle = (hull.min(axis=0) + hull.max(axis=0)) / 2
     x, y = np.linalg.solve(scale, (hull - middle).T)
 
@@ -101,11 +98,9 @@ def _ellipse(centre: np.ndarray, shape: np.ndarray) -> Ellipse:
 
 
 def algebraic_ellipse(points: np.ndarray) -> Ellipse:
-    """Return the ellipse of least algebraic distance to points (N, 2); it encloses nothing in particular.
-
-    Halir and Flusser, "Numerically Stable Direct Least Squares Fitting of Ellipses" (after Fitzgibbon, Pilu and
-    Fisher). Raises `InputError` if the points are fitted by no ellipse.
-    """
+    """Return the ellipse of least algebraic distance to points (N, 2), which need not enclose them. Halir and Flusser,
+    "Numerically Stable Direct Least Squares Fitting of Ellipses" (after Fitzgibbon, Pilu and Fisher). Raises
+    `InputError` if no ellipse fits the points."""
     points = np.asarray(points, dtype=float)
     if len(points) < 5:
         raise InputError(f"{len(points)} points: an ellipse has five parameters and needs five or more")
@@ -130,19 +125,14 @@ def algebraic_ellipse(points: np.ndarray) -> Ellipse:
 
 
 def enclosing_algebraic_ellipse(points: np.ndarray) -> Ellipse:
-    """Return the algebraic fit to the outline of points (N, 2), scaled about its centre until it holds them all.
-
-    The outline, not the points, is fitted: the hull's boundary at even steps, so that no densely seen part pulls.
-    """
+    """Return the algebraic fit to the hull's boundary of points (N, 2) at even steps, so that density does not matter,
+    scaled about its centre to hold them all."""
     hull = spanning_hull(points)
     return algebraic_ellipse(ConvexPolygon(hull).outline(360)).grown_to_enclose(hull)
 
 
 def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
-    """Return the tapered capsule of least area around points (N, 2), in canonical form.
-
-    Raises `InputError` if the points span no area.
-    """
+    """Return the tapered capsule of least area around points (N, 2), in canonical form."""
     return capsule_minima(points)[0]
 
 
@@ -151,10 +141,9 @@ def capsule_minima(
 ) -> list[TaperedCapsule]:
     """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first.
 
-    Two tangents that touch the points fix a wedge, and within a wedge the two end discs follow in closed form, so whole
-    families of capsules are compared at once. The smallest circle, the `count` best of this search, and `starts`, for
-    instance the capsules of neighbouring poses, begin a refinement over all six numbers with analytic gradients
-    (sequential quadratic programming). Raises `InputError` if the points span no area.
+    Two tangents to the points fix a wedge, within which the two end discs follow in closed form, so whole families of
+    capsules are compared at once. From the smallest circle, the `count` best of this search, and `starts` (for instance
+    capsules of neighbouring poses), sequential quadratic programming refines all six numbers.
     """
     hull = spanning_hull(points)
     circle = enclosing_circle(hull)
@@ -172,10 +161,7 @@ def capsule_minima(
 
 
 def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
-    """Return the local minimum of area around hull corners (K, 2) that is reached from `start` (6,).
-
-    Holds every corner, however the solver ends: it is grown evenly by what is left outside.
-    """
+    """Return the local minimum of area around hull corners (K, 2) from `start` (6,), grown to hold every corner."""
     middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
     shift = np.array([*middle, 0.0, *middle, 0.0])
     corners = (hull - middle) / scale
@@ -207,10 +193,8 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
 
 
 def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
-    """Return the parameters (6,) of the `count` smallest capsules, unlike each other, over a grid of wedges.
-
-    A wedge has an axis direction and a half angle; its sides touch the hull, or keep clear of it by some widening.
-    """
+    """Return the parameters (6,) of the `count` smallest, different capsules over a grid of wedges: an axis direction
+    and a half angle; the sides touch the hull, or are wider by some margin."""
     middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
     corners = (hull - middle) / scale
     angle, taper, left, right = (
@@ -237,10 +221,10 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
 def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
     """Return for every wedge (W of them) the smallest capsule (W, 6) that fills it and holds all corners (K, 2).
 
-    In the wedge's frame x runs along the axis towards the narrow end. The discs that touch both sides have the
-    radius r(s) = wide - s sin(taper) at s along the axis; a corner (x, y) lies on the circles of centre s with
-    (x - s)^2 + y^2 = r(s)^2, which is quadratic in s: the smaller root is the last centre whose front arc it touches,
-    the larger root the first one for the rear arc.
+    In the wedge's frame x is along the axis towards the narrow end. Discs that touch both sides have the radius r(s) =
+    wide - s sin(taper) at s along the axis; a corner (x, y) lies on the circles of centre s with (x - s)^2 + y^2 =
+    r(s)^2, quadratic in s: the smaller root is the last centre whose front arc it touches, the larger root the first
+    one for the rear arc.
     """
     sine, cosine = np.sin(taper), np.cos(taper)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -263,22 +247,18 @@ def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
 
 
 def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
-    """Return the convex polygon of at most `sides` (3 or more) sides and least area around points (N, 2).
-
-    Raises `InputError` if the points span no area.
-    """
+    """Return the convex polygon of at most `sides` (3 or more) sides and least area around points (N, 2)."""
     hull = spanning_hull(points)
     return polygon_with_normals(hull, common_normals([hull], sides))
 
 
 def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
-    """Return the outward normals (`sides` or fewer, 2) of the polygons with parallel sides that are around each of
-    several hulls (their corners (K, 2), counterclockwise) and have the least area together.
+    """Return the outward normals (`sides` or fewer, 2) of polygons with parallel sides around each of several hulls
+    (corners (K, 2), counterclockwise) with the least total area.
 
-    Polygons with parallel sides can be interpolated: the vertices between are those of a polygon with these sides. What
-    one side adds to its successor's is independent of all others, so the best cycle out of a set of directions is found
-    exactly, by dynamic programming. At the optimum for one hull all sides but one lie on sides of the hull (DePano;
-    Klee), which are among the directions, so the set costs little.
+    Polygons with parallel sides can be interpolated. What one side adds to its successor's is independent of all
+    others, so dynamic programming finds the best cycle of a set of directions exactly. At the optimum for one hull all
+    sides but one lie on sides of the hull (DePano; Klee), which are among the directions.
     """
     if sides < 3:
         raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
@@ -294,8 +274,8 @@ def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolyg
 
 
 def _candidate_normals(hulls: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the outward normals (M, 2) that sides may have, by increasing angle, no two alike: those of the hulls'
-    longest sides, and evenly turned ones."""
+    """Return the candidate outward normals (M, 2) by increasing angle: of the hulls' longest sides, and evenly turned
+    ones."""
     edges = np.concatenate([np.roll(hull, -1, axis=0) - hull for hull in hulls])
     angles, same = np.unique(np.arctan2(-edges[:, 0], edges[:, 1]).round(6), return_inverse=True)
     angles = angles[np.argsort(-np.bincount(same, np.linalg.norm(edges, axis=1)), kind="stable")[:HULL_NORMALS]]
@@ -325,10 +305,8 @@ def _corner_areas(hull: np.ndarray, normals: np.ndarray, touching: np.ndarray) -
 
 def _cheapest_cycle(cost: np.ndarray, count: int) -> np.ndarray:
     """Return the indices (count,) of the cycle of `count` steps with the least sum of `cost[i, j]` for steps i to j.
-
-    A cycle goes round once: its indices increase except for the one step that returns to the start. One of its sides
-    lies in every half turn, so starts in the first half suffice.
-    """
+    Indices increase except for the step back to the start. One side lies in every half turn, so starts in the first
+    half suffice."""
     total = len(cost)
     forward = np.where(np.triu(np.ones_like(cost, dtype=bool), 1), cost, np.inf)
     starts = np.arange(total // 2 + 1)

@@ -48,18 +48,16 @@ def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Pl
 
 
 def floor_error(truth: Plane, estimate: Plane) -> tuple[float, float]:
-    """Return how far two floors are apart: along the normal at the frame's origin (m, not negative), and the angle
-    between their normals (rad)."""
+    """Return the distance of two floors along the normal at the frame's origin (m, not negative), and the angle between
+    their normals (rad)."""
     estimate = estimate.facing(truth.normal)
     return abs(truth.offset - estimate.offset), angle_between(truth.normal, estimate.normal)
 
 
 def footprint_from_base(floor_in_base: Plane) -> np.ndarray:
-    """Return `base_footprint_from_base_link` of a floor plane given in base_link.
-
-    base_footprint lies on the floor below base_link's origin along the normal, z along the (upward) normal,
-    x along the projection of base_link's x axis onto the floor (the definition of the published calibration).
-    """
+    """Return `base_footprint_from_base_link` of a floor plane in base_link: base_footprint lies on the floor below
+    base_link's origin, z along the upward normal, x along the projection of base_link's x axis (the definition of the
+    published calibration)."""
     up = floor_in_base.facing(np.array([0.0, 0.0, 1.0]))
     z_axis = up.normal
     x_axis = np.array([1.0, 0.0, 0.0]) - z_axis[0] * z_axis
@@ -76,11 +74,9 @@ def floor_of_footprint(footprint_from_base_link: np.ndarray) -> Plane:
 
 
 def height_slopes(points: np.ndarray, floor: Plane) -> np.ndarray:
-    """Return d(height over the assumed floor) / d(increment) (N, 3) at points on it (N, 3).
-
-    The floor moves to (normal + tilt x normal) . p + offset + height; a point that lies on the moved floor has the
-    height -(height + tilt . (normal x p)) over the assumed one.
-    """
+    """Return d(height over the assumed floor) / d(increment) (N, 3) at points on it (N, 3). The floor moves to (normal
+    + tilt x normal) . p + offset + height; a point on the moved floor has the height -(height + tilt . (normal x p))
+    over the assumed one."""
     levers = np.cross(floor.normal, points)
     return -np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1]])
 

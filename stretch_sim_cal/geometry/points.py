@@ -8,8 +8,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
 
-# 21 bits per axis: at 1 cm voxels that reaches 10 km from the origin.
-_HALF = 1 << 20
+_HALF = 1 << 20  # 21 bits per axis: at 1 cm voxels that reaches 10 km from the origin
 
 
 def lengths(vectors: np.ndarray) -> np.ndarray:
@@ -23,17 +22,15 @@ def thinned(points: np.ndarray, count: int) -> np.ndarray:
 
 
 def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
-    """Return one int64 key (N,) per point (N, 3): equal for points in the same cube of edge `size`.
-
-    Points further than 2**20 voxels from the origin share the keys of the outermost voxels.
-    """
+    """Return one int64 key (N,) per point (N, 3): equal for points in the same cube of edge `size`. Points further than
+    2**20 voxels from the origin share the keys of the outermost voxels."""
     index = np.clip(np.floor(points / size), -_HALF, _HALF - 1).astype(np.int64) + _HALF
     return (index[:, 0] << 42) | (index[:, 1] << 21) | index[:, 2]
 
 
 def rank_in_cell(cell: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return for each of N rows how many before it are in the same of the cells 0.. `cell` (N,), which have `counts`
-    rows each."""
+    """Return the number of rows before each of N rows in the same cell; `cell` (N,) from 0, which have `counts` rows
+    each."""
     rank = np.empty(len(cell), dtype=int)
     rank[np.argsort(cell, kind="stable")] = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
     return rank
@@ -63,10 +60,8 @@ def group_medians(group: np.ndarray, counts: np.ndarray, values: np.ndarray) -> 
 
 
 def convex_hull(points: np.ndarray) -> np.ndarray:
-    """Return the corners (K, 2) of the convex hull of points (N, 2), counterclockwise.
-
-    Two corners remain of collinear points and one of equal points; none of no points. Points must be finite.
-    """
+    """Return the corners (K, 2) of the convex hull of finite points (N, 2), counterclockwise: two of collinear points,
+    one of equal points, none of no points."""
     points = np.asarray(points, dtype=float).reshape(-1, 2)
     if len(points) < 3:
         return np.unique(points, axis=0)

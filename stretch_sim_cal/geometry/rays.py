@@ -18,8 +18,8 @@ class RayTarget:
             TriangleMesh(self._scene, np.asarray(triangles, dtype=np.float32))
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far along unit `directions` (N, 3) from `origins` (N, 3) or (3,) the first triangle is hit, and
-        which: distances (N,), inf for none, and indices (N,), -1 for none."""
+        """Return the distances (N,) along unit `directions` (N, 3) from `origins` (N, 3) or (3,) to the first
+        triangles, inf for none, and the triangles' indices (N,), -1 for none."""
         if self._empty or not len(directions):
             return np.full(len(directions), np.inf), np.full(len(directions), -1)
         directions = np.ascontiguousarray(directions, dtype=np.float32)
@@ -30,8 +30,8 @@ class RayTarget:
 
 
 class RangeImage:
-    """The `nearest` range (A, E) of points seen from the origin by cell of azimuth and elevation, inf for none; `cell`
-    (rad) is the size of a cell, a part of the half turn."""
+    """The `nearest` range (A, E) of points seen from the origin by azimuth and elevation, inf for none, in cells of
+    `cell` (rad)."""
 
     def __init__(self, cell: float):
         self._cell = cell

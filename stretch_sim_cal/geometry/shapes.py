@@ -1,6 +1,6 @@
 """Convex shapes in the plane that stand for a robot's body: circle, ellipse, tapered capsule, convex polygon.
 
-Lengths in m, angles in rad except where a parameter's name or text says degrees. All are immutable and share
+Lengths in m, angles in rad unless degrees are named. All are immutable and share
 `area`, `signed_distance`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
 `from_vector` with the numbers of `parameters` in their order, which is what interpolation works on.
 """
@@ -77,8 +77,8 @@ class Shape(ABC):
 
     @classmethod
     def protrusions(cls, vectors: np.ndarray, hulls: Sequence[np.ndarray]) -> np.ndarray:
-        """Return how far each of P hulls (K, 2), none of them empty, reaches outside the shape of its row of `vectors`
-        (P, V) at most, (P,)."""
+        """Return how far each of P hulls (K, 2), not empty, reaches outside the shape of its row of `vectors` (P, V),
+        (P,)."""
         return np.array([cls.from_vector(v).protrusion(hull) for v, hull in zip(vectors, hulls, strict=True)])
 
     def grown_to_enclose(self, points: np.ndarray) -> "Shape":
@@ -134,11 +134,8 @@ class Circle(Shape):
 
 @dataclass(frozen=True)
 class Ellipse(Shape):
-    """An ellipse with the full axes `axes_x` and `axes_y`, turned counterclockwise by `angle` degrees.
-
-    `inflated` lengthens each half axis by the margin, as readers of the model file do; between the axes that is a
-    little less than the margin everywhere around.
-    """
+    """An ellipse with the full axes `axes_x` and `axes_y`, turned counterclockwise by `angle` degrees. `inflated`
+    lengthens each half axis by the margin, as readers of the model file do; between the axes that is a little less."""
 
     center_x: float
     center_y: float
@@ -200,23 +197,19 @@ class Ellipse(Shape):
         return self if factor <= 1 else self.scaled(factor * (1 + 1e-12))
 
     def like(self, other: "Ellipse") -> "Ellipse":
-        """Return this same ellipse with its axes named and its angle counted so that it is nearest to `other`.
-
-        Turning by 180 degrees, or by 90 with the axes exchanged, changes the numbers and not the ellipse.
-        """
-        turns = np.arange(-4, 5) + round((other.angle - self.angle) / 90)
-        swapped = [(self.axes_y, self.axes_x) if turn % 2 else (self.axes_x, self.axes_y) for turn in turns]
-        forms = [
-            Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turn)
-            for axes, turn in zip(swapped, turns, strict=True)
-        ]
-        return min(forms, key=lambda form: form._unlikeness(other))
+        """Return this same ellipse with axes and angle nearest to those of `other`: turning by 180 degrees, or by 90
+        with the axes exchanged, changes only the numbers."""
+        turns = round((other.angle - self.angle) / 90)
+        return min(map(self._counted, range(turns - 4, turns + 5)), key=lambda form: form._unlikeness(other))
 
     def canonical(self) -> "Ellipse":
-        """Return this same ellipse with its angle in (-45, 45] degrees, so that `axes_x` lies nearest to x."""
-        turns = int(np.ceil((self.angle - 45.0) / 90.0))
+        """Return this same ellipse with its angle in (-45, 45] degrees."""
+        return self._counted(-int(np.ceil((self.angle - 45.0) / 90.0)))
+
+    def _counted(self, turns: int) -> "Ellipse":
+        """Return this same ellipse with its angle larger by quarter turns, and its axes named accordingly."""
         axes = (self.axes_y, self.axes_x) if turns % 2 else (self.axes_x, self.axes_y)
-        return Ellipse(self.center_x, self.center_y, *axes, self.angle - 90.0 * turns)
+        return Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turns)
 
     def _unlikeness(self, other: "Ellipse") -> float:
         """Squared difference of axes and angle, the angle by the length that it moves the ends of the axes."""
@@ -229,8 +222,8 @@ def _nearest_on_ellipse(points: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Return the nearest points (N, 2) of the ellipse with half axes (2,) to points (N, 2) of the first quadrant.
 
     Newton on the secular equation sum (half p / (t + half^2))^2 = 1, convex and falling right of its largest pole
-    (Eberly, "Distance from a Point to an Ellipse"): from left of the root it converges without overshooting. The
-    unknown is counted from that pole, so that points on the longer axis lose no digits.
+    (Eberly, "Distance from a Point to an Ellipse"), converges from left of the root without overshooting. The unknown
+    is counted from that pole, so that points on the longer axis lose no digits.
     """
     scale = half.max()
     half, points = half / scale, np.maximum(points / scale, 1e-14)
@@ -311,10 +304,8 @@ class TaperedCapsule(Shape):
         return TaperedCapsule(self.x2, self.y2, self.r2, self.x1, self.y1, self.r1)
 
     def like(self, other: "TaperedCapsule") -> "TaperedCapsule":
-        """Return this same capsule with its ends in the order that is nearest to `other`.
-
-        Where it is a circle, the disc within may be any: it becomes what of `other`'s second one fits inside.
-        """
+        """Return this same capsule with its ends ordered as in `other`. A circle's inner disc may be any: it becomes as
+        much of `other`'s second one as fits inside."""
         if not self.is_circle:
             unlike = np.linalg.norm(self.vector - other.vector)
             return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
@@ -325,10 +316,8 @@ class TaperedCapsule(Shape):
         return TaperedCapsule(x, y, larger, x + share * (other.x2 - x), y + share * (other.y2 - y), radius)
 
     def canonical(self) -> "TaperedCapsule":
-        """Return this same capsule with the end nearer to the origin first.
-
-        If one disc holds the other both ends become the larger: published readers look only at the first then.
-        """
+        """Return this same capsule with the end nearer to the origin first. If one disc holds the other both ends
+        become the larger: published readers look only at the first then."""
         if self.is_circle:
             larger = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
             return TaperedCapsule(*larger, *larger)
@@ -337,10 +326,8 @@ class TaperedCapsule(Shape):
 
 
 def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the area of the tapered capsule (x1, y1, r1, x2, y2, r2) and its gradient (6,).
-
-    The gradient is the boundary's speed integrated along it, so it stays finite if one disc swallows the other.
-    """
+    """Return the area of the tapered capsule (x1, y1, r1, x2, y2, r2) and its gradient (6,), the boundary's speed
+    integrated along it, which stays finite if one disc holds the other."""
     x1, y1, r1, x2, y2, r2 = vector
     dx, dy, dr = x2 - x1, y2 - y1, r1 - r2
     length = np.hypot(dx, dy)
@@ -358,11 +345,11 @@ def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the signed distance (N,) of points (N, 2) from a tapered capsule (6,), or each from its own of capsules
-    (N, 6), and its gradient (N, 6) by the capsule's numbers.
+    """Return the signed distance (N,) of points (N, 2) from a tapered capsule (6,), or from capsules (N, 6), and its
+    gradient (N, 6) by the capsule's numbers.
 
-    The capsule is the union of the discs between its ends, so the distance is the least over t in [0, 1] of
-    |p - c(t)| - r(t), which is convex in t and has its minimum in closed form.
+    The capsule is the union of the discs between its ends, so the distance is the least over t in [0, 1] of |p - c(t)|
+    - r(t), convex in t, with its minimum in closed form.
     """
     x1, y1, r1, x2, y2, r2 = np.moveaxis(vector, -1, 0)
     dx, dy, dr = x2 - x1, y2 - y1, r2 - r1
@@ -386,11 +373,9 @@ def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class ConvexPolygon(Shape):
-    """The convex hull of `vertices` (K, 2), kept in the order given. `inflated` moves every side outward.
-
-    `normals` (K, 2), if given, are the outward ones of the sides that begin at each vertex: sides may then have no
-    length, as if several tangents touch a corner, and still grow when the polygon is inflated.
-    """
+    """The convex hull of `vertices` (K, 2), kept in the order given. `inflated` moves every side outward. `normals` (K,
+    2), optional, are the outward ones of the sides from each vertex: sides may then have no length, as if several
+    tangents touch a corner, and still grow when the polygon is inflated."""
 
     vertices: np.ndarray
     normals: np.ndarray | None = None
@@ -461,7 +446,7 @@ class ConvexPolygon(Shape):
         return self if reach <= 0.0 else self.inflated(reach * (1 + 1e-12) + 1e-12)
 
     def _sides(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the outward normals (K, 2) of the sides, each beginning at its corner, and their offsets (K,)."""
+        """Return the sides' outward normals (K, 2) and offsets (K,)."""
         if self.normals is not None:
             return self.normals, (self.normals * self.vertices).sum(axis=1)
         corners = self.corners

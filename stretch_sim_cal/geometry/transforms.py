@@ -14,8 +14,7 @@ from scipy.spatial.transform import RigidTransform, Rotation
 
 from stretch_sim_cal.errors import InputError
 
-SIDES = ("left", "right")
-"""The two lidars, in the order of every pair of clouds and poses."""
+SIDES = ("left", "right")  # the two lidars, in the order of every pair of clouds and poses
 
 
 def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
@@ -43,8 +42,8 @@ def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform; of the many at a pitch of 90
-    deg one without yaw."""
+    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform; at a pitch of 90 deg without
+    yaw."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Gimbal lock")
         return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_euler("xyz")
@@ -128,10 +127,8 @@ def error(truth: np.ndarray, estimate: np.ndarray) -> tuple[float, float]:
 
 
 def check_rigid(transform, name: str = "transform", tolerance: float = 1e-4) -> np.ndarray:
-    """Return `transform` as a float 4x4 array, its rotation made exactly orthonormal.
-
-    Raises `InputError` naming `name` if it is not 4x4, not finite, or further than `tolerance` from rigid.
-    """
+    """Return `transform` as a float 4x4 array with an exactly orthonormal rotation. Raises `InputError` naming `name`
+    if it is not 4x4, not finite, or further than `tolerance` from rigid."""
     try:
         matrix = np.array(transform, dtype=float)
     except (TypeError, ValueError) as problem:

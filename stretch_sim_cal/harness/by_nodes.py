@@ -1,14 +1,15 @@
 """What was simulated once more, calibrated by the real nodes over ROS: for tests that are to go through them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from stretch_sim_cal.api import Result
 from stretch_sim_cal.calibration.array import ArrayResult, of_file
-from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, CalibrationFile
 from stretch_sim_cal.calibration.observability import UNOBSERVED
-from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
+from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.run import run_scenario
@@ -27,19 +28,12 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
         raise RunFailure(f"{folder}: {'; '.join(verdict.reasons)}")
     file = CalibrationFile.load_or_empty(RunFiles(folder.resolve()).calibration)
     found, refusals = file.entries, [verdict.refused] if verdict.refused else []
-    aligned = AlignmentResult(
-        sim.rig.left_from_right if file.right_to_left is None else file.right_to_left,
-        found[RIGHT_TO_LEFT].covariance if RIGHT_TO_LEFT in found else np.full((6, 6), np.inf),
-        0.0, frames, "nodes", 1.0, [], refusals=refusals,
-    )  # fmt: skip
-    array = None
-    if sim.rig.further and file.right_to_left is not None:
-        array = of_file(file, sim.rig.base_from_left)
-    elif sim.rig.further:
-        nominal = sim.rig.base_from_lidar
-        array = ArrayResult(nominal, UNOBSERVED**2 * np.eye(6 * len(nominal)), [], None, {}, frames, 0.0, refusals)
+    if file.right_to_left is None:
+        nominal, unknown = sim.rig.base_from_lidar, UNOBSERVED**2 * np.eye(6 * len(sim.rig.names))
+        return Result(sim.rig, ArrayResult(nominal, unknown, [], frames, 0.0, refusals, method="nodes"))
+    aligned = replace(of_file(file, sim.rig.base_from_left), refusals=refusals)
     if file.floor_plane is None:
-        return Result(sim.rig, aligned, array=array)
+        return Result(sim.rig, aligned)
     floor = FloorResult(
         file.footprint_from_base,
         file.floor_plane,
@@ -49,4 +43,4 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
         0,
         "nodes",
     )
-    return Result(sim.rig, aligned, floor, array)
+    return Result(sim.rig, aligned, floor)

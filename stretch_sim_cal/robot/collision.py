@@ -5,28 +5,25 @@ from itertools import combinations
 
 import fcl
 import numpy as np
-from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.kinematics import Positions, link_transforms, random_positions
 from stretch_sim_cal.robot.model import Joint, RobotModel
 from stretch_sim_cal.robot.surfaces import Surface, link_surfaces
 
-FLOOR = "floor"
-"""Name of the floor in a colliding pair."""
-SAMPLES = 24
-"""Configurations in which a pair must be too close every time to be taken as close by design."""
+FLOOR = "floor"  # name of the floor in a colliding pair
+SAMPLES = 24  # configurations in which a pair must be too close every time to be taken as close by design
 
 
 class SelfCollision:
-    """Finds the links of a robot that come closer to each other than `margin` (m), on their collision shapes.
+    """Finds the links of a robot that come closer to each other than `margin` (m), by their collision shapes.
 
-    Pairs that are close by design are left out: links that do not move against each other or are connected by one
-    joint, parts of one telescope (only parallel prismatic joints between them, beside those of `still`), fingers that
-    close (each on one joint of the same body, and too close at position zero), pairs that are too close in every one of
-    some random configurations within the joints' limits, and pairs between which only joints of `still` move, which
-    keep their positions. `floor` (m) is the height of a horizontal floor in the root's frame; links that cannot leave
-    it (the base, its wheels), or that only joints of `still` move, are not checked against it.
+    Pairs close by design are left out: links that do not move against each other or are connected by one joint, parts
+    of one telescope (only parallel prismatic joints between them, beside those of `still`), fingers that close (each on
+    one joint of the same body, and too close at position zero), pairs too close in every one of some random
+    configurations, and pairs between which only joints of `still` move. `floor` (m) is the height of a horizontal floor
+    in the root's frame; links that cannot leave it (base, wheels), or that only joints of `still` move, are not checked
+    against it.
     """
 
     def __init__(
@@ -39,17 +36,15 @@ class SelfCollision:
         self.links = [link for link in model.order if link in surfaces]
         self._shapes = [_Shape(surfaces[link]) for link in self.links]
         if not self._shapes:
-            raise InputError(f"robot '{model.name}' has no collision shapes, so nothing can be said about collisions")
+            raise InputError(f"robot '{model.name}' has no collision shapes, so collisions cannot be checked")
         self._centres = np.array([shape.centre for shape in self._shapes])
         self._halves = np.array([shape.half for shape in self._shapes])
         self._pairs = self._pairs_to_check()
         self._above_floor = self._links_to_hold_against_floor()
 
     def colliding_pairs(self, positions: Positions) -> list[tuple[str, str]]:
-        """Return the pairs of links that are closer than the margin at these joint positions (one configuration).
-
-        A link too close to the floor makes a pair with `FLOOR`. Raises `InputError` as `link_transforms` does.
-        """
+        """Return the pairs of links closer than the margin in one configuration; a link too close to the floor makes a
+        pair with `FLOOR`. Raises `InputError` as `link_transforms` does."""
         frames = self._frames(positions)[0]
         found = [(self.links[a], self.links[b]) for a, b in self._close(frames, self._pairs)]
         return found + [(self.links[index], FLOOR) for index in np.flatnonzero(self._on_floor(frames))]
@@ -59,8 +54,7 @@ class SelfCollision:
         return bool(self.free(positions)[0])
 
     def free(self, positions: Positions) -> np.ndarray:
-        """Return in which of N configurations nothing is closer than the margin (N,); positions as of
-        `link_transforms`, numbers or (N,) arrays."""
+        """Return in which of N configurations nothing is closer than the margin (N,)."""
         frames = self._frames(positions)
         result = ~self._on_floor(frames).any(axis=-1)
         for index in np.flatnonzero(result):
@@ -117,7 +111,7 @@ class SelfCollision:
         return [joint for joint in self.model.between(self.links[a], self.links[b]) if joint.variables]
 
     def _is_chain(self, a: int, b: int) -> bool:
-        """Return whether all moving joints between two links lie above one of them, the other being further up."""
+        """Return whether all moving joints between two links lie above one of them."""
         way = {joint.name for joint in self._moving_joints_between(a, b)}
         above = [{joint.name for joint in self.model.chain(self.links[index])} for index in (a, b)]
         return way <= above[0] or way <= above[1]
@@ -132,19 +126,17 @@ class SelfCollision:
         return all(np.linalg.norm(np.cross(directions[0], direction)) < 1e-6 for direction in directions)
 
     def _links_to_hold_against_floor(self) -> list[int]:
-        """Return the links whose lowest point is not always at the same height: a wheel or the base stays on it."""
+        """Return the links whose lowest point changes its height: wheels and the base stay on the floor."""
         positions = random_positions(self.model, SAMPLES, seed=1)
         frames = self._frames({name: value for name, value in positions.items() if name not in self._still})
         return [i for i, shape in enumerate(self._shapes) if np.ptp(shape.lowest(frames[:, i])) > 1e-3]
 
 
 class _Shape:
-    """One link's triangles, ready for distances."""
-
     def __init__(self, surface: Surface):
         low, high = surface.vertices.min(axis=0), surface.vertices.max(axis=0)
         self.centre, self.half = (low + high) / 2, (high - low) / 2
-        self.corners = _hull_vertices(surface.vertices)
+        self.corners = surface.corners
         bounding = fcl.BVHModel()
         bounding.beginModel(len(surface.vertices), len(surface.faces))
         bounding.addSubModel(surface.vertices, surface.faces)
@@ -166,10 +158,3 @@ class _Shape:
 
 def _as_array(pairs: Iterable[tuple[int, int]]) -> np.ndarray:
     return np.array(sorted(pairs), dtype=int).reshape(-1, 2)
-
-
-def _hull_vertices(points: np.ndarray) -> np.ndarray:
-    try:
-        return points[ConvexHull(points).vertices]
-    except QhullError:
-        return points  # A flat shape has no hull in space; all of its points do as well.

@@ -1,14 +1,10 @@
 """Loads robot descriptions: URDF, xacro and SDF files, and URDF text, strictly and safely.
 
-model = load_model("robot.urdf.xacro", {"tool": "gripper"})
-model = parse_urdf(text_of_robot_description)
-
-Every fault is one line that names the element. The text may come from anywhere (/robot_description, too): entities and
-DTDs are refused, nothing is evaluated, and no file is opened. Format: the URDF specification
-(http://wiki.ros.org/urdf/XML), with the defaults of its own parser; of SDF see `sdf.py`.
-
-A xacro is a program: it includes files, reads YAML and evaluates Python expressions, and the library's sandbox around
-those is thin. Only ever expand files that the user has chosen; text from the network goes to `parse_urdf`.
+Every fault is one line that names the element. Text may come from anywhere (/robot_description): entities and DTDs are
+refused, nothing is evaluated, and no file is opened. Format: the URDF specification (http://wiki.ros.org/urdf/XML),
+with the defaults of its parser; of SDF see `sdf.py`. A xacro is a program: it includes files, reads YAML and evaluates
+Python expressions in a thin sandbox. Expand only files that the user has chosen; text from the network goes to
+`parse_urdf`.
 """
 
 import contextlib
@@ -46,12 +42,11 @@ def load_model(
     arguments: Mapping[str, object] | None = None,
     mesh_folders: MeshFolders | None = None,
 ) -> RobotModel:
-    """Return the model of a URDF file, a xacro file, an SDF file, or a URDF text (anything that begins with `<`).
+    """Return the model of a URDF, xacro or SDF file, or of a URDF text (anything that begins with `<`).
 
     `arguments` are those of the xacro; `mesh_folders` maps package names of `package://` meshes, and of `$(find ...)`
-    in a xacro, to folders. Relative meshes start at the file's folder. Xacro files are programs: load only your own. Of
-    an SDF the links and joints of its one model are read, not its shapes.
-    Raises `InputError` naming the file and the element.
+    in a xacro, to folders. Relative meshes start at the file's folder. Of an SDF the links and joints of its one model
+    are read, not its shapes. Raises `InputError` naming the file and the element.
     """
     if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
         if arguments:
@@ -67,8 +62,8 @@ def load_model(
 def load_urdf_text(
     path: str | os.PathLike, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
-    """Return the URDF text of a URDF, xacro or SDF file; a xacro is expanded with `arguments` and with the `folders` of
-    the packages that it finds. Raises `InputError`."""
+    """Return the URDF text of a URDF, xacro or SDF file; a xacro is expanded with `arguments` and the `folders` of the
+    packages that it finds. Raises `InputError`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if is_xacro(path, text):
@@ -106,13 +101,10 @@ def parse_urdf(
     source: str = "<text>",
     mesh_folders: MeshFolders | None = None,
 ) -> RobotModel:
-    """Return the model that a URDF's text, or its root element, describes.
-
-    `base_directory` is where relative mesh names start (none: they stay unresolved until a mesh is read);
-    `mesh_folders` says where packages of `package://` names lie, by package name (others are looked for in the ament
-    index and `ROS_PACKAGE_PATH`); `source` is what messages call the text.
-    Raises `InputError` for anything that is not one valid tree.
-    """
+    """Return the model of a URDF's text, or root element. Relative mesh names start at `base_directory` (None: they
+    stay unresolved until a mesh is read); `mesh_folders` are the folders of `package://` names (others are looked for
+    in the ament index and `ROS_PACKAGE_PATH`); messages begin with `source`. Raises `InputError` for anything that is
+    not one valid tree."""
     root = parse_xml(text, source) if isinstance(text, str) else text
     if root.tag != "robot":
         raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
@@ -124,8 +116,6 @@ def parse_urdf(
 
 
 class _Reader:
-    """Turns elements into the model's parts; `source` is the text's name in messages."""
-
     def __init__(self, source: str, base_directory: Path | None, mesh_folders: MeshFolders):
         self.source = source
         self.base_directory = base_directory
@@ -140,17 +130,21 @@ class _Reader:
             raise self.fault(where, f"<{element.tag}> has no {key}")
         return value
 
+    def numbers(self, element: Element, key: str, where: str, count: int) -> list[float]:
+        text = self.attribute(element, key, where)
+        try:
+            values = [float(word) for word in text.split()]
+        except ValueError:
+            values = []
+        if len(values) != count or not all(map(math.isfinite, values)):
+            wrong = "is not a number, or not finite" if count == 1 else "is not three finite numbers"
+            raise self.fault(where, f'{key}="{text}" of <{element.tag}> {wrong}')
+        return values
+
     def number(self, element: Element, key: str, where: str, default: float | None = None) -> float:
         if default is not None and element.get(key) is None:
             return default
-        text = self.attribute(element, key, where)
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not a number') from error
-        if not math.isfinite(value):
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not finite')
-        return value
+        return self.numbers(element, key, where, 1)[0]
 
     def positive(self, element: Element, key: str, where: str) -> float:
         value = self.number(element, key, where)
@@ -158,22 +152,15 @@ class _Reader:
             raise self.fault(where, f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
         return value
 
-    def vector(self, element: Element | None, key: str, where: str, default: tuple[float, float, float]) -> np.ndarray:
-        text = element.get(key) if element is not None else None
-        if text is None:
-            return np.array(default, dtype=float)
-        try:
-            value = np.array([float(word) for word in text.split()])
-        except ValueError as error:
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three numbers') from error
-        if value.shape != (3,) or not np.isfinite(value).all():
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> is not three finite numbers')
-        return value
+    def vector(
+        self, element: Element | None, key: str, where: str, default: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    ) -> np.ndarray:
+        given = element is not None and element.get(key) is not None
+        return np.array(self.numbers(element, key, where, 3) if given else default, dtype=float)
 
     def origin(self, element: Element, where: str) -> np.ndarray:
         origin = element.find("origin")
-        zero = (0.0, 0.0, 0.0)
-        return from_xyz_rpy(self.vector(origin, "xyz", where, zero), self.vector(origin, "rpy", where, zero))
+        return from_xyz_rpy(self.vector(origin, "xyz", where), self.vector(origin, "rpy", where))
 
     def link(self, element: Element) -> Link:
         name = self.attribute(element, "name", "a link")
@@ -206,7 +193,7 @@ class _Reader:
         match shape.tag:
             case "box":
                 self.attribute(shape, "size", where)
-                size = self.vector(shape, "size", where, (0.0, 0.0, 0.0))
+                size = self.vector(shape, "size", where)
                 if (size <= 0).any():
                     raise self.fault(where, f'size="{shape.get("size")}" of <box> must be greater than 0')
                 return Geometry("box", origin, size=size, name=name)
@@ -243,7 +230,7 @@ class _Reader:
         mimic = element.find("mimic") if kind != "fixed" else None
         for part in element:
             if part.tag in ("dynamics", "safety_controller", "calibration"):
-                for key in part.attrib:  # nothing here needs these numbers, but whoever else reads the file
+                for key in part.attrib:  # not needed here, but by other readers of the file
                     self.number(part, key, where)
         return Joint(
             name,
@@ -274,10 +261,8 @@ class _Reader:
 
 
 def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
-    """Return the path of a mesh name of a URDF: `package://`, `file://`, absolute, or relative to the URDF.
-
-    None if its package or the folder that it is relative to is not known. The file need not exist.
-    """
+    """Return the path of a URDF's mesh name: `package://`, `file://`, absolute, or relative to the URDF; None if its
+    package or base folder is not known. The file need not exist."""
     url = urlparse(filename)
     if url.scheme in PACKAGE_SCHEMES:
         folder = package_folder(url.netloc, mesh_folders)
@@ -313,8 +298,8 @@ def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
 
 
 def found_packages(path: str | os.PathLike) -> set[str]:
-    """Return the packages that the xacro file which was expanded last, if it is this one, and those that it includes
-    ask for by `$(find ...)`."""
+    """Return the packages that a xacro file, if it is the one expanded last, and its includes ask for by `$(find
+    ...)`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if not is_xacro(path, text):
@@ -326,12 +311,9 @@ def found_packages(path: str | os.PathLike) -> set[str]:
 def expand_xacro(
     path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
-    """Return the URDF text of a xacro file on the user's own disk. `arguments` are its `xacro:arg`s; `folders` those of
-    the packages that it finds by `$(find ...)`, as of meshes.
-
-    DTDs and entities are refused, in included files too. Raises `InputError` with the file and the cause for all that
-    the library cannot expand.
-    """
+    """Return the URDF text of a xacro file on the user's disk. `arguments` are its `xacro:arg`s; `folders` the packages
+    of `$(find ...)`. DTDs and entities are refused, in included files too. Raises `InputError` with the file and the
+    cause for all that the library cannot expand."""
     path = Path(path)
     mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
     try:
@@ -373,7 +355,8 @@ def _current_file(path: Path) -> str:
 
 @contextlib.contextmanager
 def _finding_packages(folders: MeshFolders):
-    """Let the library's `$(find ...)` look where meshes are looked for. It offers no other way in."""
+    """Let the library's `$(find ...)` look where meshes are looked for, by replacing its function: it has no interface
+    for that."""
 
     def find(package: str) -> str:
         folder = package_folder(package, folders)
@@ -401,10 +384,8 @@ def _finding_packages(folders: MeshFolders):
 
 @contextlib.contextmanager
 def _refusing_entities():
-    """Let the library read its files, included ones too, through a parser that refuses DTDs and entities.
-
-    It looks `parse` up in its own module on every include and offers no other way in.
-    """
+    """Let the library read its files, included ones too, with a parser that refuses DTDs and entities, by replacing its
+    `parse`: it has no interface for that."""
 
     def parse(source, filename: str | None = None) -> minidom.Document:
         if isinstance(source, minidom.Document):

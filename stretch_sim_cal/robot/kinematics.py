@@ -17,8 +17,7 @@ from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.model import Joint, Limit, RobotModel, near
 
 Positions = Mapping[str, ArrayLike]
-BASES = ("fixed", "mobile", "floating")
-"""How a robot's root may move in the world: not, on a floor, anywhere."""
+BASES = ("fixed", "mobile", "floating")  # how a robot's root may move in the world: not, on a floor, anywhere
 TRANSLATION, TURN, ANGLE = "translation", "unlimited turn", "angle"
 PARTS = {"planar": ("x", "y", "angle"), "spherical": ("roll", "pitch", "yaw")}
 PARTS["floating"] = ("x", "y", "z", *PARTS["spherical"])
@@ -27,14 +26,12 @@ PARTS["floating"] = ("x", "y", "z", *PARTS["spherical"])
 def link_transforms(
     model: RobotModel, positions: Positions | None = None, links: Iterable[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Return `root_from_link` (..., 4, 4) of every link, or of `links` only, at the given joint positions.
+    """Return `root_from_link` (..., 4, 4) of every link, or of `links` only, at joint positions.
 
-    `positions` maps joint names to a number, or to arrays of one common shape (...,) after broadcasting (see the module
-    for joints with several degrees of freedom). Joints that are not named are at 0, or follow the joint they mimic; a
-    position given for a mimic joint is taken as it is. Limits are not applied. Links that do not move among the
-    configurations come as read-only views.
-    Raises `InputError` for unknown joints or links (with near names), fixed joints, wrong shapes, and numbers that are
-    not finite.
+    `positions` are numbers or arrays of one common shape (...,) after broadcasting (see the module for joints with
+    several degrees of freedom). Other joints are at 0, or follow the joint they mimic; a position given for a mimic
+    joint counts. Limits are not applied. Links that do not move among the configurations come as read-only views.
+    Raises `InputError` for unknown joints or links, fixed joints, wrong shapes, and numbers that are not finite.
     """
     wanted = list(model.order) if links is None else [model.checked_link(link) for link in links]
     values, shape = checked_positions(model, positions or {})
@@ -59,8 +56,7 @@ def link_transform(
 
 
 def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:
-    """Return `parent_from_child` (..., 4, 4) at a position (None stands for zero): the
-    joint's origin, then its motion."""
+    """Return `parent_from_child` (..., 4, 4) at a position (None: zero): the joint's origin, then its motion."""
     if position is None or joint.variables == 0:
         return joint.parent_from_joint
     return joint.parent_from_joint @ joint_motion(joint, position)
@@ -102,10 +98,8 @@ def _roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:
 
 
 def plane_directions(normal: np.ndarray) -> np.ndarray:
-    """Return two unit rows (2, 3) that span the plane of a unit normal: x and y for z, turned the shortest way to it.
-
-    The convention of planar joints. For the normal -z, for which the shortest way is not unique: x and -y.
-    """
+    """Return two unit rows (2, 3) that span the plane of a unit normal, the convention of planar joints: x and y for z,
+    turned the shortest way to it. For the normal -z, for which that is not unique: x and -y."""
     x, y, z = normal
     across = x * x + y * y
     if z < 0 and across < 1e-300:
@@ -116,10 +110,7 @@ def plane_directions(normal: np.ndarray) -> np.ndarray:
 
 
 def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str, np.ndarray], tuple[int, ...]]:
-    """Return positions as float arrays, and the shape (...,) of the configurations that they broadcast to.
-
-    Raises `InputError` as `link_transforms` does.
-    """
+    """Return positions as float arrays, and the common shape (...,). Raises `InputError` as `link_transforms`."""
     values: dict[str, np.ndarray] = {}
     shapes = []
     for name, position in positions.items():
@@ -147,7 +138,7 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
 
 
 def _leader(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> tuple[str, float, float]:
-    """Return the joint that a joint mimics in the end (itself without), and by which multiplier and offset."""
+    """Return the joint that a joint finally mimics (itself without), multiplier and offset."""
     multiplier, offset = 1.0, 0.0
     while joint.name not in values and joint.mimic is not None:
         offset += multiplier * joint.mimic.offset
@@ -179,9 +170,7 @@ class Variable:
 
 def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable]:
     """Return the axes of a robot's configuration space, a mobile base's x, y, angle or a floating base's six first.
-
-    The dimension is their number; joints that mimic others add none. Raises `InputError` for an unknown base.
-    """
+    Mimic joints add none. Raises `InputError` for an unknown base."""
     if base not in BASES:
         raise InputError(f"base '{base}' is not known{near(base, BASES)}")
     joints = [(joint.name, joint.type, joint.limit) for joint in model.moving_joints()]
@@ -192,7 +181,7 @@ def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable
 
 def random_positions(model: RobotModel, count: int, seed: int) -> dict[str, np.ndarray]:
     """Return `count` random positions (count,) of every joint with one degree of freedom of its own: within its limits,
-    or -pi to pi without. Planar, spherical and floating joints stay at zero."""
+    or -pi to pi. Planar, spherical and floating joints stay at zero."""
     single = [variable for variable in configuration_space(model) if model.joints[variable.joint].variables == 1]
     low, high = np.array([(variable.lower, variable.upper) for variable in single]).reshape(-1, 2).T
     low, high = np.where(np.isfinite(low), low, -np.pi), np.where(np.isfinite(high), high, np.pi)
@@ -203,13 +192,13 @@ def random_positions(model: RobotModel, count: int, seed: int) -> dict[str, np.n
 def jacobian(
     model: RobotModel, positions: Positions, link: str, relative_to: str | None = None
 ) -> tuple[np.ndarray, list[Variable]]:
-    """Return the Jacobian (..., 6, n) of a link's frame in another one (by default the root) that may move itself, and
-    the n variables that its columns belong to.
+    """Return the Jacobian (..., 6, n) of a link's frame in another one (by default the root), which may move, and its n
+    variables.
 
-    A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz), in and against the
-    frame `relative_to`, per unit velocity of one number of a joint's position (of planar, spherical and floating joints
-    all of theirs). Only joints between the two have columns; a mimic joint adds to the column of the joint it follows,
-    unless a position of its own is given. Raises `InputError` as `link_transforms` does.
+    A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz), relative to and in
+    `relative_to`, per unit velocity of one number of a joint's position. Only joints between the two have columns; a
+    mimic joint adds to the column of the joint it follows, unless it has a position of its own. Raises `InputError` as
+    `link_transforms` does.
     """
     relative_to = model.root if relative_to is None else relative_to
     between = model.between(model.checked_link(link), model.checked_link(relative_to))
@@ -238,8 +227,8 @@ def joint_columns(
     position: np.ndarray | None = None,
     shape: tuple[int, ...] = (),
 ) -> np.ndarray:
-    """Return the columns (..., 6, variables) of one joint in the Jacobian of a point `tip` (..., 3), all in the root's
-    frame, from where its child is now; `position` (None for zero) is that of a joint of several numbers."""
+    """Return the columns (..., 6, variables) of one joint in the Jacobian of a point `tip` (..., 3), in the root's
+    frame; `position` (None: zero) is that of a joint of several numbers."""
     rotation, origin = root_from_child[..., :3, :3], root_from_child[..., :3, 3]
 
     def turn(axis: np.ndarray) -> np.ndarray:
@@ -276,8 +265,8 @@ def joint_columns(
 
 
 def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return child_from_reference (..., 3, 3) of roll, pitch, yaw (..., 3), and the axes, in the child's frame, that
-    their rates turn about."""
+    """Return child_from_reference (..., 3, 3) of roll, pitch, yaw (..., 3), and the axes of their rates in the child's
+    frame."""
     roll, pitch = angles[..., 0], angles[..., 1]
     into_child = np.swapaxes(_roll_pitch_yaw(angles), -1, -2)
     zero, one = np.zeros_like(roll), np.ones_like(roll)
@@ -288,7 +277,6 @@ def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _variables(name: str, kind: str, limit: Limit | None = None) -> list[Variable]:
-    """Return the axes of a joint of a type; only joints of one number have limits."""
     found = []
     for part in PARTS.get(kind, ("",)):
         slides, own = kind == "prismatic" or part in ("x", "y", "z"), f"{name}.{part}" if part else name

@@ -25,12 +25,9 @@ VARIABLES = {
 
 @dataclass(frozen=True)
 class Geometry:
-    """One shape of a link: `kind` is box, cylinder, sphere or mesh; what does not belong to the kind is None.
-
-    `link_from_geometry` (4, 4); `size` (3,) of a box; `radius` and `length` (along z, centred) of a cylinder, `radius`
-    of a sphere. A mesh has `filename` as it was written, `path` where that points to (None if its package is not
-    known; whether the file exists is first asked when it is read) and `scale` (3,).
-    """
+    """One shape of a link: `kind` is box, cylinder, sphere or mesh; fields of other kinds are None.
+    `link_from_geometry` (4, 4); `size` (3,) of a box; `radius` and `length` (along z, centred). A mesh has `filename`
+    as written, its `path` (None if its package is not known; it need not exist) and `scale` (3,)."""
 
     kind: str
     link_from_geometry: np.ndarray
@@ -86,12 +83,9 @@ class Mimic:
 
 @dataclass(frozen=True)
 class Joint:
-    """Connects `child` to `parent`.
-
-    `parent_from_joint` (4, 4) is the URDF's origin: the child's frame in the parent at position zero. `axis` (3,) is in
-    the child's frame and as it was written (see `unit_axis`); of a planar joint it is the plane's normal. `pitch`, of
-    helical joints only, is the advance along the axis per angle in m/rad.
-    """
+    """Connects `child` to `parent`. `parent_from_joint` (4, 4) is the URDF's origin: the child's frame in the parent at
+    position zero. `axis` (3,) is in the child's frame, as written (see `unit_axis`); of a planar joint the plane's
+    normal. `pitch`, of helical joints, is the advance along the axis in m/rad."""
 
     name: str
     type: str
@@ -155,10 +149,8 @@ class RobotModel:
         return [joint for chain in above for joint in chain if joint.name not in shared]
 
     def renamed(self, links: Mapping[str, str], joints: Mapping[str, str]) -> "RobotModel":
-        """Return the same robot with other names of links and joints (old to new; what is not named stays).
-
-        Raises `InputError` if two would have the same name.
-        """
+        """Return the same robot with other names of links and joints (old to new). Raises `InputError` for
+        duplicates."""
         return robot_model(
             self.name,
             [replace(link, name=links.get(link.name, link.name)) for link in self.links.values()],
@@ -174,7 +166,7 @@ class RobotModel:
         )  # fmt: skip
 
     def moving_joints(self) -> list[Joint]:
-        """Return the joints that have a position of their own: neither fixed nor mimicking another."""
+        """Return the joints that have a position: neither fixed nor mimicking another."""
         return [joint for joint in self.joints.values() if joint.variables and joint.mimic is None]
 
     def checked_link(self, name: str) -> str:
@@ -191,7 +183,7 @@ class RobotModel:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Return what to add to a message about the unknown `name`: the known names that are written like it, or a few."""
+    """Return the end of a message about the unknown `name`: similar known names, or a few."""
     known = list(known)
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
@@ -201,11 +193,9 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], source: str) -> RobotModel:
-    """Return the model of these links and joints after checking that they form one tree.
-
-    Raises `InputError` beginning with `source` for names used twice, joints to missing links, a link with two parents,
-    loops, several roots, and mimic joints that follow nothing or each other.
-    """
+    """Return the model of links and joints that form one tree. Raises `InputError` beginning with `source` for
+    duplicate names, joints to missing links, a link with two parents, loops, several roots, and mimic joints that
+    follow nothing or each other."""
     by_link: dict[str, Link] = {}
     by_joint: dict[str, Joint] = {}
     for kind, items, by_name in (("link", links, by_link), ("joint", joints, by_joint)):

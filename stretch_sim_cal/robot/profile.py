@@ -25,21 +25,18 @@ from stretch_sim_cal.validate import Bounds, Section, record, typed
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"
-VENDOR = STRETCH
-"""The one description that comes from a Python package, by its vendor."""
+VENDOR = STRETCH  # the one description that comes from a Python package, by its vendor
 NO_CONVENTION = "none"
 STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at most
-MOST_SHAPE_JOINTS = 2
-"""A body-shape model is a grid over so many joints at most."""
-GEOMETRIES = ("collision", "visual")
-"""Which of a description's shapes lidars may see; or those of another one."""
+MOST_SHAPE_JOINTS = 2  # a body-shape model is a grid over so many joints at most
+GEOMETRIES = ("collision", "visual")  # which of a description's shapes lidars may see; or those of another one
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class DescriptionSource:
-    """Source of the description: a `file` (URDF or xacro) with its xacro `arguments` and the folders of its
-    `packages`, or the `vendor`'s own. `tool` is one of the vendor's tools by name, or the URDF of a tool to attach."""
+    """A description: a `file` (URDF or xacro) with its xacro `arguments` and the folders of its `packages`, or the
+    `vendor`'s. `tool` is one of the vendor's tools by name, or the URDF of a tool to attach."""
 
     file: Path | None = None
     vendor: str | None = None
@@ -53,10 +50,9 @@ Height = Annotated[float, Bounds(-1.0, 1.0)]
 
 @dataclass(frozen=True)
 class Housing:
-    """A lidar's housing inside the visual mesh of `link`, whose collision shape encloses the lidar: what lies in a
-    cylinder of `radius` between two `heights` (m) about the axis of the lidar's frame is the lidar itself, and what
-    lies within `collar_radius` and `collar_heights` (by default the same) is its mount, which goes where the lidar
-    goes."""
+    """A lidar's housing in the visual mesh of `link`, whose collision shape encloses the lidar: the cylinder of
+    `radius` between two `heights` (m) about the axis of the lidar's frame. The cylinder `collar_radius`,
+    `collar_heights` (by default the same) is its mount, which moves with the lidar."""
 
     link: str
     radius: Annotated[float, Bounds(1e-3, 1.0)]
@@ -74,8 +70,8 @@ class Housing:
 @dataclass(frozen=True)
 class ProfiledLidar:
     """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, and what it does not see
-    because it is the lidar itself: the links `unseen` (its own link among them), or a `housing` in another link's mesh.
-    `sensor` is its kind, if it has one of its own."""
+    because it is the lidar itself: the links `unseen`, or a `housing` in another link's mesh. `sensor` is its kind, if
+    that is not the profile's."""
 
     frame: str
     topic: str
@@ -93,11 +89,11 @@ class ProfiledLidar:
 class CommandedJoint:
     """A joint as datasets and command lines name it, and `command`, its name to the driver.
 
-    It stands for the description's joint of that name or, if there is none, for `parts`: the first of these sets whose
-    joints the description has. With the tie "sum" they share the value evenly (telescoping segments), with "equal" each
-    has it (fingers). `linear` joints move in m. `planned` ones are those of arm poses. `limits` are narrower than the
-    description's; `speed` (m/s or rad/s) is the reduced one for collections. `step` (m, rad): how closely the union
-    over its values is taken if a body shape does not follow it.
+    It stands for the description's joint of that name or else for `parts`: the first of these sets whose joints the
+    description has. With the tie "sum" they share the value evenly (telescoping segments), with "equal" each has it
+    (fingers). `linear` joints move in m, `planned` ones in arm poses. `limits` narrow the description's; `speed` (m/s
+    or rad/s) is that of collections. `step` (m, rad) is the resolution of the union over its values if a body shape
+    does not follow it.
     """
 
     name: str
@@ -115,28 +111,25 @@ class CommandedJoint:
         return sum(values) if self.tie == "sum" else sum(values) / len(values)
 
 
-Pose = dict[str, float]
-"""Values (m, rad) of commanded joints by their names to the driver."""
+Pose = dict[str, float]  # values (m, rad) of commanded joints by their names to the driver
 
 
 @dataclass(frozen=True, kw_only=True)
 class RobotProfile:
     """One robot. `lidars` by side, the same one twice if there is one (`one_lidar`), those beyond two in `further` by
-    their names; `joints` in the order of
-    datasets; `shape_joints` (at most two of the planned ones)
-    are those that the body shape follows; `stow` and `home` are poses as steps that are gone through in their order.
-    `sensor` is the name of the lidars' sensor, or those of all lidars in this order with commas between.
+    name; `sensor` is the name of their sensor, or those of all in this order with commas between. `joints` in the order
+    of datasets; the body shape follows `shape_joints` (at most two); `stow` and `home` are poses as a sequence of
+    steps.
 
-    `plans` are grids of arm poses by name, in place of the settings files'. `mount_candidates` are values by joint of
-    which poses for the lidars' extrinsics are proposed, `offset_joints` the joints whose zeros are estimated with them,
-    each with one standard deviation of what may be wrong with it (m, rad), `check_joints` those whose values the check
-    of the left extrinsics needs. `reach` (m): how far a part may be from an axis that turns it. `values_file`: whether
-    calibrated joints go to the vendor's stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in
-    simulators and in the calibration's model: one of `GEOMETRIES`, or the file of a URDF whose collision shapes, by the
-    links' names, they see. `accept` are the standard deviations (m, rad) of lidar to lidar up to which a result is
-    accepted. `body` is the radius and height (m) of a cylinder about the base's z axis that the robot is taken for
-    where room and floor are looked at; if it is None, its shapes in the stowed pose count. `base` is how it drives,
-    None if that is not said.
+    `plans` are grids of arm poses by name, in place of the settings files'. Poses for the lidars' extrinsics are
+    proposed from `mount_candidates`, values by joint; with them the zeros of `offset_joints` are estimated, each with a
+    prior standard deviation (m, rad); the left-extrinsics check needs the values of `check_joints`. `reach` (m): how
+    far a part may be from an axis that turns it. `values_file`: whether calibrated joints go to the vendor's
+    stretch_calibration_values.yaml. `lidar_geometry`: what lidars see, in simulators and in the calibration's model:
+    one of `GEOMETRIES`, or a URDF file with collision shapes by link name. `accept` are the largest standard deviations
+    (m, rad) of an accepted lidar to lidar. `body` is the radius and height (m) of a cylinder about the base's z axis
+    that stands for the robot where room and floor are looked at; None: its shapes in the stowed pose. `base` is how it
+    drives, None if unknown.
     """
 
     name: str
@@ -174,9 +167,9 @@ class RobotProfile:
 
     @property
     def driven_base(self) -> WheeledBase:
-        """How the base drives. Raises `InputError` if the profile does not say it."""
+        """How the base drives. Raises `InputError` without `base:`."""
         if self.base is None:
-            raise InputError(f"{self.source}: has no 'base:' that says how the robot drives; add it to calibrate so")
+            raise InputError(f"{self.source}: has no 'base:' on how the robot drives; add it to calibrate by driving")
         return self.base
 
     @property
@@ -232,11 +225,8 @@ class RobotProfile:
     def joint_positions(
         self, model: RobotModel, commanded: Mapping[str, float | np.ndarray]
     ) -> dict[str, float | np.ndarray]:
-        """Return the description's joint positions of commanded ones, which may be numbers or arrays.
-
-        A commanded joint that the model does not have itself is given to its parts. Other names stay as they are.
-        The inverse is `commanded_positions`.
-        """
+        """Return the description's joint positions of commanded ones (numbers or arrays), the inverse of
+        `commanded_positions`. Commanded joints that the model lacks go to their parts; other names stay."""
         tied = {joint.command: joint for joint in self.joints if joint.command not in model.joints}
         result: dict[str, float | np.ndarray] = {}
         for name, value in commanded.items():
@@ -252,10 +242,8 @@ class RobotProfile:
     def commanded_positions(
         self, model: RobotModel, positions: Mapping[str, float | np.ndarray]
     ) -> dict[str, float | np.ndarray]:
-        """Return commanded positions of the description's: the sum or the mean of parts that are tied.
-
-        If a part is not among `positions` (messages may lack some), what it belongs to is not either.
-        """
+        """Return commanded positions of the description's: the sum or the mean of tied parts, absent if one of them
+        is."""
         ties = {
             joint: parts for joint in self.joints
             if (parts := joint.parts[0] if joint.tie == "sum" and joint.parts else self.parts(model, joint))
@@ -268,12 +256,9 @@ class RobotProfile:
         return result
 
     def commanded_limits(self, model: RobotModel) -> dict[str, Limit]:
-        """Return the limits, as commanded, of the joints that have any: the model's own, and those of tied joints.
-
-        Parts that share a value extend together, so they have together as many times the range and velocity of the
-        shortest and slowest as they are; parts that each have it share one position. A profile's own limits are within
-        the model's; they stand alone if the model has none.
-        """
+        """Return the limits, as commanded, of the joints that have any. Parts that share a value extend together: range
+        and velocity are those of the shortest and slowest, times their number; parts that each have it share one
+        position. A profile's limits are within the model's, and replace missing ones."""
         limits = {joint.name: joint.limit for joint in model.moving_joints() if joint.limit is not None}
         for joint in self.joints:
             parts = self.parts(model, joint)
@@ -302,12 +287,9 @@ class RobotProfile:
         return {joint.name for joint in model.moving_joints()} - moved
 
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
-        """Return the values (m, rad) of the planned joints, by their names in a dataset, that positions by the
-        description's names determine.
-
-        A tied joint is the sum, or mean, of its parts unless a driver publishes it. Older drivers put the word joint in
-        front.
-        """
+        """Return the values (m, rad) of the planned joints, by their names in a dataset, from positions by the
+        description's names. A tied joint is the sum, or mean, of its parts unless a driver publishes it. Older drivers
+        put the word joint in front."""
         result = {}
         for joint in self.planned:
             for name in (joint.command, f"joint_{joint.name}"):
@@ -321,8 +303,7 @@ class RobotProfile:
 
     @staticmethod
     def parts(model: RobotModel, joint: CommandedJoint) -> tuple[str, ...]:
-        """Return the description's joints that a commanded joint stands for, none if it has no ties in this
-        description."""
+        """Return the description's joints of a commanded joint, none if it has no ties in this description."""
         return next((parts for parts in joint.parts if all(part in model.joints for part in parts)), ())
 
 
@@ -344,8 +325,7 @@ def profile_called(name: str | Path | None) -> RobotProfile:
 
 
 def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
-    """Return the profile that a mapping writes down; `path` names it in errors, and relative
-    paths start at its folder."""
+    """Return the profile of a mapping; `path` names it in errors, and relative paths start at its folder."""
     computed = {"source", "further", "trajectory", "stop"}
     profile = Section(data, {each.name for each in fields(RobotProfile)} - computed | {"topics"}, str(path))
     for key in ("description", "lidars", "base_frame"):
@@ -421,7 +401,7 @@ def _check_names(names: Iterable[str], joints: Sequence[CommandedJoint], where: 
 
 
 def _by_command(value: Any, kind: type, joints: Sequence[CommandedJoint], where: str) -> dict[str, Any]:
-    """Return a mapping of joints to values of a type, by the joints' names to the driver."""
+    """Return a mapping by joint names as one by the joints' names to the driver."""
     found = typed(value, Mapping[str, kind], where)
     _check_names(found, joints, where)
     commands = {joint.name: joint.command for joint in joints}
@@ -429,8 +409,7 @@ def _by_command(value: Any, kind: type, joints: Sequence[CommandedJoint], where:
 
 
 def lidar_geometry(value: Any, path: Path, where: str) -> str:
-    """Return what lidars see as a profile writes it down: a name of `GEOMETRIES`, or a file, from the folder of `path`,
-    as an absolute path."""
+    """Return a name of `GEOMETRIES`, or a file relative to the folder of `path` as an absolute path."""
     name = validate.text(value, where)
     if name in GEOMETRIES:
         return name
@@ -441,7 +420,6 @@ def lidar_geometry(value: Any, path: Path, where: str) -> str:
 
 
 def _sensors(profile: Section, lidars: Mapping[str, ProfiledLidar], path: Path) -> str:
-    """Return the name of all lidars' sensor, or of each, "LEFT,RIGHT" and so on, if one has its own."""
     names = []
     for side in dict.fromkeys((*SIDES, *lidars)):
         own = lidars.get(side, lidars["left"]).sensor
@@ -484,8 +462,7 @@ def _description(value: Any, path: Path) -> DescriptionSource:
 
 
 def _found(source: Section, key: str, packages: Mapping[str, Path], path: Path) -> Path:
-    """Return a file by its path from the profile's folder, or by `package://`. Raises
-    `InputError` if it is not there."""
+    """Return a file by its path from the profile's folder, or by `package://`. Raises `InputError` if it is missing."""
     name, where = source.text(key), source.at(key)
     if name.startswith("package://"):
         package, _, rest = name.removeprefix("package://").partition("/")
@@ -547,7 +524,7 @@ def _joints(value: Any, where: str) -> tuple[CommandedJoint, ...]:
 
 
 def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
-    """Raise `InputError` for ties that lead back to themselves, and for joints that are commanded twice."""
+    """Raise `InputError` for cyclic ties, and for joints that are commanded twice."""
     tied = {joint.command: [part for parts in joint.parts for part in parts] for joint in joints}
     for joint in joints:
         walked, ahead = [joint.command], list(tied[joint.command])

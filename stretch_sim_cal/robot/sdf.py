@@ -1,14 +1,12 @@
-"""SDF files: elements that know their file and line, poses relative to named frames, and the links and joints of a
-robot.
+"""SDF files: elements with file and line, poses relative to named frames, and the links and joints of a robot.
 
-Document types and entities are refused, so a file cannot expand into something larger than itself or name another.
-Poses follow SDFormat's semantics (http://sdformat.org/spec, 1.5 to 1.12): `relative_to` and `attached_to` name links,
-frames, joints or models of the same scope, `a::b` reaches into model a, and `placement_frame` says which frame of a
-model its pose places.
+Document types and entities are refused. Poses follow SDFormat's semantics (http://sdformat.org/spec, 1.5 to 1.12):
+`relative_to` and `attached_to` name links, frames, joints or models of the same scope, `a::b` reaches into model a, and
+`placement_frame` is the frame of a model that its pose places.
 
-Of a robot the links and joints of one model are read: poses, axes and types; its shapes by `sdf_as_urdf.py`. An SDF can
-say what URDF cannot: closed loops, screw and ball joints; without loops it becomes a `RobotModel`. Nested models and
-`<include>` are not followed. A universal joint is read as two revolute ones with a link between them.
+Of a robot the links and joints of one model are read; its shapes by `sdf_as_urdf.py`. An SDF may hold closed loops,
+screw and ball joints; without loops it becomes a `RobotModel`. Nested models and `<include>` are not followed. A
+universal joint is read as two revolute ones with a link between them.
 """
 
 import math
@@ -87,6 +85,10 @@ class Element:
             raise InputError(f"{self.where}: is '{self.text[:60]}', it has to be above 0")
         return values
 
+    def positive_number(self, tag: str) -> float:
+        """Return the number in the first child of that tag. Raises `InputError` if it is missing or not above 0."""
+        return float(self.required(tag).positive()[0])
+
     def flag(self) -> bool:
         """Return the text as a truth value. Raises `InputError` for anything else."""
         if self.text.lower() not in ("true", "false", "1", "0"):
@@ -109,10 +111,7 @@ def read_sdf(path: Path, root: str = "sdf") -> Element:
 
 
 def pose_of(element: Element | None) -> np.ndarray:
-    """Return the 4x4 transform that a `<pose>` writes down (identity for none or an empty one).
-
-    Raises `InputError` if it is not a pose.
-    """
+    """Return the 4x4 transform of a `<pose>` (identity for none or an empty one). Raises `InputError` for others."""
     if element is None or not (element.text or element.attributes.get("frame")):
         return np.eye(4)
     if element.attributes.get("frame"):
@@ -131,7 +130,6 @@ def pose_of(element: Element | None) -> np.ndarray:
 
 
 def _parse(data: bytes, path: Path) -> Element:
-    """Return the root element of an XML document without document type."""
     parser = expat.ParserCreate()
     parser.buffer_text = True
     root: list[Element] = []
@@ -170,11 +168,8 @@ def _parse(data: bytes, path: Path) -> Element:
 
 
 class Scope:
-    """A world or a model, in whose frame links, frames, joints and nested models have poses.
-
-    `elements` are these by name. `element` is its `<world>` or `<model>`; `included` turns an `<include>` into the
-    `<model>` that it stands for, or None.
-    """
+    """A world or a model (`element`), in whose frame its `elements` by name, links, frames, joints and nested models,
+    have poses. `included` turns an `<include>` into its `<model>`, or None."""
 
     def __init__(self, element: Element, included: Callable[[Element], Element | None]):
         self.element = element
@@ -222,14 +217,13 @@ class Scope:
         return transform
 
     def pose_relative(self, element: Element, parent: str) -> np.ndarray:
-        """Return scope_from_element (4, 4) by the element's `<pose>`, which is relative to `parent` unless it says."""
+        """Return scope_from_element (4, 4) by the element's `<pose>`, which by default is relative to `parent`."""
         pose = element.first("pose")
         given = pose.attributes.get("relative_to", "") if pose is not None else ""
         return self.pose(given or parent, element) @ pose_of(pose)
 
 
-WORLD = "world"
-"""The ground, as SDF calls it."""
+WORLD = "world"  # the ground, as SDF calls it
 TYPES = {
     "fixed": "fixed",
     "revolute": "revolute",
@@ -240,8 +234,7 @@ TYPES = {
     "universal": "universal",
     "revolute2": "universal",
 }
-UNLIMITED = 1e16
-"""SDF writes limits that are none as 1e16 or infinite."""
+UNLIMITED = 1e16  # SDF writes limits that are none as 1e16 or infinite
 
 
 @dataclass(frozen=True)
@@ -276,10 +269,8 @@ class SdfModel:
     scope: Scope
 
     def robot_model(self) -> RobotModel:
-        """Return the model as a tree; `WORLD` is its root if a joint hangs on it. Raises `InputError` for loops.
-
-        If a joint is not at its child's frame, a link `<joint>_frame` stands between them.
-        """
+        """Return the model as a tree; `WORLD` is its root if a joint hangs on it. A joint that is not at its child's
+        frame gets a link `<joint>_frame`. Raises `InputError` for loops."""
         links = [Link(name) for name in self.links]
         frames = dict(self.links)
         if any(joint.parent == WORLD for joint in self.joints):
@@ -309,8 +300,7 @@ def is_sdf(path: Path, text: str) -> bool:
 
 
 def read_sdf_model(path: Path) -> SdfModel:
-    """Return the one model of an SDF file, in a world or by itself. Raises `InputError`
-    naming file, line and element."""
+    """Return the one model of an SDF file, in a world or not. Raises `InputError` naming file, line and element."""
     root = read_sdf(path)
     models = [*root.all("model"), *(model for world in root.all("world") for model in world.all("model"))]
     if len(models) != 1:
@@ -328,7 +318,7 @@ def read_sdf_model(path: Path) -> SdfModel:
 
 
 def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[Connection]:
-    """Return what a joint is read as; the link between both axes of a universal joint is added to `links`."""
+    """Return the connections of a joint; the link between both axes of a universal joint is added to `links`."""
     kind = joint.attributes.get("type", "")
     if kind not in TYPES:
         raise InputError(f"{joint.where}: '{joint.name}': type '{kind}' is not read; there is {', '.join(TYPES)}")
@@ -354,7 +344,7 @@ def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[
 
 
 def _link_of(joint: Element, role: str, scope: Scope, links: dict[str, np.ndarray]) -> str:
-    """Return the link (or the world) that a joint's parent or child names, perhaps through frames."""
+    """Return the link (or the world) of a joint's parent or child, perhaps through frames."""
     name = joint.required(role).text
     found = WORLD if name == WORLD and role == "parent" else attached_link(name, scope, links)
     if found is None:
@@ -396,7 +386,7 @@ def _axis(axis: Element, scope: Scope, model_from_joint: np.ndarray) -> tuple[np
 
 
 def _mimic(axis: Element) -> Mimic | None:
-    """Return which joint an axis follows: multiplier * (its position - reference) + offset."""
+    """Return the joint that an axis follows: multiplier * (its position - reference) + offset."""
     mimic = axis.first("mimic")
     if mimic is None:
         return None

@@ -1,8 +1,8 @@
-"""SDF robots as URDF: what all else reads that works on URDF (`normalize`, the simulators, a robot's profile).
+"""SDF robots as URDF, for everything that works on URDF (`normalize`, the simulators, a robot's profile).
 
-Links keep their frames. A joint that is not at its child's frame gets a link `<joint>_frame` there, a frame of the SDF
+Links keep their frames. A joint that is not at its child's frame gets a link `<joint>_frame`, a frame of the SDF
 becomes a link without shapes, and so does a lidar that is not at its link's frame, by the sensor's frame id or name.
-What URDF cannot say is refused by name: loops, screw and ball joints, shapes that are neither its own nor made of them.
+Raises `InputError` for what URDF cannot express: loops, screw and ball joints, other shapes.
 """
 
 import math
@@ -19,15 +19,12 @@ from stretch_sim_cal.robot.sdf import UNLIMITED, WORLD, Element, SdfModel, attac
 
 LIDAR_SENSORS = ("ray", "gpu_ray", "lidar", "gpu_lidar")
 FRAME_IDS = ("gz_frame_id", "ignition_frame_id", "frame_id")
-SAME = 1e-9
-"""m and rad; frames that differ by less are one."""
+SAME = 1e-9  # m and rad; frames that differ by less are one
 
 
 def urdf_of_sdf(path: Path) -> str:
-    """Return the URDF text of the one model of an SDF file; meshes are named from the file's folder.
-
-    Raises `InputError` naming file, line and element for what URDF cannot say.
-    """
+    """Return the URDF text of the one model of an SDF file; meshes are relative to the file's folder. Raises
+    `InputError` naming file, line and element."""
     sdf = read_sdf_model(path)
     model = sdf.robot_model()
     robot = ElementTree.Element("robot", name=sdf.name)
@@ -78,11 +75,10 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         raise InputError(f"{geometry.where}: needs one shape, has {len(geometry.children)}")
     shape, centred = geometry.children[0], np.eye(4)
 
-    def number(tag: str) -> float:
-        return float(shape.required(tag).positive()[0])
-
     def cylinder() -> ElementTree.Element:
-        return ElementTree.Element("cylinder", radius=repr(number("radius")), length=repr(number("length")))
+        return ElementTree.Element(
+            "cylinder", radius=repr(shape.positive_number("radius")), length=repr(shape.positive_number("length"))
+        )
 
     match shape.tag:
         case "empty":
@@ -90,15 +86,15 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         case "box":
             return [(centred, ElementTree.Element("box", size=_text(shape.required("size").positive(3))))]
         case "sphere":
-            return [(centred, ElementTree.Element("sphere", radius=repr(number("radius"))))]
+            return [(centred, ElementTree.Element("sphere", radius=repr(shape.positive_number("radius"))))]
         case "cylinder":
             return [(centred, cylinder())]
         case "capsule":
             ends = []
             for end in (-0.5, 0.5):
                 shift = np.eye(4)
-                shift[2, 3] = end * number("length")
-                ends.append((shift, ElementTree.Element("sphere", radius=repr(number("radius")))))
+                shift[2, 3] = end * shape.positive_number("length")
+                ends.append((shift, ElementTree.Element("sphere", radius=repr(shape.positive_number("radius")))))
             return [(centred, cylinder()), *ends]
         case "mesh":
             if (part := shape.first("submesh")) is not None:
@@ -110,7 +106,7 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
 
 
 def _mesh(uri: str, path: Path) -> str:
-    """Return a mesh's name; `model://NAME/` of a model in whose folder the file lies as a path."""
+    """Return a mesh's name; `model://NAME/` of a model whose folder holds the file as a path."""
     if uri.startswith("model://"):
         name, _, rest = uri.removeprefix("model://").partition("/")
         for folder in path.resolve().parents:
@@ -122,7 +118,7 @@ def _mesh(uri: str, path: Path) -> str:
 def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> None:
     if joint.type in ("helical", "spherical"):
         raise InputError(
-            f"{element.where}: '{joint.name}': a {element.attributes.get('type')} joint cannot be said in URDF"
+            f"{element.where}: '{joint.name}': a {element.attributes.get('type')} joint does not exist in URDF"
         )
     added = SubElement(robot, "joint", name=joint.name, type=joint.type)
     _add_origin(added, joint.parent_from_joint)
@@ -146,7 +142,6 @@ def _add_frame(
     robot: ElementTree.Element, name: str, link: str, link_from_frame: np.ndarray,
     links: dict[str, ElementTree.Element], element: Element,
 ) -> None:  # fmt: skip
-    """Add a link without shapes that is fixed to another one."""
     if name in links or name == WORLD:
         raise InputError(f"{element.where}: a link is called '{name}' as well")
     links[name] = SubElement(robot, "link", name=name)
@@ -159,7 +154,7 @@ def _add_frame(
 def _add_lidar(
     robot: ElementTree.Element, link: Element, sensor: Element, sdf: SdfModel, links: dict[str, ElementTree.Element]
 ) -> None:
-    """Add the tag of a lidar, at its link or at a link of its own where it is."""
+    """Add a lidar's tag, at its link or at a link of its own."""
     link_from_lidar = inverse(sdf.links[link.name]) @ sdf.scope.pose_relative(sensor, link.name)
     frame = link.name
     if np.abs(link_from_lidar - np.eye(4)).max() > SAME:

@@ -1,8 +1,5 @@
-"""The vendor's own description of the Stretch 4, from its Python package, with its tools and those of the user beside
-it.
-
-All else that is particular to the robot is in its profile, config/robots/stretch4.yaml.
-"""
+"""The vendor's description of the Stretch 4 from its Python package, with its tools and the user's. All else that is
+particular to the robot is in its profile, config/robots/stretch4.yaml."""
 
 import functools
 import logging
@@ -17,13 +14,12 @@ WITHOUT_TOOL = "eoa_wrist_dw4_tool_nil"
 MODEL, BATCH = "SE4", "francis"
 
 
+@functools.cache
 def nominal_description(tool: str = DEFAULT_TOOL) -> str:
-    """Return the URDF text of the vendor's Stretch 4 with a tool; its meshes are absolute `file://` names.
-
-    Raises `InputError` for an unknown tool, or if the vendor's package `stretch4_urdf` is not installed.
-    """
+    """Return the URDF text of the vendor's Stretch 4 with a tool; meshes are absolute `file://` names. Raises
+    `InputError` for an unknown tool, or without the vendor's package `stretch4_urdf`."""
     _check_tool(tool)
-    return _vendor_description(tool)
+    return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
 
 
 def _check_tool(tool: str) -> None:
@@ -32,13 +28,8 @@ def _check_tool(tool: str) -> None:
         raise InputError(f"'{tool}' is no tool of the Stretch{near(tool, tools)}")
 
 
-@functools.cache
-def _vendor_description(tool: str) -> str:
-    return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
-
-
 def available_tools() -> list[str]:
-    """Return the names of the tools that the vendor's description knows, and of the user's own beside it."""
+    """Return the names of the tools of the vendor's description, and of the user's beside it."""
     vendor_package()
     from stretch4_urdf.utils.urdf_utils_generate_from_base_xacro import get_available_tools
 
@@ -59,8 +50,8 @@ def vendor_package():
 
 
 def vendor_arguments(tool: str) -> dict[str, object]:
-    """Return what the vendor's xacro takes: its folder, the batch, and a tool of its own or one of the user's own of
-    that name. Raises `InputError` for an unknown tool."""
+    """Return the arguments of the vendor's xacro: its folder, the batch, and a tool of the vendor's or the user's.
+    Raises `InputError` for an unknown tool."""
     _check_tool(tool)
     arguments: dict[str, object] = {"pkg_path": vendor_folder(), "batch": BATCH, "tool": tool}
     if tool.endswith("_nil"):
@@ -81,7 +72,7 @@ def vendor_folder() -> Path:
 
 
 def _user_tool_folders() -> list[Path]:
-    """Return where the user's own tools may lie, in the vendor's order."""
+    """Return the folders of the user's tools, in the vendor's order."""
     fleet, robot = os.environ.get("HELLO_FLEET_PATH"), os.environ.get("HELLO_FLEET_ID")
     if not fleet:
         return [Path("~/stretch_user/user_tools").expanduser()]

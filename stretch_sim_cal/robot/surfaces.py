@@ -74,10 +74,8 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
 
 
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
-    """Return the collision (or `which="visual"`) shapes of every link that has any, in the links' own frames.
-
-    Raises `InputError` that names the link and the file if a mesh is missing or cannot be read.
-    """
+    """Return the collision (or `which="visual"`) shapes of every link that has any, in link frames. Raises `InputError`
+    naming link and file if a mesh is missing or cannot be read."""
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
     return {
@@ -90,13 +88,9 @@ def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surf
 
 
 def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
-    """Return the geometry that rays and evidence are computed with, per link in link frames.
-
-    The shapes that lidars see by the profile (by default the Stretch's), without what a lidar does not see because it
-    is the lidar itself: the links that the profile has under `unseen` are left out, and a link whose mesh holds the
-    lidars' housings, as the Stretch's head does, has its visual shape without them (its collision shape is one box
-    around both lidars). Raises `InputError` as `link_surfaces` does.
-    """
+    """Return the geometry of rays and evidence, per link in link frames: the shapes that lidars see by the profile (by
+    default the Stretch's), without what is the lidar itself: the links under `unseen` are left out, and a link whose
+    mesh holds the lidars' housings has its visual shape without them. Raises `InputError` as `link_surfaces` does."""
     profile = profile or stretch_profile()
     surfaces = outline_surfaces(model, profile)
     for lidar in profile.every_lidar.values():
@@ -106,9 +100,9 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
 
 
 def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
-    """Return what counts as the robot's body, per link in link frames: `robot_surfaces` and the links that are the
-    lidars themselves. Links without any of the shapes that the profile's `lidar_geometry` names have their collision
-    shapes. Raises `InputError` as `link_surfaces` does, and for a geometry of none of the model's links."""
+    """Return the robot's body, per link in link frames: `robot_surfaces` and the links that are the lidars themselves.
+    Links without shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as
+    `link_surfaces` does, and for a geometry of none of the model's links."""
     profile = profile or stretch_profile()
     surfaces, geometry = link_surfaces(model, "collision"), profile.lidar_geometry
     if geometry == "visual":
@@ -129,10 +123,8 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> 
 
 
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
-    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, with that shape's link.
-
-    Raises `InputError` as `link_surfaces` does, also if a mesh is missing.
-    """
+    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and that shape's link.
+    Raises `InputError` as `link_surfaces` does."""
     placed = robot_surfaces(model, profile)
     transforms = link_transforms(model, {})
     found = {}
@@ -150,10 +142,9 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
 def _shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> Surface:
     """Return a shell's visual shape without the lidars' housings, in the frame of the shell's link.
 
-    A housing is made of the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis.
-    The shell around it is closed by a lid that runs through the housing, under its dome; parts of others inside the
-    housing cannot be seen from outside and are removed, too. The collar around the dome stays: it hides what is lower
-    than about 7 deg over the lidar's x-y plane.
+    A housing is the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis. The
+    shell around it is closed by a lid through the housing, under its dome; parts of others inside the housing are
+    removed, too. The collar around the dome stays: it hides what is lower than about 7 deg over the lidar's x-y plane.
     """
     link = profile.housing_link
     shell = link_surfaces(model, "visual")[link]
@@ -164,8 +155,8 @@ def _shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> Surfa
 
 @lru_cache(maxsize=4)
 def _outside_housings(vertices: bytes, faces: bytes, places: tuple[tuple[Housing, bytes], ...]) -> np.ndarray:
-    """Return which faces (F,) of a shell stay, by the bytes of its arrays and of lidar_from_shell (4, 4); kept, since
-    it takes a third of the time that a simulator takes to begin."""
+    """Return which faces (F,) of a shell stay, by the bytes of its arrays and of lidar_from_shell (4, 4); cached, since
+    it takes a third of a simulator's start."""
     shell = Surface(np.frombuffer(vertices).reshape(-1, 3), np.frombuffer(faces, np.int64).reshape(-1, 3))
     parts = _connected_parts(shell)
     housings = []
@@ -192,7 +183,7 @@ def _connected_parts(surface: Surface) -> list[np.ndarray]:
 
 
 def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
-    """Return which points (N, 3) are inside any of the closed parts of a surface."""
+    """Return which points (N, 3) are inside a closed part of a surface."""
     import trimesh
 
     inside = np.zeros(len(points), dtype=bool)
@@ -205,8 +196,7 @@ def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
 
 
 def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[str, float]:
-    """Return the height (m) of each link's lowest point in the root's frame, all joints at zero; `surfaces` by link in
-    the links' frames."""
+    """Return the height (m) of each link's lowest point in the root's frame at zero; `surfaces` are in link frames."""
     frames = link_transforms(model, {}, list(surfaces))
     return {
         link: float(apply(frames[link], surface.vertices)[:, 2].min())
@@ -216,8 +206,7 @@ def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[st
 
 
 def wheel_joints(model: RobotModel, surfaces: Mapping[str, Surface]) -> list[Joint]:
-    """Return the joints of wheels and casters: what turns with them reaches the robot's lowest point, and carries no
-    arm."""
+    """Return the joints of wheels and casters: those whose links reach the robot's lowest point, and carry no arm."""
     lowest = lowest_points(model, surfaces)
     floor = min(lowest.values(), default=0.0) + ON_FLOOR
     found = []
@@ -246,11 +235,7 @@ def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
                 raise InputError(
                     f"{where}: mesh '{geometry.filename}' is not found; give the folder of its package or of the URDF"
                 )
-            try:
-                modified = geometry.path.stat().st_mtime_ns
-            except OSError as error:
-                raise InputError(f"{where}: mesh {geometry.path}: {error.strerror or error}") from error
-            vertices, faces = _read_mesh(geometry.path, modified, where)
+            vertices, faces = read_mesh(geometry.path, where)
             if np.prod(geometry.scale) < 0:
                 faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.
             return Surface(apply(geometry.link_from_geometry, vertices * geometry.scale), faces)
@@ -260,9 +245,16 @@ def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
     return Surface(apply(geometry.link_from_geometry, vertices), np.asarray(mesh.faces, dtype=np.int64))
 
 
+def read_mesh(path: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return vertices (V, 3) and faces (F, 3) of a mesh file. Raises `InputError` beginning with `where`."""
+    try:
+        return _mesh(path, path.stat().st_mtime_ns, where)
+    except OSError as error:
+        raise InputError(f"{where}: mesh {path}: {error.strerror or error}") from error
+
+
 @lru_cache(maxsize=256)
-def _read_mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return vertices (V, 3) and faces (F, 3) of a mesh file; cached for as long as the file is not `modified`."""
+def _mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     import trimesh
 
     try:

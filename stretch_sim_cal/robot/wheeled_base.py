@@ -1,4 +1,4 @@
-"""How a robot's base drives, as its profile says it under `base:`.
+"""How a robot's base drives, by its profile's `base:`.
 
 base:
   kind: omnidirectional        # or differential
@@ -27,8 +27,8 @@ class WheeledBase:
 
     `linear` and `angular` are the largest velocities (m/s, rad/s) and accelerations (m/s2, rad/s2). A command counts
     for `timeout` s. Twists come over topic `command`, stamped ones over `stamped_command`; None: not at all. They are
-    obeyed in the driver's `modes`, in all without any. Odometry goes to topic `odometry` in `odometry_frame`, and
-    to /tf if it is broadcast.
+    obeyed in the driver's `modes`, without any in all. Odometry goes to topic `odometry` in `odometry_frame`, and to
+    /tf if it is broadcast.
     """
 
     kind: Literal["omnidirectional", "differential"]
@@ -50,7 +50,7 @@ class WheeledBase:
 
 
 def wheeled_base(value: Any, where: str) -> WheeledBase:
-    """Return the base that a profile's `base:` writes down. Raises `InputError` naming `where` and the key."""
+    """Return the base of a profile's `base:`. Raises `InputError` naming `where` and the key."""
     nested = {"linear", "angular", "command", "stamped_command", "odometry"}
     base = Section(value, {each.name for each in fields(WheeledBase)} - nested | {"limits", "topics"}, where)
     limits = base.section("limits", {"linear", "angular", "linear_acceleration", "angular_acceleration"})

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration import backups, values_file
-from stretch_sim_cal.calibration.array import ArrayLidar
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
@@ -32,7 +32,6 @@ from stretch_sim_cal.calibration.methods import (
     alignment_method,
     floor_method,
     floor_method_names,
-    gain_of_another_place,
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor, with_mounts
 from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck, mount_joints, mount_settings, solve_dataset
@@ -44,7 +43,6 @@ from stretch_sim_cal.calibration.observations import (
     places_beside,
 )
 from stretch_sim_cal.calibration.pipeline import (
-    Aligned,
     LidarFloor,
     Stage,
     alignment_of,
@@ -53,9 +51,7 @@ from stretch_sim_cal.calibration.pipeline import (
     floor_stage,
     mounts_stage,
     solved,
-    with_aligned,
 )
-from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import one_line, refuse
@@ -71,7 +67,7 @@ from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import described_poses, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.node_main import NodeContext, either
-from stretch_sim_cal.sensor.sensor import for_each, sensor_called, sensors_called
+from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 
 BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its file has changed, on a busy machine too
 
@@ -188,21 +184,20 @@ def align(context: NodeContext) -> int:
     options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
     method, places = either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD, places_beside(files.path)
-    method_class = alignment_method(method)
+    alignment_method(method)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
-    by_default = method == DEFAULT_ALIGNMENT_METHOD
-    if options.another_place and not (by_default or (hasattr(method_class, "load_places") and not profile.further)):
-        raise InputError(f"another_place: method {method_class.name} takes one standing place")
+    if options.another_place and method != DEFAULT_ALIGNMENT_METHOD:
+        raise InputError(f"another_place: method {method} takes one standing place")
     if options.another_place and not num_places(files.path):
         raise InputError(f"{places}: keeps no standing place yet; run without another_place first")
 
     def finish(stage: Stage) -> int:
-        updated = functools.partial(with_aligned, aligned=stage.found, robot_id=default_robot_id())
+        updated = functools.partial(with_lidars, result=stage.found, robot_id=default_robot_id())
         return files.finish([stage], updated, stage.found.observations)
 
     if len(lidars_of(options)) == 1:
-        return finish(alignment_stage(AlignmentResult.of_one_lidar(), {}))
+        return finish(alignment_stage(ArrayResult.of_one_lidar("left", np.eye(4)), {}))
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     clouds = context.clouds(options, watchdog, depth=options.num_samples)
     described = described_poses(options, frames, watchdog)
@@ -214,20 +209,20 @@ def align(context: NodeContext) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     lidars, body = _lidars_at(context, described), _body_settings(context, frames)
     alignment = alignment_of(method, lidars, body, profile.accept, **given)
-    if options.another_place:
+    if isinstance(alignment, LidarArray) and options.another_place:
         alignment.load_places(places)
-    joints, check = context.joint_positions(), LeftMountCheck(sensor_called(options.sensor), profile)
+    joints, sensors = context.joint_positions(), tuple(lidar.sensor for lidar in lidars.values())
+    check = LeftMountCheck(sensors, profile)
     for seen in clouds.take(options.num_samples, "aligning"):
         alignment.add(seen.clouds)
         check.add(seen.clouds)
     context.log.info(clouds.summary())
-    result = alignment.solve()
-    if not profile.further:
-        result, unchecked = check.with_warning(result, frames.description, joints, files.file)
-        if unchecked:
-            context.log.info(unchecked)
-    code = finish(alignment_stage(result, described, gain_of_another_place(alignment, result)))
-    if hasattr(alignment, "save_places"):
+    result, unchecked = check.with_warning(alignment.solve(), frames.description, joints, files.file)
+    if unchecked:
+        context.log.info(unchecked)
+    gain = alignment.another_place() if result.accepted else None
+    code = finish(alignment_stage(result, described, gain))
+    if isinstance(alignment, LidarArray):
         _keep_places(context, alignment, result, places)
     if result.accepted and files.values and not profile.further and (joints := files.lidar_joints(frames)):
         files.record(joints, result)
@@ -258,10 +253,10 @@ def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarra
     return base_from_left
 
 
-def _keep_places(context: NodeContext, method: Any, result: Aligned, path: Path) -> None:
+def _keep_places(context: NodeContext, alignment: LidarArray, result: ArrayResult, path: Path) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
     if all(coded(refusal).code in OF_ALL_PLACES for refusal in result.refusals):
-        method.save_places(path)
+        alignment.save_places(path)
         if not result.accepted:
             context.log.info(
                 f"{ANOTHER_PLACE_MAY}: turn the robot by 40 to 90 deg where it stands, and run {ALIGN.executable} "
@@ -289,7 +284,7 @@ def find_floor(context: NodeContext) -> int:
     base_from_left = _left_by_file(context, files, described_left)
     lidars = _lidars_at(context, {name: base_from_left @ to_left[name] for name in names})
     nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-    known, body = None if profile.further else known_alignment(file), _body_settings(context, frames)
+    known, body = known_alignment(file, tuple(lidars)), _body_settings(context, frames)
     floor = LidarFloor(method, lidars, nominal_footprint_from_base, body, known)
     result = solved(floor, (seen.clouds for seen in clouds.take(options.num_samples, "looking at the floor")))
     context.log.info(clouds.summary())

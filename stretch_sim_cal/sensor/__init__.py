@@ -1,1 +1,1 @@
-"""What a sensor file says of a kind of lidar, and how one unit of it may differ: read by simulation and calibration."""
+"""Sensor files of kinds of lidars, and the errors of their units, for simulation and calibration."""

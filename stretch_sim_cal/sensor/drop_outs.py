@@ -1,8 +1,5 @@
-"""How a lidar loses returns: at random, and the more often the weaker their echo is, from images of still scans.
-
-What a lost return's intensity would have been, its neighbours in the same ring say: the return before it and the one
-after it, if both agree in range and intensity.
-"""
+"""How a lidar loses returns: at random, and more often the weaker their echo is, from images of still scans. The
+intensity of a lost return is that of its neighbours in the ring, if both agree in range and intensity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +9,15 @@ import numpy as np
 # Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
 ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
 MIN_TRIALS = 1000
-# Weak echoes are told to be lost if that is likelier than losses at random by so much (logarithm of the likelihood).
+# Weak echoes count as lost if that is likelier than losses at random by so much (logarithm of the likelihood).
 TELLING = 8.0
 
 
 @dataclass(frozen=True)
 class DropOuts:
-    """A return of intensity i is lost with probability `rate` + exp(-i / 255 / `echo`); with standard
-    deviations. `echo` is 0, and its deviation infinite, where no echo is weak enough to tell. `trials` are the
-    returns that were looked for."""
+    """A return of intensity i is lost with probability `rate` + exp(-i / 255 / `echo`); with standard deviations.
+    `echo` is 0, and its deviation infinite, if it is not observable. `trials` is the number of returns that were
+    tested."""
 
     rate: float
     rate_deviation: float
@@ -31,7 +28,7 @@ class DropOuts:
 
 def drop_outs(images: Sequence[np.ndarray]) -> DropOuts | None:
     """Return how returns are lost, None for too few of them; `images` (2, C, A) hold ranges (m) and intensities (0 to
-    255) by channel and column, not a number where nothing returned."""
+    255) by channel and column, NaN for no return."""
     intensities, lost = [], []
     for image in images:
         before, after = np.roll(image, 1, axis=2), np.roll(image, -1, axis=2)

@@ -1,8 +1,6 @@
-"""Points as the lidars' driver publishes them: their layout, and which of them are returns of their own.
-
-A driver may publish a point at the origin for a ray without a return, and with dual returns nearly every second return
-repeats the first one bit by bit.
-"""
+"""Points as the lidars' driver publishes them: their layout, and which of them are returns. A driver may publish a
+point at the origin for a ray without a return, and with dual returns nearly every second return repeats the first one
+bitwise."""
 
 import numpy as np
 
@@ -10,11 +8,10 @@ import numpy as np
 POINT_DTYPE = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("timestamp", "<f8")]
 )
-RETURN_COLUMNS = ("x", "y", "z", "ring", "intensity")
-"""The columns of returns (N, 5)."""
+RETURN_COLUMNS = ("x", "y", "z", "ring", "intensity")  # the columns of returns (N, 5)
 # Odd factors whose product with three coordinates hardly ever meets that of three others.
 FACTORS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D], dtype=np.uint32)
-INFINITE = np.uint32(0x7F800000)  # the bits of an exponent that say infinite, or not a number
+INFINITE = np.uint32(0x7F800000)  # the bits of an exponent of infinity and NaN
 
 
 def coordinates(points: np.ndarray) -> np.ndarray:
@@ -26,8 +23,8 @@ def coordinates(points: np.ndarray) -> np.ndarray:
 
 
 def are_returns(xyz: np.ndarray) -> np.ndarray:
-    """Return which points (N, 3) float32 are returns: finite, not exactly at the origin, and no repetition, bit by bit,
-    of an earlier point."""
+    """Return which points (N, 3) float32 are returns: finite, not at the origin, and no bitwise repetition of an
+    earlier point."""
     x, y, z = bits = np.ascontiguousarray(np.ascontiguousarray(xyz).view(np.uint32).T)
     returns = ((x & INFINITE) != INFINITE) & ((y & INFINITE) != INFINITE) & ((z & INFINITE) != INFINITE)
     returns &= ((x | y | z) << np.uint32(1)) != 0  # without signs

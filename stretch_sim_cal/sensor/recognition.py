@@ -8,12 +8,12 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.sensor import UNKNOWN, Sensor, Sensors
 from stretch_sim_cal.sensor.signature import LIKE_TABLE, SAME_TABLE, Observer, Signature, known_sensors
 
-# Scans by which a lidar is recognised; more do not change it.
-SCANS = 6
+SCANS = 6  # scans by which a lidar is recognised; more do not change it
 
 
 def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
-    """Return the candidates that fit best: of the nearest elevations and, of these, as many firings a turn."""
+    """Return the candidates that fit best: of the nearest elevations and, of these, the same number of firings a
+    turn."""
     if seen.sensor is None:
         return []
     (nearest,) = (one for one in candidates if one.name == seen.sensor.name)
@@ -26,7 +26,7 @@ def taken_for(
     seen: Signature, expected: Sensor | None, candidates: Sequence[Sensor]
 ) -> tuple[Sensor | None, str]:  # fmt: skip
     """Return the sensor that a lidar is taken for, and a sentence about it: the expected one if its table fits, else
-    the candidate that fits, else None for one of unknown make. Raises `InputError` if several fit."""
+    the candidate that fits, else None. Raises `InputError` if several fit."""
     table = seen.sensor
     same = expected is not None and table is not None and expected.num_channels == table.num_channels
     if same and _apart(expected, table) < LIKE_TABLE:
@@ -47,8 +47,8 @@ def recognised(
     found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor],
     option: str = "--sensor",
 ) -> tuple[Sensors, list[str]]:  # fmt: skip
-    """Return the sensors of lidars by what their points show, `expected` where they show nothing, and a line about each
-    one. Raises `InputError` naming the `option` by which to say it if several kinds fit."""
+    """Return the sensors of lidars by their points, else `expected`, and a line about each one. Raises `InputError`
+    naming the `option` to use if several kinds fit."""
     kinds, lines = [], []
     for (name, seen), usual in zip(found.items(), expected, strict=True):
         if isinstance(seen, InputError):
@@ -65,8 +65,8 @@ def recognised(
 
 
 def sensor_of(clouds: Sequence[np.ndarray]) -> Sensor | None:
-    """Return the kind of a lidar by its clouds: structured arrays (N,) with x, y, z, ring, as the driver publishes
-    them, not moved. None if no file in `config/` fits. Raises `InputError` without rings, or if several fit."""
+    """Return the kind of a lidar by its clouds: structured arrays (N,) with x, y, z, ring, in the lidar's frame. None
+    if no file in `config/` fits. Raises `InputError` without rings, or if several fit."""
     observer = Observer()
     for number, cloud in enumerate(clouds[:SCANS]):
         if cloud.dtype.names is None:

@@ -1,17 +1,15 @@
-"""Sensor files (`config/*.yaml`): a kind of lidar, by its tables, its noise law, what its driver
-corrects and publishes, and how far one unit may differ from the tables. A unit file (see `unit_file`)
-is read as a sensor file of one unit.
+"""Sensor files (`config/*.yaml`): a kind of lidar by its tables, noise law, driver, and the spread of its units. A unit
+file (see `unit_file`) is read as a sensor file of one unit.
 
-The lidar's frame has its x-y plane across the spin axis and z along the axis, out of the dome. A channel with elevation
-e and azimuth offset o looks along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
+The lidar's frame has z along the spin axis, out of the dome. A channel with elevation e and azimuth offset o looks
+along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,44 +17,32 @@ from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UNKNOWN_SENSOR, ErrorModel, UnitSpread
 from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
+from stretch_sim_cal.validate import DEGREES, MICROSECONDS, Bounds
 
-IDEAL = "ideal"
-"""In place of a sensor file's `unit`: lidars that have no errors, as only simulated ones have none."""
+IDEAL = "ideal"  # in place of a sensor file's `unit`: simulated lidars without errors
 CLASS_SPREAD = replace(UNKNOWN_SENSOR, optical_centre=(5e-4, 5e-4, 5e-4), driver_uncertain=True)
-"""How far units differ from a sensor file that does not say it: as data sheets of the class allow."""
-DEFAULT_SENSOR = "jt128_ideal"
-"""The sensor of a simulation that does not say which."""
+"""Spread of units if a sensor file has none: that of data sheets of the class."""
+DEFAULT_SENSOR = "jt128_ideal"  # the default sensor of a simulation
 MAX_RAYS = 2_000_000
 UNKNOWN = "unknown"
 WINDOW = "azimuth_window_deg"
 RETURNS = ("single", "dual")
 MISSES = ("none", "zeros")
-KEYS = {
-    "rate", "azimuth_steps", "clockwise", "elevations_deg", "azimuth_offsets_deg", "firing_times_us", "optical_centre",
-    "range_min", "range_max", "range_noise", "range_noise_growth", "range_biases", "range_drift", "quantisation",
-    "drop_out_rate", "drop_out_echo", "beam_divergence_deg", "pulse_length", "edge_drop_out", "blooming_deg",
-    "reflectivity", "returns", "misses", "packets", "fleet_angle_tables", "spin_drift_deg_per_scan", "spin_jitter_deg",
-    "clock_spread", "driver", "unit",
-}  # fmt: skip
-SPREAD_KEYS = {
-    "range_offset", "range_scale", "near_range", "incidence", "echo", "channel_range", "channel_elevation_deg",
-    "channel_azimuth_deg", "azimuth_harmonics_deg", "optical_centre",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Driver:
-    """What the driver corrects before it publishes: that distances count from the optical centre, and that the rotor
-    turns until a channel fires. With an `azimuth_window_deg` it publishes only what lies between these two azimuths
-    (deg, counter-clockwise about the lidar's z from its x)."""
+    """What the driver corrects before it publishes: the distance of the optical centre, and the rotor's turn until a
+    channel fires. It publishes only azimuths within an `azimuth_window_deg` (counter-clockwise about the lidar's z from
+    its x)."""
 
     distance_correction: bool = True
     firing_time_correction: bool = True
-    azimuth_window_deg: tuple[float, float] | None = None
+    azimuth_window_deg: Annotated[tuple[float, float], Bounds(-360.0, 360.0)] | None = None
 
     def publishes(self, directions: np.ndarray) -> np.ndarray | bool:
-        """Return which rays along `directions` (N, 3) in the lidar's frame are within the window, (N,); True for all
-        without one."""
+        """Return which rays along `directions` (N, 3) in the lidar's frame are in the window, (N,); True without
+        one."""
         if self.azimuth_window_deg is None:
             return True
         begin, end = np.radians(self.azimuth_window_deg)
@@ -64,68 +50,68 @@ class Driver:
         return inside
 
 
-CORRECTIONS = tuple(name for name in Driver.__dataclass_fields__ if name != WINDOW)
-"""What a driver corrects, or not."""
+CORRECTIONS = tuple(name for name in Driver.__dataclass_fields__ if name != WINDOW)  # what a driver corrects, or not
+
+
+Share = Annotated[float, Bounds(0.0, 1.0)]
 
 
 @dataclass(frozen=True)
 class NoiseGrowth:
-    """What adds to the constant range noise, as standard deviations in m, in quadrature: `range` per m of distance,
+    """Terms added in quadrature to the constant range noise, as standard deviations in m: `range` per m of distance,
     `incidence` times 1 / cos - 1, `echo` times exp(-intensity / 255 / WEAK_ECHO), as of the unit's errors."""
 
-    range: float = 0.0
-    incidence: float = 0.0
-    echo: float = 0.0
+    range: Share = 0.0
+    incidence: Share = 0.0
+    echo: Share = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sensor:
-    """What a sensor file says of a lidar. Lengths in m, angles in rad, times in s.
+    """The content of a sensor file. Lengths in m, angles in rad, times in s.
 
-    `kind` is the name in `config/`, or the path, of the sensor file itself or of that which a unit file names.
-    `elevations`, `azimuth_offsets`, `firing_times` (after the rotor passed the azimuth of the block) and `range_biases`
-    are (C,), one entry per channel; channel i reports ring i. `optical_centre` (3,) is in the frame that turns with the
-    rotor. `range_drift` is one standard deviation of the growth of ranges while the unit warms up, over
-    `drift_time`. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). What
-    a beam meets within `pulse_length` returns as one; of two surfaces farther apart neither does in a share
-    `edge_drop_out` of the cases. `packets` of a scan
-    have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may hold the angle table
-    of each of its units, which then takes this one's place. `spread` says how far units differ from all that in
-    simulation, and `expected` how far real ones are taken to: as the class does (`CLASS_SPREAD`, then `unsaid`) if the
-    file does not say. `unit` is the one that a unit file describes.
+    `kind` is the name in `config/`, or the path, of the kind's sensor file. `elevations`, `azimuth_offsets`,
+    `firing_times` (after the rotor passed the azimuth of the block) and `range_biases` are (C,); channel i reports ring
+    i. `optical_centre` (3,) is in the frame that turns with the rotor. `range_drift` is one standard deviation of the
+    growth of ranges over `drift_time` while the unit warms up. A return of intensity i is lost with probability exp(-i
+    / 255 / drop_out_echo). Echoes of a beam within `pulse_length` return as one; of two surfaces farther apart neither
+    does in a share `edge_drop_out` of the cases. `packets` of a scan have a time each; 0 for a time of each point.
+    `fleet_angle_tables`: a robot's fleet folder may hold the angle tables of its units. `spread` is that of units in
+    simulation, `expected` that of real ones, `CLASS_SPREAD` (then in `unsaid`) if the file has none. `unit` is the one
+    of a unit file.
     """
 
     name: str
     kind: str
-    rate: float
-    azimuth_steps: int
-    clockwise: bool
-    elevations: np.ndarray
-    azimuth_offsets: np.ndarray
-    firing_times: np.ndarray
+    rate: Annotated[float, Bounds(0.1, 100.0)]
+    azimuth_steps: Annotated[int, Bounds(4, 100_000)]
+    clockwise: bool = False
+    elevations: Annotated[np.ndarray, Bounds(-90.0, 90.0, DEGREES)]
+    azimuth_offsets: Annotated[np.ndarray, Bounds(-360.0, 360.0, DEGREES)]
+    firing_times: Annotated[np.ndarray, Bounds(0.0, 1e5, MICROSECONDS)]
     optical_centre: np.ndarray
-    range_min: float
-    range_max: float
-    range_noise: float
-    noise_growth: NoiseGrowth
-    range_biases: np.ndarray
+    range_min: Annotated[float, Bounds(0.0, 10.0)]
+    range_max: Annotated[float, Bounds(0.1, 1000.0)]
+    range_noise: Share
+    noise_growth: Annotated[NoiseGrowth, Bounds(key="range_noise_growth")] = NoiseGrowth()
+    range_biases: Annotated[np.ndarray, Bounds(-1.0, 1.0)]
     range_drift: float
     drift_time: float
-    quantisation: float
-    drop_out_rate: float
-    drop_out_echo: float
-    beam_divergence: float
-    pulse_length: float
-    edge_drop_out: float
-    blooming: float
-    reflectivity: float
+    quantisation: Share = 0.0
+    drop_out_rate: Share = 0.0
+    drop_out_echo: Annotated[float, Bounds(0.0, 10.0)] = 0.0
+    beam_divergence: Annotated[float, Bounds(0.0, 10.0, DEGREES)] = 0.0
+    pulse_length: Annotated[float, Bounds(0.0, 10.0)] = 0.5
+    edge_drop_out: Share = 0.0
+    blooming: Annotated[float, Bounds(0.0, 20.0, DEGREES)] = 0.0
+    reflectivity: Share = 0.5
     dual_return: bool
     zero_misses: bool
-    packets: int
-    fleet_angle_tables: bool
-    spin_drift: float
-    spin_jitter: float
-    clock_spread: float
+    packets: Annotated[int, Bounds(0, 100_000)] = 0
+    fleet_angle_tables: bool = False
+    spin_drift: Annotated[float, Bounds(0.0, 360.0, DEGREES, "spin_drift_deg_per_scan")] = 0.0
+    spin_jitter: Annotated[float, Bounds(0.0, 10.0, DEGREES)] = 0.0
+    clock_spread: Annotated[float, Bounds(0.0, 10.0)] = 0.0
     driver: Driver
     spread: UnitSpread
     unit: Unit | None = None
@@ -150,8 +136,8 @@ class Sensor:
         return (-1.0 if self.clockwise else 1.0) * 2.0 * np.pi * self.rate * self.firing_times
 
     def relative_noise(self, ranges: np.ndarray, cosines: np.ndarray, echo: np.ndarray) -> np.ndarray:
-        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, over that of a bright surface at
-        hand that is hit at right angles; `echo` (N,) is `weak_echo` of the intensities."""
+        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, relative to that of a near bright
+        surface at normal incidence; `echo` (N,) is `weak_echo` of the intensities."""
         growth = self.noise_growth
         squares = (
             (growth.range * ranges) ** 2 + (growth.incidence * (1.0 / cosines - 1.0)) ** 2 + (growth.echo * echo) ** 2
@@ -164,7 +150,7 @@ class Sensor:
         return self.unsaid or self.spread
 
     def error_model(self, simulated: bool = False) -> ErrorModel:
-        """Return the error model of units of this sensor as they are expected, or as they are `simulated`."""
+        """Return the error model of units of this sensor as expected, or as `simulated`."""
         return ErrorModel(
             self.spread if simulated else self.expected, self.elevations, self.azimuth_offsets, self.optical_centre,
             self.firing_azimuths if np.any(self.firing_times) else None,
@@ -194,8 +180,7 @@ class Sensor:
         return replace(sensor, unit=replace(self.unit, values=values))
 
     def with_angle_table(self, path: str | Path) -> "Sensor":
-        """Return this sensor with a unit's own angle table (the maker's CSV) in place of the sensor's. Raises
-        `InputError` naming file and line."""
+        """Return this sensor with a unit's angle table (the maker's CSV). Raises `InputError` naming file and line."""
         elevations, offsets = read_angle_table(path)
         if len(elevations) != self.num_channels:
             raise InputError(f"{path}: has {len(elevations)} channels, the sensor {self.name} has {self.num_channels}")
@@ -214,35 +199,41 @@ class Sensor:
         }  # fmt: skip
 
 
+PER_CHANNEL = ("elevations", "azimuth_offsets", "firing_times", "range_biases")
+# Keys that are no fields, or are read otherwise.
+APART = {"optical_centre", "range_drift", "returns", "misses", "driver", "unit"}
+COMPUTED = {"name", "kind", "drift_time", "dual_return", "zero_misses", "spread", "unsaid"}
+KEYS = {key for name, (key, _) in validate.keys_of(Sensor).items() if name not in COMPUTED} | APART
+SPREAD_KEYS = {key for key, _ in validate.keys_of(UnitSpread).values()} - {"near_length", "driver_uncertain"}
+
 Sensors = Sensor | tuple[Sensor | None, ...] | None
 """The kind of all lidars, or those of the left one, the right one, and perhaps further ones; None: a spinning lidar of
 unknown make."""
 
 
 def sensor_called(name: str | Path) -> Sensors:
-    """Return the sensors of the left and of the right lidar by a command's option, as of `sensors_called`."""
+    """Return the sensors of the left and of the right lidar by a command's option, as `sensors_called` does."""
     return of_two(sensors_called(name))
 
 
 def of_two(sensors: Sensors) -> Sensors:
-    """Return the sensors of the left and of the right lidar alone, one if they are the same."""
+    """Return the sensors of the left and of the right lidar, one if they are the same."""
     if not isinstance(sensors, tuple):
         return sensors
     return sensors[0] if len(sensors) == 1 or sensors[0] is sensors[1] else sensors[:2]
 
 
 def sensors_called(name: str | Path) -> Sensors:
-    """Return the sensors of a command's option: a name, or one for each lidar, "LEFT,RIGHT" and so on, if they are of
-    different kinds; None for "unknown", a spinning lidar of which nothing is known. Raises `InputError` for a name or
-    path that is none."""
+    """Return the sensors of a command's option: a name, or one for each lidar, "LEFT,RIGHT" and so on; None for
+    "unknown". Raises `InputError` for an unknown name or path."""
     names = [each.strip() for each in str(name).strip(validate.BETWEEN).split(validate.BETWEEN)]
     kinds = {each: None if each == UNKNOWN else load_sensor(each) for each in dict.fromkeys(names)}
     return next(iter(kinds.values())) if len(kinds) == 1 else tuple(kinds[each] for each in names)
 
 
 def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
-    """Return the sensors of so many lidars: of those beyond a left and a right one that none is given for, the left
-    one's. Raises `InputError` if they are given for another number of lidars."""
+    """Return the sensors of so many lidars; of those beyond two by default the left one's. Raises `InputError` if they
+    are given for another number of lidars."""
     given = sensors if isinstance(sensors, tuple) else (sensors,) * count
     if len(given) not in (count, 2):
         raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one each")
@@ -255,27 +246,27 @@ def by_lidar(sensors: Sensors, count: int = 2) -> tuple[Sensor | None, ...]:
 
 
 def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path, of one unit if the file is a unit file. Raises
-    `InputError` naming file and key."""
+    """Return the sensor of that name (in `config/`) or path, of one unit if it is a unit file. Raises `InputError`
+    naming file and key."""
     path = files.find_shared("config", name, ".yaml")
     own = files.read_yaml(path)
     if "sensor" not in own:
         return _sensor(path, path, own)
     kind, data = _kind(path, own)
     data |= {key: value for key, value in own.items() if key not in (*UNIT_FILE_KEYS, "sensor")}
-    said = own.get("values") if isinstance(own.get("values"), dict) else {}
+    values = own.get("values") if isinstance(own.get("values"), dict) else {}
     unsaid = data.get("unit") is None
     spread = {} if data.get("unit") in (None, IDEAL) else data["unit"]
     near = spread.get("near_range") or {}
-    _, length = near_range(said.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
+    _, length = near_range(values.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
     sensor = _sensor(path, kind, data | {"unit": spread | {"near_range": near | {"length": length}}})
     if unsaid:
         sensor = replace(sensor, unsaid=replace(CLASS_SPREAD, near_length=length))
     unit = unit_from_mapping(sensor.error_model(), own, str(path))
     centre, firing = sensor.uncorrected_shares
-    if "optical_centre_share" not in said:
+    if "optical_centre_share" not in values:
         unit.values[CENTRE_SHARE] = centre
-    if "firing_time_share" not in said:
+    if "firing_time_share" not in values:
         unit.values[FIRING_SHARE] = firing
     return replace(sensor, unit=unit)
 
@@ -290,7 +281,7 @@ def fleet_angle_table(device: str) -> Path | None:
 
 
 def _kind(path: Path, data: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Return path and content of the sensor file that a unit file names: a name in `config/`, or a path beside it."""
+    """Return path and content of the sensor file of a unit file: a name in `config/`, or a path beside it."""
     where = f"{path}: sensor"
     name = validate.text(data["sensor"], where)
     beside = path.parent / name
@@ -298,117 +289,64 @@ def _kind(path: Path, data: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
         kind = files.find_shared("config", beside if len(Path(name).parts) > 1 or beside.is_file() else name, ".yaml")
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    known = validate.mapping(
-        files.read_yaml(kind), KEYS, str(kind)
-    )  # a unit file of a unit file has the unknown 'sensor'
+    known = validate.mapping(files.read_yaml(kind), KEYS, str(kind))  # which 'sensor' of a unit file is not
     validate.mapping(dict(data), KEYS | {"sensor", *UNIT_FILE_KEYS}, str(path))
     return kind, known
 
 
 def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
-    given = validate.Section(data, KEYS, str(path))
-
-    def needed(key: str, low: float, high: float) -> float:
-        if key not in given.data:
-            raise InputError(f"{given.at(key)}: is missing")
-        return given.number(key, low, high)
-
-    def choice(key: str, known: tuple[str, ...]) -> int:
-        if (said := given.get(key, known[0])) not in known:
-            raise InputError(f"{given.at(key)}: is {said!r}, one of {', '.join(known)} was expected")
-        return known.index(said)
-
-    elevations = given.get("elevations_deg")
+    where = str(path)
+    validate.mapping(data, KEYS, where)
+    elevations = data.get("elevations_deg")
     if not isinstance(elevations, list) or not elevations:
-        raise InputError(f"{path}: elevations_deg: a list with the elevation of every channel was expected")
-
-    def per_channel(key: str, low: float, high: float) -> np.ndarray:
-        if not isinstance(given.get(key), list):
-            return np.full(len(elevations), given.number(key, low, high, 0.0))
-        return np.array(given.numbers(key, len(elevations), low, high))
-
-    growth = validate.Section(
-        given.get("range_noise_growth"), set(NoiseGrowth.__dataclass_fields__), given.at("range_noise_growth")
-    )
-    drift = validate.Section(given.get("range_drift"), {"amplitude", "time"}, given.at("range_drift"))
-    sensor = Sensor(
+        raise InputError(f"{where}: elevations_deg: a list with the elevation of every channel was expected")
+    drift = validate.Section(data.get("range_drift"), {"amplitude", "time"}, f"{where}: range_drift")
+    usual = {"azimuth_offsets_deg": 0.0, "firing_times_us": 0.0, "range_biases": 0.0}
+    sensor = validate.record(
+        Sensor, usual | {key: each for key, each in data.items() if key not in APART}, where,
         name=path.stem,
         kind=kind.stem if kind.parent == files.share_directory() / "config" else str(kind),
-        rate=needed("rate", 0.1, 100.0),
-        azimuth_steps=given.integer("azimuth_steps", 4, 100_000),
-        clockwise=given.flag("clockwise", False),
-        elevations=np.radians(per_channel("elevations_deg", -90.0, 90.0)),
-        azimuth_offsets=np.radians(per_channel("azimuth_offsets_deg", -360.0, 360.0)),
-        firing_times=1e-6 * per_channel("firing_times_us", 0.0, 1e5),
-        optical_centre=np.array(given.numbers("optical_centre", 3, -0.5, 0.5, [0.0] * 3)),
-        range_min=needed("range_min", 0.0, 10.0),
-        range_max=needed("range_max", 0.1, 1000.0),
-        range_noise=needed("range_noise", 0.0, 1.0),
-        noise_growth=NoiseGrowth(**{key: growth.number(key, 0.0, 1.0) for key in growth.data}),
-        range_biases=per_channel("range_biases", -1.0, 1.0),
+        optical_centre=np.array(
+            validate.numbers(data.get("optical_centre", (0.0, 0.0, 0.0)), 3, f"{where}: optical_centre", -0.5, 0.5)
+        ),
         range_drift=drift.number("amplitude", 0.0, 1.0, 0.0),
         drift_time=drift.number("time", 1e-3, 1e6, 600.0),
-        quantisation=given.number("quantisation", 0.0, 1.0, 0.0),
-        drop_out_rate=given.number("drop_out_rate", 0.0, 1.0, 0.0),
-        drop_out_echo=given.number("drop_out_echo", 0.0, 10.0, 0.0),
-        beam_divergence=np.radians(given.number("beam_divergence_deg", 0.0, 10.0, 0.0)),
-        pulse_length=given.number("pulse_length", 0.0, 10.0, 0.5),
-        edge_drop_out=given.number("edge_drop_out", 0.0, 1.0, 0.0),
-        blooming=np.radians(given.number("blooming_deg", 0.0, 20.0, 0.0)),
-        reflectivity=given.number("reflectivity", 0.0, 1.0, 0.5),
-        dual_return=choice("returns", RETURNS) == 1,
-        zero_misses=choice("misses", MISSES) == 1,
-        packets=given.integer("packets", 0, 100_000, 0),
-        fleet_angle_tables=given.flag("fleet_angle_tables", False),
-        spin_drift=np.radians(given.number("spin_drift_deg_per_scan", 0.0, 360.0, 0.0)),
-        spin_jitter=np.radians(given.number("spin_jitter_deg", 0.0, 10.0, 0.0)),
-        clock_spread=given.number("clock_spread", 0.0, 10.0, 0.0),
-        driver=Driver(**driver_corrections(given.get("driver"), given.at("driver"))),
-        spread=UnitSpread() if "unit" not in given else _spread(given.get("unit"), given.at("unit")),
-        unsaid=None if "unit" in given else CLASS_SPREAD,
-    )
+        dual_return=validate.choice(data.get("returns", RETURNS[0]), RETURNS, f"{where}: returns") == RETURNS[1],
+        zero_misses=validate.choice(data.get("misses", MISSES[0]), MISSES, f"{where}: misses") == MISSES[1],
+        driver=Driver(**driver_corrections(data.get("driver"), f"{where}: driver")),
+        spread=UnitSpread() if "unit" not in data else _spread(data["unit"], f"{where}: unit"),
+        unsaid=None if "unit" in data else CLASS_SPREAD,
+        unit=None,
+    )  # fmt: skip
+    for name in PER_CHANNEL:
+        if (given := getattr(sensor, name)).shape not in ((), (len(elevations),)):
+            key, _ = validate.keys_of(Sensor)[name]
+            raise InputError(f"{where}: {key}: has {len(given)} numbers for {len(elevations)} channels")
     if sensor.range_max <= sensor.range_min:
-        raise InputError(f"{path}: range_max: has to be above range_min")
+        raise InputError(f"{where}: range_max: has to be above range_min")
     if sensor.num_rays > MAX_RAYS:
-        raise InputError(f"{path}: azimuth_steps: {sensor.num_rays} rays per scan, at most {MAX_RAYS} are cast")
-    return sensor
+        raise InputError(f"{where}: azimuth_steps: {sensor.num_rays} rays per scan, at most {MAX_RAYS} are cast")
+    return replace(sensor, **{name: np.full(len(elevations), getattr(sensor, name)) for name in PER_CHANNEL})
 
 
 def driver_corrections(value: Any, where: str) -> dict[str, Any]:
-    """Return what a `driver:` mapping says of the fields of `Driver`. Raises `InputError` naming the key."""
-    data = dict(validate.mapping(value, set(Driver.__dataclass_fields__), where))
-    window = data.pop(WINDOW, None)
-    found: dict[str, Any] = {key: validate.flag(said, f"{where}: {key}") for key, said in data.items()}
-    if window is not None:
-        begin, end = validate.numbers(window, 2, f"{where}: {WINDOW}", -360.0, 360.0)
+    """Return the fields of `Driver` that a `driver:` mapping gives. Raises `InputError` naming the key."""
+    driver = validate.record(Driver, value, where)
+    if driver.azimuth_window_deg is not None:
+        begin, end = driver.azimuth_window_deg
         if not 0.0 < end - begin < 360.0:
             raise InputError(f"{where}: {WINDOW}: from {begin:g} to {end:g} deg is no part of a turn")
-        found[WINDOW] = (begin, end)
-    return found
+    return {name: getattr(driver, name) for name, given in (value or {}).items() if given is not None}
 
 
 def _spread(value: Any, where: str) -> UnitSpread:
     """Return the standard deviations of a `unit:` mapping, angles in rad; none for `IDEAL`."""
     if value == IDEAL:
         return UnitSpread()
-    data = validate.Section(value, SPREAD_KEYS, where)
-    amplitude, length = near_range(data.get("near_range"), 1.0, data.at("near_range"))
-    first, second = data.numbers("azimuth_harmonics_deg", 2, 0.0, 5.0, [0.0] * 2)
-
-    def sigma(key: str, high: float) -> float:
-        return data.number(key, 0.0, high, 0.0)
-
-    return UnitSpread(
-        range_offset=sigma("range_offset", 1.0),
-        range_scale=sigma("range_scale", 0.1),
-        near_range=validate.number(amplitude, f"{where}: near_range: amplitude", 0.0),
-        near_length=length,
-        incidence=sigma("incidence", 0.1),
-        echo=sigma("echo", 1.0),
-        channel_range=sigma("channel_range", 1.0),
-        channel_elevation=math.radians(sigma("channel_elevation_deg", 5.0)),
-        channel_azimuth=math.radians(sigma("channel_azimuth_deg", 5.0)),
-        azimuth_harmonics=(math.radians(first), math.radians(second)),
-        optical_centre=data.numbers("optical_centre", 3, 0.0, 0.1, [0.0] * 3),
-        driver_uncertain=True,  # a cloud does not say what its driver corrected
-    )
+    data = validate.mapping(value, SPREAD_KEYS, where)
+    amplitude, length = near_range(data.get("near_range"), 1.0, f"{where}: near_range")
+    return validate.record(
+        UnitSpread, {key: each for key, each in data.items() if key != "near_range"}, where,
+        near_range=validate.number(amplitude, f"{where}: near_range: amplitude", 0.0), near_length=length,
+        driver_uncertain=True,  # a cloud does not show what its driver corrected
+    )  # fmt: skip

@@ -1,10 +1,9 @@
-"""What a lidar's published points say of the sensor and of its driver, without any geometry of the scene.
+"""Properties of a sensor and its driver from published points, independent of the scene.
 
-A driver that does not correct the optical centre publishes each point along the direction of its channel's table, so
-all points of a ring have exactly one elevation. One that corrects it adds the optical centre, turned with the rotor:
-then the points of a ring have one elevation once that is taken off again. So the points themselves say which of the two
-it is, and which table the driver uses; only the errors of that table do not show in them
-(`calibration/identification.py`).
+Without correction of the optical centre each point is along the direction of its channel's table, so all points of a
+ring have exactly one elevation. With it the driver adds the optical centre, turned with the rotor: the points of a ring
+have one elevation once it is subtracted. So the points show which of the two it is, and the driver's table, but not the
+errors of that table (`calibration/identification.py`).
 """
 
 from collections.abc import Sequence
@@ -20,10 +19,8 @@ from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import turned
 
-# Scans of which all points are kept; of the others only when they begin and where the rotor is then.
-KEPT_SCANS = 10
-# The first return of a scan is looked for among so many points.
-HEAD = 20_000
+KEPT_SCANS = 10  # scans of which all points are kept; of the others only when they begin and where the rotor is then
+HEAD = 20_000  # the first return of a scan is looked for among so many points
 # Points of a ring lie on one elevation if they scatter by less (rad): single precision is 1e-7, angles in steps of 0.01
 # deg are the same in every scan.
 ON_TABLE = 1e-4
@@ -33,34 +30,29 @@ SAME_TABLE = np.deg2rad(0.005)
 LIKE_TABLE = np.deg2rad(0.5)
 # The last channels may see nothing at all, of a lidar upside down or beside a wall; this share is before them at least.
 LEAST_SEEN = 0.7
-# Columns are regular if their phases agree (1 for all the same).
-REGULAR = 0.9
+REGULAR = 0.9  # columns are regular if their phases agree (1 for all the same)
 # Second returns repeat the first bit by bit; of a single-return lidar hardly any do.
 DUAL_SHARE = 0.3
 MIN_RETURNS = 1000
 MOST_CHANNELS = 512  # of a lidar: more than any has
 LONGEST_SCAN = 10.0  # s
-# The finest and the coarsest step of range that is looked for (m).
-STEPS = (2e-4, 0.02)
-# Most makers' steps are multiples of this (m).
-COMMON_STEP = 5e-4
+STEPS = (2e-4, 0.02)  # the finest and the coarsest step of range that is looked for (m)
+COMMON_STEP = 5e-4  # most makers' steps are multiples of this (m)
 # Both lidars run in sync if their scans begin less than this apart (s; the robot pairs within it), and keep that
 # distance to so much a minute (s); a drift has to exceed so many times the scatter.
 PAIRED_WITHIN = 0.06
 DRIFT_A_MINUTE = 5e-3
 BEYOND_SCATTER = 5.0
-# Rates (share) that differ by less are the clock's.
-SAME_RATE = 0.01
+SAME_RATE = 0.01  # rates (share) that differ by less are the clock's
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What the points of one lidar say. Lengths in m, angles in rad, times in s; None for what they do not say.
+    """Properties of one lidar from its points. Lengths in m, angles in rad, times in s; None for unknown.
 
-    `sensor` is the known one whose table is nearest, with the driver's own table in place of its. `distance_correction`
-    and `firing_time_correction` are what the driver corrects. `table_difference` is the median difference of a
-    channel's elevation and azimuth from the table of `sensor.name`; `elevation_scatter` that of the points of a ring.
-    `first_azimuths` (S,) are those of the rotor when scans began, at `starts` (S,).
+    `sensor` is the known one with the nearest table, with the driver's table in its place. `table_difference` is the
+    median difference of a channel's elevation and azimuth from the table of `sensor.name`; `elevation_scatter` that of
+    the points of a ring. `first_azimuths` (S,) are those of the rotor when scans began, at `starts` (S,).
     """
 
     num_scans: int
@@ -92,8 +84,7 @@ class Signature:
 
     @property
     def spin(self) -> tuple[float, float] | None:
-        """How far the rotor's azimuth at the beginning moves from scan to scan, and the
-        standard deviation of it (rad)."""
+        """The change of the rotor's initial azimuth from scan to scan, and its standard deviation (rad)."""
         if self.period is None or len(self.first_azimuths) != len(self.starts):
             return None
         number = np.round((self.starts - self.starts[0]) / self.period)
@@ -104,7 +95,7 @@ class Signature:
         return drift, float(1.4826 * np.median(np.abs(steps - drift)) / np.sqrt(2.0))
 
     def keys(self) -> dict[str, Any]:
-        """Return what was found under the keys of a sensor file; without what the points do not say."""
+        """Return the known properties under the keys of a sensor file."""
         keys: dict[str, Any] = {
             "returns": RETURNS[self.dual_return], "misses": MISSES[self.zero_misses], "quantisation": self.quantisation,
         }  # fmt: skip
@@ -137,8 +128,8 @@ class Observer:
         self.num_scans = 0
 
     def add(self, scan: np.ndarray, stamp: float) -> None:
-        """Take a scan: a structured array (N,) with x, y, z and perhaps ring, intensity,
-        timestamp; stamped at `stamp` s. Raises `InputError` if it has other fields than the first."""
+        """Take a scan, stamped at `stamp` s: a structured array (N,) with x, y, z and perhaps ring, intensity,
+        timestamp. Raises `InputError` if it has other fields than the first."""
         if self._scans and scan.dtype != self._scans[0].dtype:
             first, then = (", ".join(names) for names in (self._scans[0].dtype.names, scan.dtype.names))
             raise InputError(f"its clouds have different fields: first {first}, then {then}")
@@ -155,10 +146,8 @@ class Observer:
         self._firsts.append(head[returned])
 
     def signature(self, candidates: Sequence[Sensor]) -> Signature:
-        """Return what the points say, their table compared with those of `candidates`.
-
-        Raises `InputError` without rings, with rings that are no channels, or with too few returns.
-        """
+        """Return the lidar's properties, its table compared with those of `candidates`. Raises `InputError` without
+        rings, with rings that are no channels, or with too few returns."""
         if not self._scans:
             raise InputError("no scan at all")
         if "ring" not in self._scans[0].dtype.names:
@@ -197,26 +186,24 @@ def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
     offset = float(np.median(apart))
     slope = float(np.polyfit(right.starts - right.starts[0], apart, 1)[0]) if len(apart) > 4 else 0.0
     scatter = float(np.std(apart - slope * (right.starts - right.starts[0])))
-    said = f"sync: right scans begin {1e3 * offset:+.1f} ms after left ones, scattering by {1e3 * scatter:.1f} ms"
+    line = f"sync: right scans begin {1e3 * offset:+.1f} ms after left ones, scattering by {1e3 * scatter:.1f} ms"
     if abs(offset) > PAIRED_WITHIN:
-        return False, f"{said}: too far apart to be paired; synchronise the clocks of both lidars (PTP)"
+        return False, f"{line}: too far apart to be paired; synchronise the clocks of both lidars (PTP)"
     drifts = abs(slope) * 60.0 > DRIFT_A_MINUTE and abs(slope) * np.ptp(right.starts) > BEYOND_SCATTER * scatter + 1e-4
     if drifts or scatter > 0.1 * period:
         return (
             False,
-            f"{said}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP",
+            f"{line}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP",
         )
-    return True, said
+    return True, line
 
 
 def _rotors(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Return the rotor's azimuths (N,) at which points (N, 3) of rings (N,) were measured."""
     return _wrapped(np.arctan2(points[:, 1], points[:, 0]) - sensor.azimuth_offsets[ring])
 
 
 def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Return points (N, 3) of rings (N,) as they are before the driver adds the optical
-    centre, turned with the rotor."""
+    """Return points (N, 3) of rings (N,) without the optical centre that the driver adds, turned with the rotor."""
     rays = points
     for _ in range(6):
         rays = points - turned(_rotors(rays, ring, sensor), sensor.optical_centre)
@@ -224,8 +211,7 @@ def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor)
 
 
 class _Cloud:
-    """The returns of a scan: `points` (N, 3) float64, `ring`, `intensity` (N,) or None, and
-    what misses and repeats say."""
+    """The returns of a scan: `points` (N, 3) float64, `ring`, `intensity` (N,) or None, and misses and repetitions."""
 
     def __init__(self, scan: np.ndarray):
         xyz = coordinates(scan)
@@ -294,7 +280,7 @@ def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
 
 
 def _elevations(points: np.ndarray, ring: np.ndarray, count: int) -> tuple[np.ndarray, float]:
-    """Return the median elevation (C,) of each ring's points, nan without any, and the scatter within rings."""
+    """Return the median elevation (C,) of each ring's points, NaN without any, and the scatter within rings."""
     elevation = np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
     order = np.argsort(ring, kind="stable")
     parts = np.split(elevation[order], np.searchsorted(ring[order], np.arange(1, count)))
@@ -304,7 +290,7 @@ def _elevations(points: np.ndarray, ring: np.ndarray, count: int) -> tuple[np.nd
 
 
 def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | None:
-    """Return the sensor of as many channels whose elevations are nearest to those seen (C,), None if none is near."""
+    """Return the sensor with as many channels and elevations nearest to those seen (C,), None if none is near."""
     seen = np.isfinite(elevations)
     apart = {
         index: float(np.median(np.abs(sensor.elevations[: len(elevations)] - elevations)[seen]))
@@ -317,8 +303,8 @@ def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | N
 
 @dataclass(frozen=True)
 class _Columns:
-    """The firings of a turn: how many `steps`, the rotor's sense, by how much (C,) each channel's azimuth differs from
-    the table's (nan unseen), and what of the firing times the driver corrects."""
+    """The firings of a turn: the number of `steps`, the rotor's sense, the difference (C,) of each channel's azimuth
+    from the table's (NaN unseen), and whether the driver corrects firing times."""
 
     steps: int
     clockwise: bool | None
@@ -369,13 +355,11 @@ def _phase_sums(ring: np.ndarray, angles: np.ndarray, count: int) -> np.ndarray:
 
 
 def _mode_phase(angles: np.ndarray) -> float:
-    """Return the circular mean (rad) of angles (N,)."""
     return float(np.angle(np.exp(1j * angles).sum()))
 
 
 def _about_zero(azimuths: np.ndarray, steps: int) -> np.ndarray:
-    """Return azimuths (C,), known but for multiples of a step, about their median: what all
-    have in common is a pose."""
+    """Return azimuths (C,), known modulo a step, about their median: the common part is a pose."""
     angles = steps * azimuths
     seen = np.isfinite(angles)
     turned = np.angle(np.exp(1j * (angles - _mode_phase(angles[seen]))))
@@ -418,8 +402,7 @@ def _quantisation(rays: Sequence[np.ndarray]) -> float:
 
 
 def _smallest_gap(ranges: np.ndarray) -> float:
-    """Return the usual gap (m) between neighbours among sorted ranges (N,), 0 if there is
-    none of a size that is meant."""
+    """Return the usual gap (m) between neighbours among sorted ranges (N,), 0 if it is out of `STEPS`."""
     gaps = np.diff(ranges)
     gaps = gaps[gaps > STEPS[0] / 2]
     if len(gaps) < 20:
@@ -429,7 +412,6 @@ def _smallest_gap(ranges: np.ndarray) -> float:
 
 
 def _drop_outs(clouds, rays, columns: _Columns) -> DropOuts | None:
-    """Return how returns are lost by their intensity, None if the points have none."""
     if clouds[0].intensity is None:
         return None
     count = max(int(cloud.ring.max()) for cloud in clouds) + 1
@@ -449,7 +431,6 @@ def _wrapped(angles: np.ndarray) -> np.ndarray:
 
 
 def _lines(found: Signature) -> list[str]:
-    """Return a sentence each for ring and table, and for the driver's correction of distances, with what to do."""
     rings = f"ring: there, 0 to {found.num_channels - 1}"
     if found.sensor is None:
         lines = [f"{rings}; table: no known one fits; write a sensor file for it (as config/jt128.yaml)"]

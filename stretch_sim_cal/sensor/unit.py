@@ -15,14 +15,17 @@ The errors of incidence and weak echoes are those of J. Laconte et al., "Lidar m
 waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccentricity terms those of the usual
 intrinsic calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
 
-`optical_centre_share` and `firing_time_share` say how much of the sensor's own table of optical centre and firing times
-the driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
-p + Rz(a) c, from which the measured point is had back.
+`optical_centre_share` and `firing_time_share` are the shares of the sensor's optical centre and firing times that the
+driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
+p + Rz(a) c, from which the measured point is recovered.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
+
+from stretch_sim_cal.validate import DEGREES, Bounds
 
 SCALARS = (
     "range_offset", "range_scale", "near_range", "incidence", "echo",
@@ -32,38 +35,33 @@ SCALARS = (
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
 RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
-# Echoes weaker than this (share of full scale) come late.
-WEAK_ECHO = 0.08
+WEAK_ECHO = 0.08  # echoes weaker than this (share of full scale) come late
 # Incidence is not believed beyond this cosine, where 1 / cos grows without bound.
 LEAST_COSINE = 0.1
 LEAST_RANGE = 1e-6  # m
 # Half of the variance of a channel's elevation varies smoothly over this angle (rad): optics, not assembly.
 SMOOTH_ELEVATION = "channel_elevation_smooth"
 SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
-# Axes of a covariance with less than this share of the largest variance are left out.
-NEGLIGIBLE = 1e-5
+NEGLIGIBLE = 1e-5  # axes of a covariance with less than this share of the largest variance are left out
 
 
 @dataclass(frozen=True)
 class UnitSpread:
-    """How far one unit may differ from its sensor's table: standard deviations in m, rad, or
-    as ratios; 0 for not at all.
+    """Standard deviations of a unit's deviations from its sensor's table in m, rad, or as ratios; `near_length` (m) is
+    the length over which the near-range error fades. `driver_uncertain`: it is not known whether the driver corrects
+    the table's optical centre and firing times."""
 
-    `near_length` (m) is the length over which the near-range error fades, no deviation. `driver_uncertain` says that it
-    is not known whether the driver corrects the optical centre and the firing times that the sensor's table has.
-    """
-
-    range_offset: float = 0.0
-    range_scale: float = 0.0
+    range_offset: Annotated[float, Bounds(0.0, 1.0)] = 0.0
+    range_scale: Annotated[float, Bounds(0.0, 0.1)] = 0.0
     near_range: float = 0.0
     near_length: float = 1.0
-    incidence: float = 0.0
-    echo: float = 0.0
-    channel_range: float = 0.0
-    channel_elevation: float = 0.0
-    channel_azimuth: float = 0.0
-    azimuth_harmonics: tuple[float, float] = (0.0, 0.0)
-    optical_centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    incidence: Annotated[float, Bounds(0.0, 0.1)] = 0.0
+    echo: Annotated[float, Bounds(0.0, 1.0)] = 0.0
+    channel_range: Annotated[float, Bounds(0.0, 1.0)] = 0.0
+    channel_elevation: Annotated[float, Bounds(0.0, 5.0, DEGREES)] = 0.0
+    channel_azimuth: Annotated[float, Bounds(0.0, 5.0, DEGREES)] = 0.0
+    azimuth_harmonics: Annotated[tuple[float, float], Bounds(0.0, 5.0, DEGREES)] = (0.0, 0.0)
+    optical_centre: Annotated[tuple[float, float, float], Bounds(0.0, 0.1)] = (0.0, 0.0, 0.0)
     driver_uncertain: bool = False
 
 
@@ -79,9 +77,8 @@ UNKNOWN_SENSOR = UnitSpread(
 
 @dataclass(frozen=True)
 class Returns:
-    """Published points, taken apart once: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the
-    nominal directions in rad, `rotor` (N,) the rotor's azimuth, `channel` (N,) its number, `echo` (N,) the
-    share of the weak-echo error."""
+    """Published points, decomposed: `ranges` (N,) in m, `azimuths` and `elevations` (N,) of the nominal directions in
+    rad, the rotor's azimuth `rotor` (N,), the number `channel` (N,), and the weak-echo share `echo` (N,)."""
 
     ranges: np.ndarray
     azimuths: np.ndarray
@@ -100,12 +97,9 @@ class Returns:
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels.
-
-    `elevations` and `azimuth_offsets` (C,) in rad are the sensor's table, `optical_centre` (3,) in
-    m and `firing_azimuths` (C,), the angle by which the rotor turns until a channel fires, in rad,
-    what its driver has to correct.
-    """
+    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels. The sensor's
+    table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct `optical_centre` (3,) in m and
+    `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad."""
 
     spread: UnitSpread
     elevations: np.ndarray
@@ -140,11 +134,8 @@ class ErrorModel:
 
     def prior_roots(self) -> dict[str, np.ndarray]:
         """Return, by independent part of a unit's errors, a root R (n, k) of the part's covariance R R^T, of full rank:
-        the scalars, and each kind of channels' errors, of the elevations one that varies
-        smoothly and one that does not.
-
-        The mean of all channels' azimuths is no error of the unit but part of its pose, so it does not vary.
-        """
+        the scalars, and each kind of channels' errors, of the elevations one that varies smoothly and one that does
+        not. The mean of all channels' azimuths is part of the unit's pose, so it does not vary."""
         spread, count, scalars = self.spread, self.num_channels, self.scalar_deviations
         apart = self.elevations[:, None] - self.elevations
         shapes = {
@@ -175,8 +166,8 @@ class ErrorModel:
     # What the calibration does: from published points to true ones.
 
     def returns(self, points: np.ndarray, channel: np.ndarray, echo: np.ndarray | None = None) -> Returns:
-        """Return published points (N, 3), none of them at the origin, of channels (N,), taken apart; `echo` (N,) is
-        `weak_echo` of their intensities, and zero without."""
+        """Return published points (N, 3), none at the origin, of channels (N,), decomposed; `echo` (N,) is `weak_echo`
+        of their intensities, by default zero."""
         points = np.asarray(points, dtype=float)
         ranges = np.linalg.norm(points, axis=1)
         azimuths = np.arctan2(points[:, 1], points[:, 0])
@@ -203,12 +194,11 @@ class ErrorModel:
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
         beyond: np.ndarray | float = 0.0,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return how `normals . corrected(...)` changes with the scalars (N, 14) and, in the order of `CHANNEL_KINDS`,
-        with those of the return's own channel (N, 3); normals (N, 3) are in the lidar's frame.
+        """Return the derivatives of `normals . corrected(...)` by the scalars (N, 14) and, in the order of
+        `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
-        `beyond` (N,) is by how much (m) the returns lie beyond the surface that is estimated: derivatives are taken at
-        the surface. At the noisy returns themselves they would correlate with the residuals,
-        and pull scale and near range.
+        The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
+        returns they would correlate with the residuals, and bias scale and near range.
         """
         returns, _ = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
@@ -237,15 +227,15 @@ class ErrorModel:
     # What the simulator does: from true rays to published points.
 
     def true_rays(self, rotor: np.ndarray, channel: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the rays of channels (N,) at rotor azimuths (N,) begin (N, 3) and their unit directions (N, 3),
-        in the lidar's frame, for a unit with parameters (n,)."""
+        """Return the origins (N, 3) and unit directions (N, 3) of the rays of channels (N,) at rotor azimuths (N,), in
+        the lidar's frame, for a unit with parameters (n,)."""
         elevation, azimuth = self.elevations[channel], rotor + self.azimuth_offsets[channel]
         return self._centres(rotor, values), directions(*self._angles(elevation, azimuth, rotor, channel, values))
 
     def measured_ranges(
         self, distances: np.ndarray, cosines: np.ndarray, echo: np.ndarray, channel: np.ndarray, values: np.ndarray
     ) -> np.ndarray:
-        """Return what a unit reports (N,) of true distances (N,) from the optical centre, without noise; `echo` (N,) is
+        """Return the noiseless ranges (N,) of true distances (N,) from the optical centre; `echo` (N,) is
         exp(-intensity / 255 / WEAK_ECHO)."""
         near = values[NEAR] * np.exp(-distances / self.spread.near_length)
         return (
@@ -269,8 +259,7 @@ class ErrorModel:
         return elevation + values[self.of_kind("channel_elevation")][channel], azimuth + turn
 
     def _measured(self, returns: Returns, values: np.ndarray) -> tuple[Returns, float]:
-        """Return the returns as they were measured, from the optical centre, and 1 if the
-        driver had added it, else 0."""
+        """Return the returns as measured from the optical centre, and 1 if the driver had added it, else 0."""
         if values[CENTRE_SHARE] >= 0.5 or not np.any(self.optical_centre):
             return returns, 0.0
         points = returns.ranges[:, None] * directions(returns.elevations, returns.azimuths)
@@ -312,7 +301,6 @@ def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def _turned_normals(rotor: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Return normals (N, 3) in the frame that turns with the rotor."""
     cosine, sine = np.cos(rotor), np.sin(rotor)
     x, y, z = normals.T
     return np.stack([cosine * x + sine * y, cosine * y - sine * x, z], axis=1)

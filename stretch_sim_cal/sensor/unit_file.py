@@ -61,9 +61,8 @@ UNIT_FILE_KEYS = ("values", "standard_deviations", "not_determined")
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit: `values` (n,) of an `ErrorModel`'s parameters with their `standard_deviations` (n,) if they were
-    estimated, the keys that were `not_determined`, and `range_drift`, by how much (m) its ranges grow until it is warm.
-    """
+    """One unit: `values` (n,) of an `ErrorModel`'s parameters, their `standard_deviations` (n,) if they were estimated,
+    the keys that were `not_determined`, and `range_drift` (m), the growth of its ranges until it is warm."""
 
     values: np.ndarray
     standard_deviations: np.ndarray | None = None
@@ -72,7 +71,7 @@ class Unit:
 
 
 def shown_unit(key: str) -> tuple[str, float]:
-    """Return the unit in which people read a parameter, by its key or name, and how many of it 1 m, 1 rad or 1 are."""
+    """Return the unit in which a parameter is shown, by its key or name, and the factor from m, rad or 1."""
     return next((unit for start, unit in SHOWN_UNITS.items() if key.startswith(start)), ("mm", 1e3))
 
 
@@ -89,7 +88,7 @@ def values_to_mapping(model: ErrorModel, values: np.ndarray) -> dict[str, Any]:
 
 
 def values_from_mapping(model: ErrorModel, mapping: Any, where: str) -> np.ndarray:
-    """Return the parameters (n,) that a mapping of a unit file says. Raises `InputError` naming the key."""
+    """Return the parameters (n,) of a mapping of a unit file. Raises `InputError` naming the key."""
     data = validate.mapping(mapping, KEYS, where)
     values = np.zeros(model.size)
     for key, index in SCALAR_KEYS.items():
@@ -111,7 +110,7 @@ def values_from_mapping(model: ErrorModel, mapping: Any, where: str) -> np.ndarr
 
 
 def near_range(value: Any, length: float, where: str) -> tuple[float, float]:
-    """Return amplitude and length (m) of a near-range error, 0 and `length` if they are not said."""
+    """Return amplitude and length (m) of a near-range error, by default 0 and `length`."""
     data = validate.mapping(value, {"amplitude", "length"}, where)
     return (
         validate.number(data.get("amplitude", 0.0), f"{where}: amplitude", -1.0, 1.0),
@@ -148,24 +147,24 @@ def unit_to_mapping(model: ErrorModel, unit: Unit) -> dict[str, Any]:
 
 
 def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Unit, **keys: Any) -> None:
-    """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` are those of a sensor file that
-    this unit has otherwise (`range_noise`, `driver`, `elevations_deg`, ...). Atomic; raises `InputError`."""
+    """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` replace that file's
+    (`range_noise`, `driver`, `elevations_deg`, ...). Atomic; raises `InputError`."""
     files.write_yaml(path, {"sensor": str(sensor)} | keys | unit_to_mapping(model, unit))
 
 
 def write_simulated_unit(
     path: str | Path, sensor: str | Path, model: ErrorModel, values: np.ndarray, **keys: Any
 ) -> None:
-    """Write a unit file of parameters (n,) for the simulator, `keys` as of `write_unit`. What the driver corrects is
-    not the unit's matter. As JSON, which is YAML and read faster."""
+    """Write a unit file of parameters (n,) for the simulator, without what the driver corrects; `keys` as of
+    `write_unit`. As JSON, which is YAML and read faster."""
     own = values_to_mapping(model, values)
     del own["optical_centre_share"], own["firing_time_share"]
     files.write_text(path, json.dumps({"sensor": str(sensor), "values": own} | keys))
 
 
 def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return elevations and azimuth offsets (C,) in rad from a unit's own angle table: the maker's CSV with the columns
-    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is passed over.
+    """Return elevations and azimuth offsets (C,) in rad from a unit's angle table: the maker's CSV with the columns
+    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is ignored.
 
     The table's azimuths turn clockwise from the y axis, offsets here counter-clockwise from the x axis. Raises
     `InputError` naming file and line.

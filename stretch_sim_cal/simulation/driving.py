@@ -1,4 +1,4 @@
-"""A base that drives in simulated time: commands, limits, kinematics, wheel slip, and what its odometry says of it.
+"""A base that drives in simulated time: commands, limits, kinematics, wheel slip, and odometry.
 
     base = DrivingBase(profile.base, OdometryErrors.drawn(OdometrySpread(), seed=3), seed=3)
     base.command(0.2, 0.0, 0.1)          # m/s, m/s, rad/s; counts for the base's time-out
@@ -15,6 +15,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -22,37 +23,36 @@ from scipy.spatial.transform import Rotation
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.simulation.floor import Undulation
+from stretch_sim_cal.validate import DEGREES, MILLIMETRES, Bounds
 
 TICK = 5_000_000  # ns
-KEPT = 120_000
-"""So many ticks of motion are remembered, ten minutes."""
-AHEAD = 60.0  # s; who stamps with another clock is told so
+KEPT = 120_000  # so many ticks of motion are remembered, ten minutes
+AHEAD = 60.0  # s; later stamps are of another clock
 WAY_STEP = 0.01  # m, grid of the random walk that slip is
 ERRORS, SLIP = 1, 2  # of random numbers
 POSE, ODOMETRY = slice(1, 7), slice(7, 13)  # of a moment: time in ns; x, y, z, roll, pitch, yaw; odometry and its twist
 REST = (0.0, 0.0, 0.0)
 
-Twist = tuple[float, float, float]
-"""Velocities along x and y (m/s) and about z (rad/s) of the footprint frame."""
+Twist = tuple[float, float, float]  # velocities along x and y (m/s) and about z (rad/s) of the footprint frame
 
 
 @dataclass(frozen=True)
 class OdometrySpread:
-    """How wrong wheel odometry may be, one standard deviation of each: `scale` of each axis, the relative error of the
-    track width (that of the turning rate), the `clock_offset` (s) of its stamps. After the wheels' way of 1 m slip has
-    moved the base by `slip` (m) in each direction and turned it by `slip_angle` (rad); it grows with the way's root."""
+    """Standard deviations of wheel odometry's errors: `scale` of each axis, relative error of the track width (that of
+    the turning rate), `clock_offset` (s) of the stamps. Slip over 1 m of wheel travel moves the base by `slip` (m) in
+    each direction and turns it by `slip_angle` (rad); it grows with the root of the distance."""
 
-    scale: float = 0.01
-    track_width: float = 0.01
-    slip: float = 0.005
-    slip_angle: float = math.radians(0.2)
-    clock_offset: float = 0.01
+    scale: Annotated[float, Bounds(0.0, 0.2)] = 0.01
+    track_width: Annotated[float, Bounds(0.0, 0.2)] = 0.01
+    slip: Annotated[float, Bounds(0.0, 1e3, MILLIMETRES)] = 0.005
+    slip_angle: Annotated[float, Bounds(0.0, 90.0, DEGREES, "slip_deg")] = math.radians(0.2)
+    clock_offset: Annotated[float, Bounds(0.0, 1.0)] = 0.01
 
 
 @dataclass(frozen=True)
 class OdometryErrors:
-    """One base's odometry: it says (1 + `scale`) times the true way along x and y, and (1 + `track_width`) times the
-    true angle, but for slip (see `OdometrySpread`); stamps are `clock_offset` s later than it was so."""
+    """One base's odometry reads (1 + `scale`) times the true distance along x and y and (1 + `track_width`) times the
+    true angle, but for slip (see `OdometrySpread`); stamps are `clock_offset` s late."""
 
     scale: tuple[float, float] = (0.0, 0.0)
     track_width: float = 0.0
@@ -93,7 +93,7 @@ class DrivingBase:
         self._way = 0.0
         self._moments: list[tuple[float, ...]] = []
         self._forgotten = False
-        self._true = self._said = REST
+        self._true = self._reckoned = REST
         self._place(REST)
 
     @property
@@ -112,10 +112,9 @@ class DrivingBase:
         return any(self._velocity) or any(any(twist) for _, twist in (self._command, *self._pending))
 
     def command(self, x: float, y: float, turn: float, stamp: float | None = None) -> None:
-        """Drive at velocities along x and y (m/s) and about z (rad/s) of the footprint frame, as far as limits and kind
-        allow, for the base's time-out from `stamp` (s, simulated) on; by default from now on. One with an older stamp
-        than what is obeyed already is passed over. Raises `InputError` for what is no number, and for stamps that are
-        over or too far ahead."""
+        """Drive at velocities along x and y (m/s) and about z (rad/s) of the footprint frame, within limits and kind,
+        for the base's time-out from `stamp` (s, simulated; now by default). A command older than the one that is obeyed
+        is ignored. Raises `InputError` for what is no number, and for stamps that are too old or too far ahead."""
         if not all(map(math.isfinite, (x, y, turn, stamp or 0.0))):
             raise InputError(f"command: is {x:g}, {y:g}, {turn:g}; finite velocities were expected")
         at = self._now if stamp is None else round(stamp * 1e9)
@@ -136,8 +135,8 @@ class DrivingBase:
             self._remember()
 
     def place(self, x: float, y: float, yaw: float) -> None:
-        """Put it at rest at a place (m, rad) of the world, as if it were carried; its odometry notices nothing. Where
-        it was before is forgotten."""
+        """Put it at rest at a place (m, rad) of the world, unnoticed by its odometry. Its earlier motion is
+        forgotten."""
         self.stop(at_once=True)
         self._moments.clear()
         self._forgotten = False
@@ -156,8 +155,8 @@ class DrivingBase:
                 self._ticked = -(-self._now // TICK) * TICK
 
     def follow(self, legs: Iterable[tuple[float, float, float, float]]) -> None:
-        """Drive legs (velocities along x, y and about z, and for how many s they are commanded), and come to rest after
-        each; what slowing down needs is as long as what speeding up needed."""
+        """Drive legs (velocities along x, y and about z, and their duration in s), coming to rest after each; slowing
+        down takes the distance that speeding up took."""
         for *twist, seconds in legs:
             left = seconds
             while left > 1e-9:
@@ -169,9 +168,9 @@ class DrivingBase:
                 self.step(TICK * 1e-9)
 
     def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[tuple[float, float, float, float]]:
-        """Return the legs from rest to a place (m, rad) in the odometry's frame, at that `share` of the limits at most:
+        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the limits:
         a base that does not strafe turns, drives and turns again."""
-        at_x, at_y, at_yaw = self._said
+        at_x, at_y, at_yaw = self._reckoned
         way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
         if way < 1e-9:
             turns: tuple[float, ...] = (yaw - at_yaw,)
@@ -190,20 +189,19 @@ class DrivingBase:
         return legs
 
     def straight(self, x: float, y: float, share: float = 0.5) -> tuple[float, float, float, float]:
-        """Return the leg from rest by x, y (m) in the footprint frame, at that `share` of the limits at most."""
+        """Return the leg from rest by x, y (m) in the footprint frame, at most at that `share` of the limits."""
         way = math.hypot(x, y)
         speed, seconds = _trapezoid(way, *self.base.linear, share)
         return speed * x / way, speed * y / way, 0.0, seconds
 
     def turn(self, angle: float, share: float = 0.5) -> tuple[float, float, float, float]:
-        """Return the leg from rest that turns on the spot by an `angle` (rad), which counts whole turns, at that
-        `share` of the limits at most."""
+        """Return the leg from rest that turns on the spot by an `angle` (rad; whole turns count)."""
         speed, seconds = _trapezoid(abs(angle), *self.base.angular, share)
         return 0.0, 0.0, math.copysign(speed, angle), seconds
 
     def poses(self, times: np.ndarray) -> np.ndarray:
-        """Return where it truly is, world_from_footprint (N, 4, 4), at simulated times (N,) in s. Raises `InputError`
-        for times that are forgotten."""
+        """Return the true world_from_footprint (N, 4, 4) at times (N,) in s. Raises `InputError` for forgotten
+        times."""
         x, y, z, roll, pitch, yaw = self._at(np.asarray(times) * 1e9, POSE)
         result = np.zeros((len(x), 4, 4))
         result[:, :3, :3] = Rotation.from_euler("xyz", np.stack([roll, pitch, yaw], axis=1)).as_matrix()
@@ -217,10 +215,10 @@ class DrivingBase:
         return all(moment[POSE] == moments[0][POSE] for moment in moments)
 
     def odometry(self, stamp: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return what wheel odometry says with that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and the
-        velocities (3,) in the footprint frame."""
-        said = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
-        return said[:3], said[3:]
+        """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and velocities
+        (3,)."""
+        odometry = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
+        return odometry[:3], odometry[3:]
 
     def _limited(self, twist: Twist) -> Twist:
         x, y, turn = twist
@@ -231,7 +229,6 @@ class DrivingBase:
         return share * x, share * y, min(max(turn, -most_turn), most_turn)
 
     def _tick(self) -> None:
-        """Go on by one tick."""
         if not any(self._velocity):  # where it stood until now
             self._remember()
         while self._pending and self._pending[0][0] <= self._ticked:
@@ -250,7 +247,7 @@ class DrivingBase:
             turn = target[2]
         self._velocity = (x, y, turn)
         dx, dy, angle = ((old + new) / 2 * seconds for old, new in zip(before, self._velocity, strict=True))
-        self._said = _moved(self._said, (dx, dy, angle))
+        self._reckoned = _moved(self._reckoned, (dx, dy, angle))
         slipped = self._slip(self._way)
         self._way += math.hypot(dx, dy) + abs(angle) * self.base.track_width / 2
         slip = [new - old for new, old in zip(self._slip(self._way), slipped, strict=True)]
@@ -265,7 +262,6 @@ class DrivingBase:
         self._stance = (0.0, 0.0, 0.0) if self.floor is None else self.floor.stance(self._wheels, *place)
 
     def _remember(self) -> None:
-        """Remember how it is at the last tick."""
         if len(self._moments) >= 2 * KEPT:
             del self._moments[:KEPT]
             self._forgotten = True
@@ -273,10 +269,10 @@ class DrivingBase:
 
     def _moment(self) -> tuple[float, ...]:
         (x, y, yaw), twist = self._true, self._velocity
-        return (float(self._ticked), x, y, *self._stance, yaw, *self._said, *twist)
+        return (float(self._ticked), x, y, *self._stance, yaw, *self._reckoned, *twist)
 
     def _between(self, begin: float, end: float) -> list[tuple[float, ...]]:
-        """Return the moments that tell how it was from `begin` to `end` (ns), one at least."""
+        """Return the moments around `begin` to `end` (ns), one at least."""
         if self._forgotten and begin < self._moments[0][0]:
             raise InputError(f"where the base was at {begin * 1e-9:g} s is forgotten; ask within ten minutes of motion")
         first = bisect_right(self._moments, begin, key=lambda moment: moment[0]) - 1
@@ -289,7 +285,7 @@ class DrivingBase:
 
 
 class _Slip:
-    """The random walk (3,) that slip is over the wheels' way in m: x, y, yaw, of a size after 1 m each."""
+    """The random walk (3,) of slip over the wheels' travel in m: x, y, yaw, of a size after 1 m each."""
 
     def __init__(self, seed: int, sizes: tuple[float, float, float]):
         self._random = _generator(seed, SLIP)
@@ -306,7 +302,7 @@ class _Slip:
 
 
 def _moved(place: Twist, way: Twist) -> Twist:
-    """Return a place in the plane after a way (x, y, angle) along an arc, in the place's own frame."""
+    """Return a place in the plane after an arc (x, y, angle) in the place's frame."""
     (x, y, yaw), (along, across, angle) = place, way
     half = angle / 2
     chord = math.sin(half) / half if half else 1.0
@@ -315,8 +311,8 @@ def _moved(place: Twist, way: Twist) -> Twist:
 
 
 def _trapezoid(way: float, speed: float, acceleration: float, share: float) -> tuple[float, float]:
-    """Return a speed, that `share` of the largest at most, and for how long it is commanded (whole ticks) so that a way
-    from rest to rest is as long as asked for."""
+    """Return a speed, at most that `share` of the largest, and the whole ticks (s) for which it is commanded so that
+    the distance from rest to rest is `way`."""
     speed = min(share * speed, math.sqrt(way * acceleration))
     seconds = math.ceil(way / speed / (TICK * 1e-9)) * TICK * 1e-9
     return way / seconds, seconds

@@ -1,12 +1,8 @@
 """The embedded simulator: a robot in a world, its joints, and the scans of its lidars. Arrays, no ROS.
 
-    simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", seed=3))
-    left, right = simulator.scan("left", 0), simulator.scan("right", 0)
-    truth = simulator.ground_truth()
-
-A scan is taken with the joints where they are: their motion during the tenth of a second that it takes is not
-simulated. That of the base is (`simulator.driving`): each ray begins where the lidar is when it is fired.
-`RobotGeometry` is the true robot as triangles: by link, a lidar's mount apart from the head.
+A scan is taken with the joints where they are: their motion during a scan is not simulated. That of the base is
+(`simulator.driving`): each ray begins where the lidar is when it is fired. `RobotGeometry` is the true robot as
+triangles: by link, a lidar's mount apart from the head.
 """
 
 import math
@@ -39,11 +35,9 @@ FLOOR = 2000  # of random numbers
 
 
 class RobotGeometry:
-    """The surfaces of the true robot, at any joint positions. `movable` are the joints that may ever move.
-
-    No lidar sees its own housing. A housing that is a link is seen by the other lidar; one in another link's mesh, as
-    in the Stretch's head, by neither: there it lies below the other's horizon.
-    """
+    """The surfaces of the true robot, at any joint positions. `movable` are the joints that may ever move. No lidar
+    sees its own housing. A housing that is a link is seen by the other lidar; one in another link's mesh, as in the
+    Stretch's head, by neither: there it lies below the other's horizon."""
 
     def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
         self.model = model
@@ -58,8 +52,7 @@ class RobotGeometry:
 
     @property
     def housings(self) -> dict[str, Surface]:
-        """The surfaces of the links that are the lidars themselves, by side, in the model's root frame; only those that
-        there are."""
+        """The surfaces of the links that are the lidars themselves, by side, in the model's root frame."""
         links = true_lidar_links(self._profile.further)
         transforms = link_transforms(self.model, {}, list(links.values()))
         return {side: surface.moved(transforms[links[side]]) for side, surface in self._housings.items()}
@@ -71,8 +64,7 @@ class RobotGeometry:
 
     @property
     def surfaces(self) -> dict[str, Surface]:
-        """The surfaces by link in the links' own frames, without `housings`; a true lidar's link
-        holds the collar around it."""
+        """The surfaces by link in link frames, without `housings`; a true lidar's link holds its collar."""
         return dict(self._surfaces)
 
     def resting(self) -> dict[str, Surface]:
@@ -97,7 +89,6 @@ class RobotGeometry:
 
 
 def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> dict[str, Surface]:
-    """Return a shell without the mounts, and each mount as a surface of its true lidar's link."""
     link, frames = profile.housing_link, profile.lidar_links(model)
     transforms = link_transforms(model, {}, [link, *frames])
     rest = np.ones(len(shell.faces), dtype=bool)
@@ -113,7 +104,7 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
 
 
 def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
-    """Return by side the surfaces of the links that are a lidar itself, in the lidar's frame, with which they move."""
+    """Return by side the surfaces of the links that are a lidar itself, in the lidar's frame."""
     lidars = profile.every_lidar
     unseen = {link for lidar in lidars.values() for link in lidar.unseen if model.links[link].collisions}
     if not unseen:
@@ -134,14 +125,13 @@ def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
 class EmbeddedSimulator:
     """A simulation of `setup`, its robot stowed at the world's origin.
 
-    `world`, `sensor` (the left lidar's), `sensors` by lidar, `joints`, `nominal_description` and `true_description`
-    (URDF texts) are there to be read; `joints` is how the robot is moved, and `driving` how it drives (None if its
-    profile has no base). `sensor` may be given as an object if a benchmark needs its own.
-    Raises `InputError` for worlds, sensors and payloads that cannot be used.
+    `sensor` is the left lidar's, `sensors` are by lidar, descriptions are URDF texts; `joints` moves the robot, and
+    `driving` drives it (None if its profile has no base). `sensor` may be given as an object. Raises `InputError` for
+    worlds, sensors and payloads that cannot be used.
     """
 
     idle_factor = 4.0
-    """How many times as fast as real time simulated time may pass while nobody waits for anything but time."""
+    """The largest real-time factor while nothing but time is waited for."""
 
     def __init__(self, setup: SimulationSetup, sensor: Sensors = None):
         self.setup = setup
@@ -193,15 +183,14 @@ class EmbeddedSimulator:
         return self.lidar(lidar).start_time(tick)
 
     def listen(self, wanted: bool) -> None:
-        """Do nothing: scans are cast when they are asked for. (Gazebo casts them while somebody listens.)"""
+        """Do nothing: scans are cast on request. (Gazebo casts them while it has subscribers.)"""
 
     def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray:
-        """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame.
+        """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame, in
+        firing order, with misses and second returns if the sensor has them (`xyz` and `labelled_scan` leave both out).
 
-        They come in firing order, as from the vendor's driver: with misses and second returns if the sensor has them
-        (`xyz` and `labelled_scan` leave both out). Equal seed, tick, joint positions, motion of the base and
-        surroundings give equal scans, whatever was scanned before. What is random, and where people walk, is that of
-        tick `drawn` (by default the same).
+        Equal seed, tick, joint positions, motion of the base and surroundings give equal scans, whatever was scanned
+        before. Random numbers and walking people are those of tick `drawn` (by default the same).
         """
         scan = self._measured(lidar, tick, tick if drawn is None else drawn)[0]
         if drawn not in (None, tick):
@@ -209,11 +198,8 @@ class EmbeddedSimulator:
         return scan if lidar in self.profile.every_lidar else scan[:0]
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Return a scan's returns (M,), an index (M,) of what each one lies on, and the names that these are into.
-
-        Names are links of the robot (a lidar's link: the collar around it), shapes of the world ("model/link/shape")
-        and what was added.
-        """
+        """Return a scan's returns (M,), the index (M,) of the surface of each, and the surfaces' names: links of the
+        robot (a lidar's link: its collar), shapes of the world ("model/link/shape") and added ones."""
         points, surfaces, names = self._measured(lidar, tick, tick)
         returns = are_returns(coordinates(points))
         return points[returns], surfaces[returns], names
@@ -233,11 +219,9 @@ class EmbeddedSimulator:
     def along(
         self, lidar: str, directions: np.ndarray, height: float = 0.0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: how far
-        (N,) in m (inf for nothing), unit normals (N, 3) in its frame, either side's, and reflectivities (N,).
-
-        Exact, whatever the sensor; with the joints where they are, and nobody walks.
-        """
+        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: distances
+        (N,) in m (inf for nothing), unit normals (N, 3) of either side, and reflectivities (N,). Exact, whatever the
+        sensor; without walking people."""
         self.lidar(lidar)
         self._stand(None)
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
@@ -247,8 +231,8 @@ class EmbeddedSimulator:
         return hits.distances, normals, self._optics[lidar].reflectivities(hits)
 
     def view(self, lidar: str) -> dict[str, float]:
-        """Return the share, 0 to 1, of a lidar's rays that end on each link of the robot, most first, with the joints
-        where they are; "LIDAR lidar" is another lidar's housing."""
+        """Return the share of a lidar's rays that end on each link of the robot, largest first; "LIDAR lidar" is
+        another lidar's housing."""
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
         self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)
@@ -262,12 +246,9 @@ class EmbeddedSimulator:
         return {name: share for name, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0}
 
     def ground_truth(self) -> dict[str, Any]:
-        """Return the ground truth, ready for JSON; transforms are 4x4 nested lists.
-
-        `description_file` is where whoever writes the truth puts `true_description`, beside it. `units` are the lidars'
-        own errors by side, as unit files say them. `lidars` are the poses in base_link of those beyond two, by name,
-        `nominal_lidars` as described.
-        """
+        """Return the ground truth, ready for JSON; transforms are 4x4 nested lists. `description_file` is where the
+        truth's writer puts `true_description`. `units` are the lidars' errors by side as in unit files. `lidars` are
+        the poses in base_link of those beyond two, by name, `nominal_lidars` as described."""
         left, right = (self.base_from_lidar(device) for device in SIDES)
         nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in SIDES)
         floor = self.floor_in_base
@@ -308,13 +289,13 @@ class EmbeddedSimulator:
         return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._root_from_link[self.profile.base_frame]))
 
     def true_surfaces(self, positions: Mapping[str, float] | None = None) -> dict[str, Surface]:
-        """Return the true robot's surfaces by link in base_link, payload included, at joint positions by the names of
-        the description (by default where the joints are)."""
+        """Return the true robot's surfaces by link in base_link, payload included, at joint positions (by default the
+        present ones)."""
         return self.geometry.in_base(self.joints.joint_positions if positions is None else positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Put the robot, and the floor frame it stands in, at a pose (4, 4) in the world: as if it were pushed. On an
-        uneven floor it stands on that, at the pose's x, y and yaw."""
+        """Put the robot and its floor frame at a pose (4, 4) in the world, as if pushed; on an uneven floor at the
+        pose's x, y and yaw."""
         pose = check_rigid(world_from_floor, "world_from_floor")
         if self.driving is not None:
             self.driving.place(pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0]))
@@ -323,7 +304,7 @@ class EmbeddedSimulator:
         self._set_pose(pose)
 
     def add_surface(self, name: str, surface: Surface | None) -> None:
-        """Put one more surface, in world coordinates, into the world (a person, say); None takes it out again."""
+        """Add a surface in world coordinates (a person, for instance) to the world; None removes it again."""
         self._added.pop(name, None)
         if surface is not None:
             self._added[name] = surface
@@ -335,7 +316,7 @@ class EmbeddedSimulator:
         floor = None
         if setup.floor is not None:
             if base is None:
-                raise InputError(f"floor: {self.profile.source} has no 'base:' that says where the wheels are")
+                raise InputError(f"floor: {self.profile.source} has no 'base:' with the wheels' places")
             rms, wavelength = setup.floor
             random = np.random.default_rng(np.random.SeedSequence(setup.seed, spawn_key=(FLOOR,)))
             floor = Undulation.drawn(rms, (wavelength, 2 * wavelength), random)
@@ -352,7 +333,7 @@ class EmbeddedSimulator:
             self._world_from_root, self._static = world_from_root, None
 
     def _stand(self, time: float | None) -> None:
-        """Be where the base was driven to at a time (s) at which it stands; by default, where it is now."""
+        """Put the robot where the base stood at a time (s), by default where it is now."""
         if self.driving is not None and self.driving.driven:
             self._set_pose(self.driving.poses(np.array([self.driving.now if time is None else time]))[0])
 
@@ -374,7 +355,6 @@ class EmbeddedSimulator:
         return points, surfaces[numbers], names
 
     def _casting(self, device: Lidar, begin: float, time: float) -> Cast:
-        """Return what casts the rays of a scan that begins at simulated time `begin` (s), with people as at `time`."""
         if self.driving is None or self.driving.is_still(begin, begin + self.period):
             self._stand(begin)
             scenes = self._scenes(device.device, time)
@@ -396,7 +376,7 @@ class EmbeddedSimulator:
         return cast
 
     def _with_housings(self, surfaces: Mapping[str, Surface]) -> dict[str, Scene]:
-        """Return the scene of surfaces by lidar: each with the other lidars' housings."""
+        """Return the scene of surfaces by lidar, each with the other lidars' housings."""
         housings = self.geometry.housings
         alone = None if housings else Scene(surfaces)
         return {
@@ -407,8 +387,8 @@ class EmbeddedSimulator:
         }  # fmt: skip
 
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
-        """Return the scenes for rays of a lidar, in the model's root frame: at rest, moving with the robot, and people
-        who walk, at that simulated time (None: nobody)."""
+        """Return the scenes for rays of a lidar in the model's root frame; people who walk as at a simulated time
+        (None: nobody)."""
         if self._static is None:
             root_from_world = inverse(self._world_from_root)
             world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
@@ -424,7 +404,6 @@ class EmbeddedSimulator:
         return scenes
 
     def _moving_scene(self) -> Scene:
-        """Return the scene of all that moves, built anew if a joint has moved since."""
         positions = self.joints.joint_positions
         if self._moving is None or self._moving[0] != positions:
             root_from_world = inverse(self._world_from_root)
@@ -433,8 +412,8 @@ class EmbeddedSimulator:
         return self._moving[1]
 
     def lidar(self, name: str) -> Lidar:
-        """Return lidar "left", "right" or a further one, with its unit's true values. Raises `InputError` for another
-        name."""
+        """Return lidar "left", "right" or a further one, with its unit's true values. Raises `InputError` for
+        others."""
         if name not in self._lidars:
             raise InputError(f"lidar '{name}': use one of {', '.join(self._lidars)}")
         return self._lidars[name]

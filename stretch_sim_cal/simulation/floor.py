@@ -37,8 +37,8 @@ class Undulation:
         return heights
 
     def stance(self, wheels: np.ndarray, x: float, y: float, yaw: float) -> tuple[float, float, float]:
-        """Return height (m), roll and pitch (rad, fixed axes) of a base whose wheels, (N, 2) in its footprint frame,
-        are on the floor: of the plane that fits best if they are more than three."""
+        """Return height (m), roll and pitch (rad, fixed axes) of a base with wheels (N, 2) in its footprint frame on
+        the floor: of the best-fitting plane for more than three."""
         cosine, sine = np.cos(yaw), np.sin(yaw)
         under = self.heights(wheels @ np.array([[cosine, sine], [-sine, cosine]]) + [x, y])
         height, along, across = np.linalg.lstsq(np.column_stack([np.ones(len(wheels)), wheels]), under)[0]
@@ -46,8 +46,8 @@ class Undulation:
         return float(height), float(roll), float(-np.arctan(along))
 
     def laid(self, surfaces: Mapping[str, Surface], where: str) -> dict[str, Surface]:
-        """Return a world's surfaces with this floor in place of the flat one, over the rectangle around it. What stands
-        on it stays where it is. Raises `InputError` naming `where` if there is no floor at z = 0."""
+        """Return a world's surfaces with this floor in place of the flat one; what stands on it stays in place. Raises
+        `InputError` naming `where` if there is no floor at z = 0."""
         found = dict(surfaces)
         flat = False
         for name, surface in surfaces.items():

@@ -1,8 +1,7 @@
-"""How the simulated joints move: straight to their targets, as fast as they are told to and their limits allow; and how
-they follow a FollowJointTrajectory goal, with the goals that the driver rejects.
+"""How the simulated joints move: straight to their targets, as fast as commanded and within limits; and how they follow
+a FollowJointTrajectory goal, with the goals that the driver rejects.
 
-Simulated time only: where a joint is depends on its commands and on how much time has passed, not on the size of the
-steps. There is no acceleration; a joint has its velocity at once, and stands still at its target.
+Simulated time only: positions depend on commands and time, not on the size of the steps. There is no acceleration.
 """
 
 import math
@@ -18,16 +17,14 @@ from stretch_sim_cal.errors import InputError, StretchSimCalError
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
-# Positions that rounding has pushed over a limit are meant to be on it.
-LIMIT_TOLERANCE = 1e-6
+LIMIT_TOLERANCE = 1e-6  # positions that rounding has pushed over a limit are meant to be on it
 # control_msgs/action/FollowJointTrajectory, Result
 SUCCESSFUL = 0
 INVALID_GOAL = -1
 INVALID_JOINTS = -2
 PATH_TOLERANCE_VIOLATED = -4
 GOAL_TOLERANCE_VIOLATED = -5
-# A joint that is this much later than its speed allows does not arrive any more.
-PATIENCE = 2.0
+PATIENCE = 2.0  # A joint that is this much later than its speed allows does not arrive any more
 
 
 @dataclass(frozen=True)
@@ -51,12 +48,9 @@ class _Motion:
 
 
 class Joints:
-    """The joints of a robot in simulated time.
-
-    Commanded are the names of the trajectory action, by the robot's profile (the Stretch's by default): its `arm_joint`
-    stands for the four telescoping joints, `gripper_joint` for both fingers. Joints without limits (wheels) stand
-    still.
-    """
+    """The joints of a robot in simulated time. Commanded are the names of the trajectory action, by the robot's profile
+    (the Stretch's by default): its `arm_joint` stands for the four telescoping joints, `gripper_joint` for both
+    fingers. Joints without limits (wheels) stand still."""
 
     arrival_tolerance = 1e-6
     """How far (m, rad) a joint may be from its target when it counts as arrived."""
@@ -100,11 +94,8 @@ class Joints:
         return bool(self._motions)
 
     def command(self, targets: Mapping[str, float], speeds: Mapping[str, float] | None = None) -> None:
-        """Let joints move to their targets, each at its speed (at most, and by default, its limit).
-
-        Joints that are not named go on with what they are doing.
-        Raises `InputError` for unknown joints, targets beyond limits and speeds that are not above zero.
-        """
+        """Move joints to their targets, each at its speed (at most, and by default, its limit); others go on. Raises
+        `InputError` for unknown joints, targets beyond limits and speeds that are not above zero."""
         checked = {name: self._checked(name, target) for name, target in targets.items()}
         speeds = speeds or {}
         for name in targets:
@@ -118,7 +109,7 @@ class Joints:
                 self._motions[name] = _Motion(self._positions[name], target, self._now, speed)
 
     def hold(self) -> None:
-        """Let all joints stay where they are."""
+        """Stop all joints where they are."""
         self._motions.clear()
 
     def place(self, positions: Mapping[str, float]) -> None:
@@ -129,7 +120,7 @@ class Joints:
             self._positions[name] = value
 
     def stick(self, names: Iterable[str]) -> None:
-        """Let commanded joints never move again, whatever they are told. Raises `InputError` for unknown ones."""
+        """Let commanded joints never move again. Raises `InputError` for unknown ones."""
         for name in names:
             self._known(name)
             self._stuck.add(name)
@@ -146,7 +137,6 @@ class Joints:
                 del self._motions[name]
 
     def _described(self, commanded: Mapping[str, float]) -> dict[str, float]:
-        """Return the values of the description's joints for those of the commanded joints."""
         described = self.profile.joint_positions(self._model, commanded)
         return self._at_rest | {name: float(value) for name, value in described.items()}
 
@@ -156,7 +146,7 @@ class Joints:
         return self.ranges[name]
 
     def _checked(self, name: str, value: float) -> float:
-        """Return `value` brought to within the limits that it may exceed by rounding. Raises `InputError` beyond."""
+        """Return `value` within the limits, which it may exceed by rounding. Raises `InputError` beyond."""
         known = self._known(name)
         if not known.lower - LIMIT_TOLERANCE <= value <= known.upper + LIMIT_TOLERANCE:  # also NaN
             raise InputError(f"joint '{name}': {value:g} is not within its limits {known.lower:g} to {known.upper:g}")
@@ -175,10 +165,8 @@ class GoalRefused(StretchSimCalError):
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Joint positions to go through, the speed asked for on the way (may be absent), and the time asked for.
-
-    `time` is in s since the trajectory's start; 0 means as soon as possible.
-    """
+    """Joint positions to go through, the speeds on the way (may be absent), and the `time` in s since the trajectory's
+    start; 0 means as soon as possible."""
 
     positions: dict[str, float]
     speeds: dict[str, float]
@@ -186,7 +174,7 @@ class Waypoint:
 
 
 def read_waypoints(trajectory: Any, ranges: Mapping[str, Limit]) -> list[Waypoint]:
-    """Return the waypoints of a `trajectory_msgs/JointTrajectory`. Raises `GoalRefused` saying why it is refused."""
+    """Return the waypoints of a `trajectory_msgs/JointTrajectory`. Raises `GoalRefused` with the cause."""
     names = list(trajectory.joint_names)
     _check_joints(names, ranges)
     if not trajectory.points:
@@ -246,11 +234,9 @@ class Arrival(Enum):
 
 
 class Following:
-    """Leads `joints` through `waypoints`, one after another; call `update` at every step of simulated time (s).
-
-    A joint moves at the speed asked for, at most at its own; if a waypoint's time allows more than that needs, the
-    joints move slower, so that they arrive at that time together. Between waypoints the joints stop.
-    """
+    """Leads `joints` through `waypoints`, one after another; call `update` at every step of simulated time (s). A joint
+    moves at the commanded speed, or slower if a waypoint's time allows it, so that all arrive together. Between
+    waypoints the joints stop."""
 
     def __init__(self, joints: Joints, waypoints: Sequence[Waypoint], now: float):
         self._joints = joints
@@ -265,7 +251,7 @@ class Following:
         return self._waypoints[self._index]
 
     def update(self, now: float) -> Arrival:
-        """Go on to the next waypoint if the present one is reached, and say how it stands."""
+        """Go on to the next waypoint if the present one is reached, and return the state."""
         while not self.missing() and now >= self._earliest:
             if self._index + 1 == len(self._waypoints):
                 return Arrival.ARRIVED
@@ -274,7 +260,7 @@ class Following:
         return Arrival.LATE if now > self._latest else Arrival.MOVING
 
     def missing(self) -> dict[str, float]:
-        """Return how far, in m or rad, each joint that has not arrived yet has to go."""
+        """Return how far (m, rad) each joint that has not arrived has to go."""
         gaps = {name: target - self._joints.positions[name] for name, target in self.waypoint.positions.items()}
         return {name: gap for name, gap in gaps.items() if abs(gap) > self._joints.arrival_tolerance}
 

@@ -36,11 +36,9 @@ PLACES = np.dtype({"names": ["xyz"], "formats": ["V12"], "offsets": [0], "itemsi
 
 @dataclass(frozen=True)
 class Rays:
-    """The rays of scan `tick`, in firing order, in the lidar's frame, float32.
-
-    They begin at `origins` (N, 3), or at the lidar's origin for None, and go along the unit `directions` (N, 3). The
-    driver takes them to go along `nominal` (N, 3), and adds `centres` (N, 3) if it corrects the optical centre.
-    """
+    """The rays of scan `tick`, in firing order, in the lidar's frame, float32. They begin at `origins` (N, 3), or at
+    the lidar's origin for None, and go along the unit `directions` (N, 3). The driver takes them to go along `nominal`
+    (N, 3), and adds `centres` (N, 3) if it corrects the optical centre."""
 
     tick: int
     origins: np.ndarray | None
@@ -52,8 +50,7 @@ class Rays:
 @dataclass
 class Echoes:
     """Echoes along N rays: true `distances` (N,) in m from where the rays begin (inf for nothing), absolute `cosines`
-    (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector.
-    """
+    (N,) between ray and surface normal, and the surfaces' `reflectivities` (N,); 1 is white, more a reflector."""
 
     distances: np.ndarray
     cosines: np.ndarray
@@ -66,12 +63,9 @@ class Echoes:
 
 
 class Lidar:
-    """One device: a unit of a sensor, with a clock and a spin of its own.
-
-    Everything random is drawn anew from (seed, device, tick), so that a scan is the same whatever was scanned before;
-    the `unit` is drawn from (`unit_seed`, device). A device that is neither "left" nor "right" has a `number` from 2
-    on.
-    """
+    """One device: a unit of a sensor with its clock and spin. Everything random is drawn from (seed, device, tick), so
+    that a scan is the same whatever was scanned before; the `unit` is drawn from (`unit_seed`, device). A device beyond
+    "left" and "right" has a `number` from 2 on."""
 
     def __init__(
         self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None, number: int | None = None
@@ -99,8 +93,8 @@ class Lidar:
         self._base = self._base_rays()
 
     def described(self) -> dict[str, Any]:
-        """Return the unit as a unit file says it, plain values: with it the simulator has this unit again."""
-        driver = {name: said for name, said in vars(self.sensor.driver).items() if said is not None}
+        """Return the unit as the content of a unit file, with which the simulator has this unit again."""
+        driver = {name: value for name, value in vars(self.sensor.driver).items() if value is not None}
         own = {"sensor": self.sensor.kind, "driver": driver} | self.sensor.own_tables()
         return own | unit_to_mapping(self.model, self.unit)
 
@@ -114,8 +108,8 @@ class Lidar:
         return float(np.mod(self._spin_phase + self._spin_drift * tick + jitter, 2.0 * np.pi))
 
     def rays(self, tick: int) -> Rays:
-        """Return the rays of scan `tick`: those of `ErrorModel.true_rays` for this unit, and what the driver makes of
-        them."""
+        """Return the rays of scan `tick`: those of `ErrorModel.true_rays` for this unit, and what its driver
+        assumes."""
         azimuths = self._columns + self.spin_phase(tick)
         nominal, true, origin, centre = self._base
         published = _turned(azimuths, nominal)
@@ -141,22 +135,19 @@ class Lidar:
         offsets /= np.sqrt(x * x + y * y + z * z)[:, None]
         return offsets
 
-    def beam_shares(self, tick: int) -> np.ndarray:
-        """Return which share (N,) of each ray's light goes where its `beam_edge` does."""
-        return self._generator("mix", tick).random(self.sensor.num_rays, dtype=np.float32)
-
-    def bloom_shares(self, tick: int) -> np.ndarray:
-        """Return a random number (N,) from 0 to 1 for each ray: those below the strength of blooming bloom."""
-        return self._generator("bloom", tick).random(self.sensor.num_rays, dtype=np.float32)
+    def shares(self, purpose: str, tick: int) -> np.ndarray:
+        """Return a random number (N,) from 0 to 1 per ray: the share of its light along its `beam_edge` ("mix"), or
+        the least strength of blooming for which it blooms ("bloom")."""
+        return self._generator(purpose, tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return what the driver publishes of a scan: points (M,) of `POINT_DTYPE`, and the number (M,) of each one's
         ray.
 
-        `second` holds what else comes back, inf where nothing does; it is published by a sensor of dual returns, whose
-        points come twice, those of each azimuth's channels first from `echoes` and then from `second` (or again from
-        `echoes`); their rays are numbered from N on. Rays without a return, too near, too far or lost are left out or
-        published as zeros, as the sensor says. Surfaces nearer than `range_min` block the ray.
+        `second` holds further echoes, inf for none; a sensor of dual returns publishes every point twice, those of each
+        azimuth's channels first from `echoes`, then from `second` (or again from `echoes`), with rays numbered from N
+        on. Rays without a return, too near, too far or lost are left out or published as zeros, as the sensor file
+        says. Surfaces nearer than `range_min` block the ray.
         """
         sensor, count = self.sensor, len(rays.directions)
         points = np.zeros(count, dtype=POINT_DTYPE)
@@ -180,8 +171,8 @@ class Lidar:
     def _fill(
         self, points: np.ndarray, rays: Rays, echoes: Echoes, purpose: str, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """Write what is reported of the rays (of `rows`, by default of all) into their points, zeros without a return;
-        return which of them (N,) return."""
+        """Write the returns of the rays (of `rows`, by default of all) into their points, zeros without one; return
+        which (N,) return."""
         sensor, count = self.sensor, len(points)
         rng = self._generator(purpose, rays.tick)
         # Drawn for every ray, so that the noise of one does not depend on what another hits.
@@ -216,7 +207,6 @@ class Lidar:
     def _ranges(
         self, tick: int, echoes: Echoes, intensities: np.ndarray, rays: np.ndarray, noise: np.ndarray
     ) -> np.ndarray:
-        """Return the ranges (M,) that the unit reports of the echoes along `rays` (M,)."""
         sensor, growth = self.sensor, self.sensor.noise_growth
         ranges = distances = echoes.distances
         weak = np.float32(0.0)
@@ -241,16 +231,13 @@ class Lidar:
         return ranges.astype(np.float32, copy=False)
 
     def _intensities(self, echoes: Echoes) -> np.ndarray:
-        """Return intensities (M,) on the driver's scale of 0 to 255: Lambertian, fading over the far half of the range.
-
-        Devices compensate for the distance as long as the signal suffices, so near returns do not depend on it.
-        """
+        """Return intensities (M,), 0 to 255: Lambertian, fading over the far half of the range, as devices compensate
+        for the distance as long as the signal suffices."""
         fading = np.minimum(1.0, 0.5 * self.sensor.range_max / np.maximum(echoes.distances, 1e-3)) ** 2
         return np.minimum(np.rint(255.0 * echoes.reflectivities * echoes.cosines * fading), 255.0).astype(np.float32)
 
     def _times(self) -> np.ndarray:
-        """Return the time (N,) of each ray's point after the scan's start, in s: that of its
-        packet, if there are any."""
+        """Return the time (N,) of each ray's point after the scan's start in s: its packet's, if there are any."""
         sensor = self.sensor
         columns = np.arange(sensor.azimuth_steps)
         if sensor.packets:
@@ -268,8 +255,8 @@ class Lidar:
         return np.arange(sensor.num_rays) * (sensor.period / sensor.num_rays)
 
     def _base_rays(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return, by channel (C, 3) and for the rotor at azimuth 0, the nominal and the true directions, where the rays
-        begin, and what the driver adds; None if it is the same, or nothing."""
+        """Return, by channel (C, 3) and for the rotor at azimuth 0, the nominal and the true directions, the rays'
+        origins, and what the driver adds; None for the same, or nothing."""
         sensor, values = self.sensor, self.unit.values
         # A driver that corrects firing times takes the rotor to be where it is when the channel fires.
         rotor = sensor.firing_azimuths if sensor.driver.firing_time_correction else np.zeros(sensor.num_channels)
@@ -287,15 +274,14 @@ class Lidar:
         )  # fmt: skip
 
     def _generator(self, purpose: str, tick: int = 0, seed: int | None = None) -> np.random.Generator:
-        """Return the generator for one purpose and tick; independent of every other one."""
         key = (PURPOSES.index(purpose), self._number, tick)
         sequence = np.random.SeedSequence(self.seed if seed is None else seed, spawn_key=key)
         return np.random.Generator(np.random.SFC64(sequence))
 
 
 def _alternating(one: np.ndarray, other: np.ndarray, steps: int) -> np.ndarray:
-    """Return arrays (N,) of equal parts for each of so many steps as one (2 N,): a part of `one`, a part of `other`,
-    and so on. Copied as bytes, since entries of a structure are copied one by one."""
+    """Return arrays (N,) of equal parts per step as one (2 N,): a part of `one`, a part of `other`, and so on. Copied
+    as bytes, since entries of a structure are copied one by one."""
     both = np.empty(2 * len(one), one.dtype)
     parts = both.view(np.uint8).reshape(steps, 2, -1)
     parts[:, 0], parts[:, 1] = (each.view(np.uint8).reshape(steps, -1) for each in (one, other))

@@ -1,14 +1,10 @@
 """The surfaces that a lidar's rays meet, and their echoes.
 
-Rays are cast against named triangle surfaces with Embree: how far, on which surface, at which incidence. It computes in
-single precision: at ranges of some metres distances are exact to a few micrometres, far below what a lidar resolves.
-Its fast mode is used, which in principle lets a ray slip between two triangles: none of 16 million rays did in closed
-boxes, spheres and cylinders.
-
-Echoes depend on the surface's material. A mirror returns what is in front of it, as far behind it as that is in
-front; glass returns what is behind it, and itself if it is hit nearly straight on. A beam that is hit in part by
-something nearer or farther leaves mixed pixels, or two echoes. Around a retro-reflector, rays that pass it return its
-range as well.
+Rays are cast against named triangle surfaces with Embree, in single precision: at ranges of some metres distances are
+exact to a few micrometres. In its fast mode a ray could slip between two triangles: none of 16 million did in closed
+boxes, spheres and cylinders. Echoes depend on the material. A mirror returns what is in front of it; glass returns what
+is behind it, and itself if it is hit nearly straight on. A beam that is partly hit by something nearer or farther
+leaves mixed pixels, or two echoes. Around a retro-reflector, rays that pass it return its range as well.
 """
 
 import copy
@@ -27,8 +23,7 @@ from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 
 
 class Scene:
-    """Surfaces that do not move against each other, ready for rays in their common frame, or in one that they stand
-    in (`at`)."""
+    """Surfaces that do not move against each other, ready for rays in their common frame, or another one (`at`)."""
 
     def __init__(self, surfaces: Mapping[str, Surface]):
         self.names = list(surfaces)
@@ -38,16 +33,15 @@ class Scene:
         self._pose: np.ndarray | None = None
         if self.num_triangles:
             triangles = np.concatenate([surface.triangles for surface in surfaces.values()]).astype(np.float32)
-            # One mesh for all: Embree keeps the order of triangles, so their number tells the surface.
+            # One mesh for all: Embree keeps the order of triangles, so their number gives the surface.
             TriangleMesh(self._embree, triangles)
             corners = triangles.reshape(-1, 3)
             self._centre = (corners.min(axis=0) + corners.max(axis=0)) / 2
             self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
     def at(self, pose: np.ndarray) -> "Scene":
-        """Return the same surfaces at a pose (4, 4) in another frame, for rays in that; nothing is set up anew. Poses
-        (N, 4, 4) are one for each of the N rays that are then cast: each meets the surfaces where they are at its
-        time."""
+        """Return the same surfaces at a pose (4, 4) in another frame, without a new set-up, or at poses (N, 4, 4), one
+        for each of the next N rays."""
         placed = copy.copy(self)
         placed._pose = pose.astype(np.float32)
         if pose.ndim == 2 and self.num_triangles:
@@ -74,8 +68,7 @@ class Scene:
         return found
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
-        """Return the indices of the rays from `origin`, (3,) or (N, 3), that pass the sphere around the surfaces;
-        None for all, from inside it."""
+        """Return the indices of the rays that pass the sphere around the surfaces; None for all, from inside it."""
         if self._pose is not None and self._pose.ndim == 3:
             return None
         radius = self._radius
@@ -152,16 +145,13 @@ class Hits:
         self._triangles[nearer] = found["primID"].take(hit) + (self._ends[-1] if len(self._ends) else 0)
 
 
-# A ray that was turned by a mirror, or went through glass, so often comes to nothing.
-MAX_BOUNCES = 4
-# m; where a ray goes on, so that it does not meet the same surface again.
-BEYOND = 1e-4
+MAX_BOUNCES = 4  # A ray that was turned by a mirror, or went through glass, so often comes to nothing
+BEYOND = 1e-4  # m; where a ray goes on, so that it does not meet the same surface again
 # Glass returns a pulse by itself if it comes in within 8 deg of straight on, as strongly as a
 # surface of this reflectivity.
 STRAIGHT = 0.99
 GLASS_REFLECTIVITY = 0.3
-# Above this reflectivity a surface blooms.
-RETRO_REFLECTOR = 1.0
+RETRO_REFLECTOR = 1.0  # above this reflectivity a surface blooms
 
 Cast = Callable[[np.ndarray, np.ndarray, np.ndarray | None], Hits]
 """Casts rays from origins, (3,) or (N, 3), along directions (N, 3); they are those of a scan with these numbers (N,),
@@ -180,8 +170,8 @@ class Material:
 
 @dataclass
 class Seen(Echoes):
-    """What N rays meet, `distances` (N,) along the ray's whole way, and the `surfaces` (N,) that they lie on, an index
-    into the names of the `Hits`, -1 for nothing."""
+    """What N rays meet: `distances` (N,) along the whole path, and `surfaces` (N,), an index into the names of the
+    `Hits`, -1 for nothing."""
 
     surfaces: np.ndarray
 
@@ -207,12 +197,9 @@ class Optics:
     def scan(
         self, lidar: Lidar, rays: Rays, root_from_lidar: np.ndarray, cast: Cast
     ) -> tuple[Seen, Seen | None, list[str]]:
-        """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances
-        inf where nothing), and the surfaces' names. `cast` casts in the root frame.
-
-        For a sensor of dual returns the former is the last echo and the latter the strongest; for others
-        the former is the strongest.
-        """
+        """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances inf for
+        nothing), and the surfaces' names. `cast` casts in the root frame. For a sensor of dual returns the former is
+        the last echo and the latter the strongest; for others the former is the strongest."""
         sensor = lidar.sensor
         turn, origins = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
         if rays.origins is not None:
@@ -220,13 +207,13 @@ class Optics:
         seen, other, names = self._see(origins, rays.directions @ turn, cast)
         if sensor.beam_divergence:
             edge, _, _ = self._see(origins, lidar.beam_edge(rays) @ turn, cast)
-            other = _spread(seen, other, edge, lidar.beam_shares(rays.tick), sensor)
+            other = _spread(seen, other, edge, lidar.shares("mix", rays.tick), sensor)
         if other is not None and not sensor.dual_return:
             strongest = np.flatnonzero(np.isfinite(other.distances))
             seen.put(strongest, other, strongest)
             other = None
         if sensor.blooming and self._has_reflectors:
-            _bloom(seen, rays.directions, sensor.blooming, lidar.bloom_shares(rays.tick))
+            _bloom(seen, rays.directions, sensor.blooming, lidar.shares("bloom", rays.tick))
         return seen, other, names
 
     def reflectivities(self, hits: Hits) -> np.ndarray:
@@ -257,8 +244,8 @@ class Optics:
         self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast, table: np.ndarray,
         mirrors: np.ndarray, panes: np.ndarray,
     ) -> Seen | None:  # fmt: skip
-        """Let rays that met a mirror or glass go on, and put what they see at last into `seen`; return the glass's own
-        echoes, None if there are none."""
+        """Let rays that met a mirror or glass go on, and put what they finally see into `seen`; return the glass's
+        echoes, None without any."""
         rows = np.flatnonzero((mirrors + panes)[seen.surfaces] > 0)
         if not len(rows):
             return None
@@ -303,9 +290,9 @@ class Optics:
 
 
 def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sensor: Sensor) -> Seen | None:
-    """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` if
-    the two are nearer to each other than the pulse is long, else as a second echo, or neither if the light is halved.
-    `seen` becomes the last, what is returned the strongest echo, both may be one."""
+    """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` within the
+    pulse's length, else as a second echo, or neither if the light is halved. `seen` becomes the last echo, the
+    strongest is returned; both may be one."""
     both = np.isfinite(seen.distances) & np.isfinite(edge.distances)
     apart = np.where(both, edge.distances, 0.0) - np.where(both, seen.distances, 0.0)
     near = np.abs(apart) < sensor.pulse_length
@@ -332,15 +319,15 @@ def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sens
 
 
 def _bloom(seen: Seen, directions: np.ndarray, radius: float, shares: np.ndarray) -> None:
-    """Let rays within an angle `radius` (rad) of one that meets a retro-reflector return its range, the more likely the
-    nearer they are, if they pass in front of what they would return."""
+    """Let rays within `radius` (rad) of one that meets a retro-reflector return its range, more likely the nearer they
+    are, if they pass in front of what they would return."""
     reflectors = np.flatnonzero(seen.reflectivities > RETRO_REFLECTOR)
     if not len(reflectors):
         return
     bright = directions[reflectors]
     centre = bright.mean(axis=0)
     centre /= max(float(np.linalg.norm(centre)), 1e-6)
-    widest = np.arccos(np.clip((bright @ centre).min(), -1.0, 1.0)) + radius
+    widest = float(np.arccos(np.clip((bright @ centre).min(), -1.0, 1.0))) + radius
     around = np.flatnonzero(
         (directions @ centre > np.cos(min(widest, np.pi))) & (seen.reflectivities <= RETRO_REFLECTOR)
     )

@@ -1,11 +1,9 @@
-"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows, as a scenario writes
-them; and the faults that a simulator may be given."""
+"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows; and its faults."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -26,14 +24,9 @@ from stretch_sim_cal.sensor.sensor import (
     sensors_called,
 )
 from stretch_sim_cal.simulation.driving import OdometrySpread
-from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
-from stretch_sim_cal.validate import Section
+from stretch_sim_cal.simulation.true_robot import Angles, PayloadBox, Translation, simulated_description
+from stretch_sim_cal.validate import DEGREES, Bounds, Section
 
-KEYS = {
-    "world", "sensor", "seed", "lidar_left_error", "lidar_right_error", "base_error", "payload", "joint_errors",
-    "real_time_factor", "unit_seed", "units", "driver", "lidar_geometry", "lidar_errors", "odometry", "floor",
-    *ROBOT_KEYS,
-}  # fmt: skip
 MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
 PUSH_ANGLE = 0.017453292519943295
@@ -44,8 +37,8 @@ CRASH_EXIT_CODE = 70
 class PoseError:
     """How far something is from its nominal pose, in its own frame: true = nominal * error. m, rad (fixed axes)."""
 
-    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    xyz: Translation = (0.0, 0.0, 0.0)
+    rpy: Angles = (0.0, 0.0, 0.0)
 
     @classmethod
     def drawn(cls, random: np.random.Generator, distance: float, angle: float) -> "PoseError":
@@ -65,41 +58,40 @@ class PoseError:
 class BaseError:
     """How base_link really stands above the floor: raised by `height` (m), turned by `roll` and `pitch` (rad)."""
 
-    height: float = 0.0
-    roll: float = 0.0
-    pitch: float = 0.0
+    height: Annotated[float, Bounds(-0.2, 0.2)] = 0.0
+    roll: Annotated[float, Bounds(-20.0, 20.0, DEGREES)] = 0.0
+    pitch: Annotated[float, Bounds(-20.0, 20.0, DEGREES)] = 0.0
 
 
 @dataclass(frozen=True)
 class SimulationSetup:
-    """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; for lidars of different
-    kinds `sensor` is "LEFT,RIGHT", and so on for further ones.
+    """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; lidars of different kinds
+    are "LEFT,RIGHT" and so on.
 
-    `joint_errors` say by joint how far its origin is from the description's; along or about a joint's axis, a zero that
-    is off. Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units`
-    by side; `driver` says what their driver corrects, by the names of `Driver`, the others are as the sensor file says.
-    `robot` is what is spawned, by default the vendor's Stretch 4 as it is. `lidar_geometry` is what the simulated
-    lidars see, as of a profile, by default the profile's own; only the simulator knows of another one.
-    `real_time_factor` is for whoever steps the simulation: 1 is real time, 0 as fast as the machine can.
+    `joint_errors` are errors of joint origins; along or about a joint's axis, of its zero. Lidars are units of the
+    sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side; `driver` replaces
+    fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4. `lidar_geometry` is
+    what the simulated lidars see, by default the profile's; only the simulator knows it. `real_time_factor` is for the
+    caller that steps the simulation: 1 is real time, 0 as fast as possible.
     """
 
     world: str | Path = "furnished_room"
     sensor: str | Path = DEFAULT_SENSOR
-    seed: int = 1
+    seed: Annotated[int, Bounds(0, MAX_SEED)] = 1
     lidar_left_error: PoseError = PoseError()
     lidar_right_error: PoseError = PoseError()
     base_error: BaseError = BaseError()
     payload: tuple[PayloadBox, ...] = ()
     joint_errors: Mapping[str, PoseError] = field(default_factory=dict)
-    real_time_factor: float = 0.0
-    unit_seed: int | None = None
+    real_time_factor: Annotated[float, Bounds(0.0, 1000.0)] = 0.0
+    unit_seed: Annotated[int, Bounds(0, MAX_SEED)] | None = None
     units: Mapping[str, str | Path] = field(default_factory=dict)
     driver: Mapping[str, Any] = field(default_factory=dict)
     robot: SpawnedRobot | None = None
     robot_keys: Mapping[str, str] = field(default_factory=dict)
     """The keys of the robot that `from_mapping` read."""
     lidar_geometry: str | None = None
-    further_errors: Mapping[str, PoseError] = field(default_factory=dict)
+    further_errors: Annotated[Mapping[str, PoseError], Bounds(key="lidar_errors")] = field(default_factory=dict)
     """The errors of the lidars beyond two, by name."""
     odometry: OdometrySpread = OdometrySpread()
     """How wrong wheel odometry may be; drawn from the seed."""
@@ -137,8 +129,8 @@ class SimulationSetup:
         return (*SIDES, *self.profile.further)
 
     def sensors(self) -> dict[str, Sensor]:
-        """Return the sensors of all lidars by name. Raises `InputError` for names that are none, and for rates that
-        differ: pairs of clouds need scans of the same time."""
+        """Return the sensors of all lidars by name. Raises `InputError` for unknown names, and for different rates:
+        pairs of clouds need scans of the same time."""
         try:
             kinds = dict(zip(self.lidars, for_each(sensors_called(str(self.sensor)), len(self.lidars)), strict=True))
         except InputError as error:
@@ -157,11 +149,8 @@ class SimulationSetup:
         return kinds
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
-        """Return the sensor of lidar "left" or "right": `sensor`, with the unit's own angle table if the robot's fleet
-        folder has it, or that of its unit file; behind the driver asked for.
-
-        Raises `InputError` for a unit file or table that cannot be used.
-        """
+        """Return the sensor of a lidar: `sensor` with the unit's angle table of the robot's fleet folder, or that of
+        its unit file; with the setup's driver. Raises `InputError` for a unit file or table that cannot be used."""
         if device in self.units:
             unit = load_sensor(self.units[device])
             if unit.unit is None:
@@ -176,95 +165,51 @@ class SimulationSetup:
         return sensor.with_driver(replace(sensor.driver, **self.driver))
 
     def angle_table_of(self, device: str, sensor: Sensor) -> Path | None:
-        """Return the angle table in the robot's fleet folder that lidar "left" or "right" has, None for the sensor's
-        own."""
+        """Return the angle table of a lidar in the robot's fleet folder, None for the sensor's."""
         return fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
-        """Return the setup that the `simulation:` mapping of a scenario writes down; absent keys are defaults.
-
-        Relative paths of world and sensor start at the folder of the file `source` if they exist there.
-        Raises `InputError` naming `source` and the key.
-        """
+        """Return the setup of the `simulation:` mapping of a scenario; absent keys are defaults. Relative paths of
+        world and sensor start at the folder of the file `source` if they exist there. Raises `InputError` naming
+        `source` and the key."""
         setup = Section(data, KEYS, f"{source}: simulation")
         robot, robot_keys = robot_from_mapping(setup.data, source, setup.where)
         default_sensor = cls.sensor if robot is None or "robot" not in setup.data else robot.profile.sensor
         further = () if robot is None else tuple(robot.profile.further)
-        units = Section(setup.get("units"), {*SIDES, *further}, setup.at("units"))
-        joint_errors = setup.get("joint_errors")
-        if not isinstance(joint_errors, Mapping | None):
-            raise InputError(f"{setup.at('joint_errors')}: a mapping of joints to errors was expected")
+        validate.mapping(setup.get("lidar_errors"), set(further), setup.at("lidar_errors"))
+        units = setup.section("units", {*SIDES, *further})
         geometry = None
         if "lidar_geometry" in setup:
             geometry = lidar_geometry(setup.get("lidar_geometry"), Path(source), setup.at("lidar_geometry"))
-        lidar_errors = Section(setup.get("lidar_errors"), set(further), setup.at("lidar_errors"))
-        left_error, right_error = (setup.get(f"lidar_{side}_error") for side in SIDES)
+        given = {
+            "world": _file(setup.get("world", cls.world), source, setup.at("world")),
+            "sensor": _sensor(setup.get("sensor", default_sensor), source, setup.at("sensor")),
+            "units": {device: _file(file, source, units.at(device)) for device, file in units.data.items()},
+            "driver": driver_corrections(setup.get("driver"), setup.at("driver")),
+            "robot": robot,
+            "robot_keys": robot_keys,
+            "lidar_geometry": geometry,
+            "floor": _floor(setup.get("floor"), setup.at("floor")) if "floor" in setup else None,
+        }
+        errors = [f"lidar_{side}_error" for side in SIDES]
+        read = {key: each for key, each in setup.data.items() if key not in (*given, *ROBOT_KEYS)}
         if robot is not None and robot.profile.one_lidar:
-            if right_error not in (None, left_error):
-                raise InputError(f"{setup.at('lidar_right_error')}: {robot.profile.name} has one lidar, the left one")
-            right_error = left_error
-        return cls(
-            world=_file(setup.get("world", cls.world), source, setup.at("world")),
-            sensor=_sensor(setup.get("sensor", default_sensor), source, setup.at("sensor")),
-            seed=setup.integer("seed", 0, MAX_SEED, default=cls.seed),
-            lidar_left_error=_pose_error(left_error, setup.at("lidar_left_error")),
-            lidar_right_error=_pose_error(right_error, setup.at("lidar_right_error")),
-            base_error=_base_error(setup.get("base_error"), setup.at("base_error")),
-            payload=_payload(setup.get("payload"), setup.at("payload")),
-            joint_errors={
-                str(joint): _pose_error(error, f"{setup.at('joint_errors')}: {joint}")
-                for joint, error in (joint_errors or {}).items()
-            },
-            real_time_factor=setup.number("real_time_factor", 0.0, 1000.0, default=cls.real_time_factor),
-            unit_seed=setup.integer("unit_seed", 0, MAX_SEED) if "unit_seed" in setup else None,
-            units={device: _file(file, source, units.at(device)) for device, file in units.data.items()},
-            driver=driver_corrections(setup.get("driver"), setup.at("driver")),
-            robot=robot,
-            robot_keys=robot_keys,
-            lidar_geometry=geometry,
-            further_errors={
-                name: _pose_error(error, lidar_errors.at(name)) for name, error in lidar_errors.data.items()
-            },
-            odometry=_odometry(setup.get("odometry"), setup.at("odometry")),
-            floor=_floor(setup.get("floor"), setup.at("floor")) if "floor" in setup else None,
-        )
+            left, right = map(setup.get, errors)
+            if right not in (None, left):
+                raise InputError(f"{setup.at(errors[1])}: {robot.profile.name} has one lidar, the left one")
+            read[errors[1]] = left
+        return validate.record(cls, read, setup.where, **given)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the mapping that `from_mapping` reads back, angles in degrees."""
-        return {
-            "world": str(self.world),
-            "sensor": str(self.sensor),
-            "seed": self.seed,
-            "lidar_left_error": pose_mapping(self.lidar_left_error),
-            "lidar_right_error": pose_mapping(self.lidar_right_error),
-            "base_error": {
-                "height": self.base_error.height,
-                "roll_deg": math.degrees(self.base_error.roll),
-                "pitch_deg": math.degrees(self.base_error.pitch),
-            },
-            "payload": [{"link": box.link, "size": list(box.size)} | pose_mapping(box) for box in self.payload],
-            "joint_errors": {joint: pose_mapping(error) for joint, error in self.joint_errors.items()},
-            "real_time_factor": self.real_time_factor,
-            "unit_seed": self.unit_seed,
-            "units": {device: str(file) for device, file in self.units.items()},
-            "driver": {key: list(said) if isinstance(said, tuple) else said for key, said in self.driver.items()},
-            **({"lidar_geometry": self.lidar_geometry} if self.lidar_geometry else {}),
-            **(
-                {"lidar_errors": {name: pose_mapping(error) for name, error in self.further_errors.items()}}
-                if self.further_errors
-                else {}
-            ),
-            "odometry": {
-                "scale": self.odometry.scale,
-                "track_width": self.odometry.track_width,
-                "slip_mm": 1e3 * self.odometry.slip,
-                "slip_deg": math.degrees(self.odometry.slip_angle),
-                "clock_offset": self.odometry.clock_offset,
-            },
-            **({"floor": {"rms_mm": 1e3 * self.floor[0], "wavelength": self.floor[1]}} if self.floor else {}),
-            **self.robot_keys,
-        }
+        apart = {"world": str(self.world), "sensor": str(self.sensor), "robot": None, "floor": None}
+        apart["units"] = {device: str(file) for device, file in self.units.items()}
+        if self.floor is not None:
+            apart["floor"] = {"rms_mm": 1e3 * self.floor[0], "wavelength": self.floor[1]}
+        data = validate.written(replace(self, robot=None, robot_keys={})) | apart
+        optional = ("lidar_geometry", "lidar_errors", "floor", "robot", "robot_keys")
+        return {key: each for key, each in data.items() if each or key not in optional} | dict(self.robot_keys)
 
     def with_seed(self, seed: int) -> "SimulationSetup":
         """Return the same simulation with other noise."""
@@ -283,39 +228,9 @@ def _sensor(value: Any, source: str, where: str) -> str | Path:
     return validate.BETWEEN.join(str(_file(name.strip(), source, where)) for name in str(value).split(validate.BETWEEN))
 
 
-def _pose(section: Section) -> PoseError:
-    angles = section.numbers("rpy_deg", 3, -360.0, 360.0, default=[0.0, 0.0, 0.0])
-    xyz = section.numbers("xyz", 3, -100.0, 100.0, default=[0.0, 0.0, 0.0])
-    return PoseError(xyz, tuple(math.radians(angle) for angle in angles))
-
-
-def _pose_error(value: Any, where: str) -> PoseError:
-    return _pose(Section(value, {"xyz", "rpy_deg"}, where))
-
-
-def pose_mapping(pose: PoseError | PayloadBox) -> dict[str, Any]:
+def pose_mapping(pose: PoseError) -> dict[str, Any]:
     """Return a pose as a scenario writes it."""
-    return {"xyz": list(pose.xyz), "rpy_deg": [math.degrees(angle) for angle in pose.rpy]}
-
-
-def _base_error(value: Any, where: str) -> BaseError:
-    error = Section(value, {"height", "roll_deg", "pitch_deg"}, where)
-    roll, pitch = (math.radians(error.number(key, -20.0, 20.0, default=0.0)) for key in ("roll_deg", "pitch_deg"))
-    return BaseError(error.number("height", -0.2, 0.2, default=0.0), roll, pitch)
-
-
-def _odometry(value: Any, where: str) -> OdometrySpread:
-    spread, usual = (
-        Section(value, {"scale", "track_width", "slip_mm", "slip_deg", "clock_offset"}, where),
-        OdometrySpread(),
-    )
-    return OdometrySpread(
-        spread.number("scale", 0.0, 0.2, default=usual.scale),
-        spread.number("track_width", 0.0, 0.2, default=usual.track_width),
-        1e-3 * spread.number("slip_mm", 0.0, 1e3, default=1e3 * usual.slip),
-        math.radians(spread.number("slip_deg", 0.0, 90.0, default=math.degrees(usual.slip_angle))),
-        spread.number("clock_offset", 0.0, 1.0, default=usual.clock_offset),
-    )
+    return validate.written(pose)
 
 
 def _floor(value: Any, where: str) -> tuple[float, float]:
@@ -323,15 +238,8 @@ def _floor(value: Any, where: str) -> tuple[float, float]:
     return 1e-3 * floor.number("rms_mm", 0.01, 50.0), floor.number("wavelength", 0.5, 100.0, default=2.0)
 
 
-def _payload(value: Any, where: str) -> tuple[PayloadBox, ...]:
-    if not isinstance(value, list | None):
-        raise InputError(f"{where}: a list of boxes was expected, each with link, size, xyz, rpy_deg")
-    boxes = []
-    for index, entry in enumerate(value or []):
-        box = Section(entry, {"link", "size", "xyz", "rpy_deg"}, f"{where}[{index}]")
-        pose = _pose(box)
-        boxes.append(PayloadBox(box.text("link"), box.numbers("size", 3, 1e-4, 10.0), pose.xyz, pose.rpy))
-    return tuple(boxes)
+# A robot's own keys are read apart.
+KEYS = {key for key, _ in validate.keys_of(SimulationSetup).values()} - {"robot_keys"} | set(ROBOT_KEYS)
 
 
 @dataclass(frozen=True)
@@ -343,9 +251,9 @@ class Faults:
     drop_half_left, drop_half_right   every second cloud of that lidar is lost
     stamp_offset:SECONDS              the right lidar's clock is that far ahead (header and points)
     push:TICK                         at that scan the base is pushed: 20 mm along x and 1 deg about z
-    stuck:JOINT                       that joint does not move, whatever it is told
+    stuck:JOINT                       that joint does not move
     not_homed                         the robot has not been homed: it refuses to move until it is
-    crash:SECONDS                     the process dies, without a word, at that simulated time
+    crash:SECONDS                     the process dies silently at that simulated time
     """
 
     silent: frozenset[str] = frozenset()
@@ -359,11 +267,27 @@ class Faults:
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> "Faults":
         """Return the faults that texts like "push:20" name. Raises `InputError` for one that is not known."""
-        faults = cls()
+        found: dict[str, Any] = {"silent": frozenset(), "drop_half": frozenset(), "stuck": frozenset()}
         for text in texts:
-            name, _, value = text.partition(":")
-            faults = faults._with(name.strip(), value.strip(), text)
-        return faults
+            name, value = (part.strip() for part in text.partition(":")[::2])
+            kind, _, side = name.rpartition("_")
+            if kind in ("silent", "drop_half") and side in SIDES:
+                found[kind] |= {side}
+            elif name in ("stamp_offset", "push", "crash"):
+                try:
+                    found[name] = int(float(value)) if name == "push" else float(value)
+                except ValueError as error:
+                    raise InputError(f"fault '{text}': after the colon a number was expected") from error
+            elif name == "stuck" and value:
+                found[name] |= {value}
+            elif name == "not_homed":
+                found[name] = True
+            else:
+                raise InputError(
+                    f"fault '{text}' is not known; there is silent_left, silent_right, drop_half_left, "
+                    "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"
+                )
+        return cls(**found)
 
     def publishes(self, side: str, tick: int) -> bool:
         """Return whether the lidar of that side ("left" or "right") publishes scan `tick`."""
@@ -372,26 +296,3 @@ class Faults:
     def clock_offset(self, side: str) -> float:
         """Return how far ahead that lidar's clock is, in s."""
         return self.stamp_offset if side == "right" else 0.0
-
-    def _with(self, name: str, value: str, text: str) -> "Faults":
-        kind, _, side = name.rpartition("_")
-        if kind in ("silent", "drop_half") and side in SIDES:
-            return replace(self, **{kind: getattr(self, kind) | {side}})
-        if name in ("stamp_offset", "push", "crash"):
-            number = _number(value, text)
-            return replace(self, **{name: int(number) if name == "push" else number})
-        if name == "stuck" and value:
-            return replace(self, stuck=self.stuck | {value})
-        if name == "not_homed":
-            return replace(self, not_homed=True)
-        raise InputError(
-            f"fault '{text}' is not known; there is silent_left, silent_right, drop_half_left, drop_half_right, "
-            "stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"
-        )
-
-
-def _number(value: str, text: str) -> float:
-    try:
-        return float(value)
-    except ValueError as error:
-        raise InputError(f"fault '{text}': after the colon a number was expected") from error

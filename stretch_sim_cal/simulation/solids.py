@@ -13,8 +13,7 @@ from stretch_sim_cal.robot.surfaces import Surface, joined
 SURFACE_ERROR = 5e-5
 MAX_SEGMENTS = 2000
 MAX_SPHERE_SEGMENTS = 1000
-# SDF's collision planes have no end; this one ends beyond what a lidar on the robot can reach.
-PLANE_HALF_SIZE = 100.0
+PLANE_HALF_SIZE = 100.0  # SDF's collision planes have no end; this one ends beyond what a lidar on the robot can reach
 
 Mesh = tuple[np.ndarray, np.ndarray]  # vertices (V, 3) float, faces (F, 3) int
 
@@ -75,7 +74,7 @@ def ellipsoid(radii: np.ndarray) -> Mesh:
 
 
 def _lathe(profile: np.ndarray, radius: float, segments: int | None = None) -> Mesh:
-    """Return the surface that a profile (P, 2) of (distance from z, height) sweeps about the z axis."""
+    """Return the surface of revolution of a profile (P, 2) of (distance from z, height) about the z axis."""
     segments = segments or _segments(radius)
     angles = 2 * np.pi * np.arange(segments) / segments
     rings = profile[:, 0] * _facet_scale(np.pi / segments)
@@ -109,16 +108,14 @@ def _segments(radius: float) -> int:
 
 
 def _sphere_segments(radius: float) -> int:
-    """Return how many facets around the equator, twice those from pole to pole, keep a sphere to `SURFACE_ERROR`.
-
-    A sphere's facets bend both ways, so each way gets half of the error.
-    """
+    """Return the facets around the equator, twice those from pole to pole, that keep a sphere to `SURFACE_ERROR`; its
+    facets bend both ways, and each way gets half of the error."""
     half_angle = np.sqrt(2.0 * SURFACE_ERROR / radius)
     return int(np.clip(2 * np.ceil(np.pi / half_angle / 2), 16, MAX_SPHERE_SEGMENTS))
 
 
 def person(height: float = 1.75) -> Surface:
-    """Return somebody who stands on z = 0 and faces x: legs, trunk, arms and head as coarse capsules."""
+    """Return a person who stands on z = 0 and faces x, as coarse capsules."""
     import trimesh
 
     parts = [

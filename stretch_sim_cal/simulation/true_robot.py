@@ -1,12 +1,10 @@
-"""The robot as it stands in a simulation: its description, and beside it the truth that only the simulator knows.
-
-The frames of the description stay where the robot believes they are; models/README.md tells of the links that are
-added.
-"""
+"""The true robot of a simulation: the description with its errors, and added links (models/README.md) that only the
+simulator knows. The description's frames stay nominal."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,24 +19,26 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, vendor_arguments
+from stretch_sim_cal.validate import DEGREES, Bounds
 
 SIMULATORS = ("embedded", "gazebo")
 TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")
 """Links at the true poses of the lidars, left first; the profile's frames are at the nominal ones."""
 FLOOR_LINK = "floor_link"
 
+Translation = Annotated[tuple[float, float, float], Bounds(-100.0, 100.0)]
+Angles = Annotated[tuple[float, float, float], Bounds(-360.0, 360.0, DEGREES)]
+
 
 @dataclass(frozen=True)
 class PayloadBox:
-    """A box bolted to `link` that the robot's own description does not know.
-
-    `size` (m) along its axes; its centre at `xyz` (m), turned by `rpy` (rad, fixed axes), in the link's frame.
-    """
+    """A box fixed to `link` that the robot's description does not have: `size` (m) along its axes, its centre at `xyz`
+    (m), turned by `rpy` (rad, fixed axes), in the link's frame."""
 
     link: str
-    size: tuple[float, float, float]
-    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    size: Annotated[tuple[float, float, float], Bounds(1e-4, 10.0)]
+    xyz: Translation = (0.0, 0.0, 0.0)
+    rpy: Angles = (0.0, 0.0, 0.0)
 
 
 def simulated_description(
@@ -53,15 +53,14 @@ def simulated_description(
     robot: SpawnedRobot | None = None,
     further_errors: Mapping[str, np.ndarray] | None = None,
 ) -> str:
-    """Return the URDF text of a robot (by default the vendor's Stretch 4 with `tool`) whose lidars and base are not
-    where its description says.
+    """Return the URDF text of a robot (by default the vendor's Stretch 4 with `tool`) whose lidars, base and joints
+    have errors.
 
-    The lidars' errors are 4x4, `true = nominal * error`, `further_errors` by name those of lidars beyond two;
-    `base_error` is (height, roll, pitch) of the base frame over the floor in m and rad, in its own frame. With
-    `simulator="gazebo"` there are sensors and controllers, and no collision box around the lidars; `gazebo` are further
-    arguments of models/gazebo.xacro.
-    `joint_errors` (4x4 by joint) move the origins of joints that carry no lidar, `true = nominal * error`. Raises
-    `InputError` for errors that are not rigid, unknown tools, simulators and links of the payload.
+    Errors of lidars and of joint origins (of joints that carry no lidar) are 4x4, `true = nominal * error`,
+    `further_errors` by name those of lidars beyond two; `base_error` is (height, roll, pitch) of the base frame over
+    the floor in m and rad, in its own frame. With `simulator="gazebo"` there are sensors and controllers, and no
+    collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro. Raises `InputError` for
+    errors that are not rigid, unknown tools, simulators and links of the payload.
     """
     if simulator not in SIMULATORS:
         raise InputError(f"simulator '{simulator}' is not known; there is {', '.join(SIMULATORS)}")
@@ -97,14 +96,13 @@ def simulated_description(
 
 @lru_cache(maxsize=32)
 def _check(text: str) -> None:
-    """Raise `InputError` if a description is none; names what is wrong with a payload in its own words."""
     parse_urdf(text, source="simulated description")
 
 
 def _frame_arguments(
     model: RobotModel, profile: RobotProfile, base_error: Sequence[float], simulator: str
 ) -> dict[str, object]:
-    """Return the xacro's arguments that say what the frames are called and where the floor is below the root."""
+    """Return the xacro's arguments of the frames' names and of the floor's pose below the root."""
     height, roll, pitch = map(float, base_error)
     footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
     floor_from_base = footprint_from_base @ from_xyz_rpy((0.0, 0.0, height), (roll, pitch, 0.0))
@@ -118,8 +116,7 @@ def _frame_arguments(
 
 
 def _with_true_lidars(text: str, profile: RobotProfile, errors: Mapping[str, np.ndarray]) -> str:
-    """Return the description with the links at the true poses of the lidars beyond two, as models/truth.xacro has those
-    of the first two."""
+    """Return the description with links at the true poses of the lidars beyond two, as in models/truth.xacro."""
     robot = parse_xml(text, "simulated description")
     for name, lidar in profile.further.items():
         xyz, rpy = to_xyz_rpy(check_rigid(errors.get(name, np.eye(4)), f"error of lidar {name}"))
@@ -132,7 +129,7 @@ def _with_true_lidars(text: str, profile: RobotProfile, errors: Mapping[str, np.
 
 
 def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: RobotProfile) -> str:
-    """Return the description with the origins of joints moved. Raises `InputError` for ones that carry a lidar."""
+    """Return the description with joint origins moved. Raises `InputError` for joints that carry a lidar."""
     robot, model = parse_xml(text, "simulated description"), parse_urdf(text, source="simulated description")
     lidars = (*profile.lidar_links(model), *(lidar.frame for lidar in profile.further.values()))
     carrying = {joint.name for link in lidars for joint in model.chain(link)}
@@ -146,11 +143,8 @@ def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: Rob
 
 
 def _for_gazebo(text: str, profile: RobotProfile) -> str:
-    """Return the description with corrections that Gazebo needs.
-
-    The collision box of a link that holds the lidars encloses them, links that are the lidars themselves are all that
-    these would see, and a controller of a joint that this tool does not have is an error.
-    """
+    """Return the description with corrections for Gazebo: links that are the lidars themselves, and the collision box
+    of the link that holds them, hide their view, and a controller of a missing joint is an error."""
     robot = parse_xml(text, "simulated description")
     joints = {joint.get("name") for joint in robot.iterfind("joint")}
     for extension in robot.findall("gazebo"):

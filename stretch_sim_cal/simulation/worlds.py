@@ -1,7 +1,7 @@
 """Worlds: SDF files as named triangle surfaces in the world frame. Lengths in m.
 
 A lidar sees a link's collision shapes, as Gazebo's CPU lidar does; the visuals of a link without collision shapes are
-taken instead, and a note says so. There is no physics: models stay where the file puts them. Unsupported
+used instead, with a note. There is no physics: models stay where the file puts them. Unsupported
 elements are left out with a warning that names element, file and line, unless no lidar could see them.
 """
 
@@ -16,14 +16,14 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.sdf import Element, Scope, pose_of, read_sdf
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.robot.surfaces import Surface, read_mesh
 from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.optics import Material
 
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
 MAX_INCLUDE_DEPTH = 20
 MAX_TRIANGLES = 5_000_000
-# How bright a colour is to the eye; what it is to a lidar's infrared light no SDF file says.
+# Brightness of a colour to the eye; SDF files have no reflectivity for infrared light.
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 # What changes nothing that a lidar sees in a world without physics.
 IGNORED = {
@@ -54,8 +54,8 @@ USED = {
 
 @dataclass(frozen=True)
 class Actor:
-    """A person who walks: `surface` in a frame at the feet that faces x, and the way of that frame, `times` (K,) in s
-    and `poses` (K, 4) of x, y, z in m and the yaw in rad, from `delay` on, again and again if it is a `loop`."""
+    """A person who walks: `surface` in a frame at the feet that faces x, and the frame's `poses` (K, 4) of x, y, z in m
+    and yaw in rad at `times` (K,) in s after `delay`, repeated if it is a `loop`."""
 
     name: str
     surface: Surface
@@ -75,11 +75,8 @@ class Actor:
 
 @dataclass(frozen=True)
 class World:
-    """The contents of a world file: `surfaces` by name ("model/link/shape"), in the world frame, `materials` of those
-    that have one, and `actors`.
-
-    `warnings` name what was left out, `notes` what was understood in a way that is worth knowing.
-    """
+    """The contents of a world file: `surfaces` by name ("model/link/shape") in the world frame, their `materials`, and
+    `actors`. `warnings` name what was left out, `notes` assumptions."""
 
     name: str
     file: Path
@@ -103,7 +100,6 @@ class _WorldReader:
         self._path = path
         self._including: list[Path] = [path.resolve()]
         self._num_triangles = 0
-        self._meshes: dict[Path, solids.Mesh | None] = {}
         root = read_sdf(path)
         element = root.first("world") or root.first("model")
         if element is None:
@@ -116,7 +112,7 @@ class _WorldReader:
                 self._read_model(model, name, scope.pose(name, model.element))
             for actor in element.all("actor"):
                 if actor.first("script") is None:
-                    self._warn(actor, "has no <script> that says where it walks, and is left out")
+                    self._warn(actor, "has no <script> with its way, and is left out")
                 else:
                     self.world.actors.append(self._actor(actor))
         else:
@@ -152,7 +148,7 @@ class _WorldReader:
                     self.world.materials[added] = material
 
     def _actor(self, actor: Element) -> Actor:
-        """Return who walks the trajectory of an `<actor>`, its feet at the waypoints."""
+        """Return the walker of an `<actor>`, feet at the waypoints."""
         self._warn_unsupported(actor)
         script = actor.required("script")
         waypoints = [point for way in script.all("trajectory") for point in way.all("waypoint")]
@@ -163,11 +159,9 @@ class _WorldReader:
             raise InputError(f"{script.where}: the times of its waypoints have to grow")
         poses = np.array([pose_of(point.required("pose")) for point in waypoints])
         yaws = np.unwrap(np.arctan2(poses[:, 1, 0], poses[:, 0, 0]))
-        loop, delay = script.first("loop"), script.first("delay_start")
-        return Actor(
-            actor.name, solids.person(), times, np.column_stack([poses[:, :3, 3], yaws]), loop is None or loop.flag(),
-            0.0 if delay is None else float(delay.numbers(1)[0]),
-        )  # fmt: skip
+        poses, loop = np.column_stack([poses[:, :3, 3], yaws]), script.first("loop")
+        always = loop is None or loop.flag()
+        return Actor(actor.name, solids.person(), times, poses, always, script.number("delay_start", 0.0))
 
     def _add(self, name: str, surface: Surface, element: Element) -> str:
         self._num_triangles += len(surface.faces)
@@ -185,21 +179,18 @@ class _WorldReader:
         shape = geometry.children[0]
         for extra in geometry.children[1:]:
             self._warn(extra, "is a second shape in one geometry and is left out")
-
-        def number(tag: str) -> float:
-            return float(shape.required(tag).positive()[0])
-
+        size = shape.positive_number
         match shape.tag:
             case "box":
                 return solids.box(shape.required("size").positive(3))
             case "sphere":
-                return solids.sphere(number("radius"))
+                return solids.sphere(size("radius"))
             case "cylinder":
-                return solids.cylinder(number("radius"), number("length"))
+                return solids.cylinder(size("radius"), size("length"))
             case "capsule":
-                return solids.capsule(number("radius"), number("length"))
+                return solids.capsule(size("radius"), size("length"))
             case "cone":
-                return solids.cone(number("radius"), number("length"))
+                return solids.cone(size("radius"), size("length"))
             case "ellipsoid":
                 return solids.ellipsoid(shape.required("radii").positive(3))
             case "plane":
@@ -229,17 +220,13 @@ class _WorldReader:
             return None
         if shape.first("submesh") is not None:
             self._warn(shape.required("submesh"), "is not supported; the whole mesh is used")
-        if path not in self._meshes:
-            self._meshes[path] = _load_mesh(path, uri)
-        vertices, faces = self._meshes[path]
+        vertices, faces = read_mesh(path, uri.where)
         scale = shape.first("scale")
         return (vertices * scale.numbers(3) if scale is not None else vertices), faces
 
     def _included(self, include: Element) -> Element | None:
-        """Return the `<model>` that an `<include>` stands for, with the name and pose that the include gives it.
-
-        None if it stands for something else: a light is passed over, an actor is warned of.
-        """
+        """Return the `<model>` of an `<include>`, with the include's name and pose; None for lights, and for actors,
+        with a warning."""
         self._warn_unsupported(include)
         uri = include.required("uri")
         path = _model_file(self._find(uri.text, uri), uri)
@@ -287,7 +274,7 @@ class _WorldReader:
 
     def _warn_unsupported(self, element: Element) -> None:
         for child in element.children:
-            # A colon marks elements that are some program's own; the format says to pass over them.
+            # A colon marks elements of other programs, which the format ignores.
             if child.tag not in IGNORED[element.tag] | USED[element.tag] and ":" not in child.tag:
                 self._warn(child, f"in <{element.tag}> is not supported and is left out")
 
@@ -296,12 +283,9 @@ class _WorldReader:
 
 
 def _material(part: Element, link: Element) -> Material | None:
-    """Return the material of a shape: that of the visual, where the part is a collision, that is named like it (with
-    "_visual" or without), or of the link's only one.
-
-    Reflectivity is `<laser_retro>` / 255 of either, else the brightness of `<diffuse>`. `<sim:mirror>` and
-    `<sim:glass>` in a visual are the shares of light that it mirrors or lets pass.
-    """
+    """Return the material of a shape. Of a collision it is that of the visual of the same name (with or without
+    "_visual"), or of the link's only one. Reflectivity is `<laser_retro>` / 255 of either, else the brightness of
+    `<diffuse>`. `<sim:mirror>` and `<sim:glass>` in a visual are the shares of light that it mirrors or transmits."""
     visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
     if part.tag == "visual":
         visual = part
@@ -328,12 +312,11 @@ def _material(part: Element, link: Element) -> Material | None:
 
 
 def _colour(diffuse: Element) -> np.ndarray:
-    """Return red, green and blue (3,) of an element with three or four numbers."""
     return diffuse.numbers(4 if len(diffuse.text.split()) == 4 else 3)[:3]
 
 
 def _resource_folders(world: Path) -> list[Path]:
-    """Return where `model://` looks: beside the world, in the share folder, then where Gazebo would."""
+    """Return the folders of `model://`: beside the world, in the share folder, then Gazebo's."""
     share = files.share_directory()
     folders = [world.parent, world.parent / "models", share / "worlds", share / "models"]
     for variable in ("GZ_SIM_RESOURCE_PATH", "SDF_PATH"):
@@ -342,7 +325,7 @@ def _resource_folders(world: Path) -> list[Path]:
 
 
 def _model_file(path: Path, uri: Element) -> Path:
-    """Return the SDF file of an included file or model folder (its newest version by `model.config`)."""
+    """Return the SDF file of an included file or model folder (newest version in `model.config`)."""
     if path.is_file():
         return path
     config = path / "model.config"
@@ -361,16 +344,3 @@ def _model_file(path: Path, uri: Element) -> Path:
 
 def _version(entry: Element) -> list[int]:
     return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]
-
-
-def _load_mesh(path: Path, uri: Element) -> solids.Mesh:
-    import trimesh
-
-    try:
-        mesh = trimesh.load_mesh(path, process=False)
-        vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces)
-    except Exception as error:  # trimesh's readers raise whatever a torn file makes them stumble over
-        raise InputError(f"{uri.where}: {path} cannot be read as a mesh: {error}") from error
-    if len(faces) == 0 or not np.isfinite(vertices).all():
-        raise InputError(f"{uri.where}: {path} holds no triangles, or coordinates that are not finite")
-    return vertices, faces

@@ -3,7 +3,7 @@
 A mechanism is bodies and joints, loops allowed; a body called `WORLD` is the ground. The count M = d (n - 1) - sum(d -
 f_i), for n bodies with the ground and joints of freedom f_i, d = 6 in space and 3 in a plane, is the sum of f_i minus d
 for every closed loop. It takes all loops' constraints for independent; if they are not, the mechanism is
-over-constrained and moves although the count says otherwise. So if the joints' poses are known, the rank of the loops'
+over-constrained and moves contrary to the count. So if the joints' poses are known, the rank of the loops'
 closure equations is measured, in the configuration that the description shows.
 
 It is read from a URDF or xacro, an SDF, or a small YAML that lists links and joints:
@@ -56,8 +56,8 @@ class Mechanism:
 
 
 def _twists(connection: Connection) -> np.ndarray | None:
-    """Return the motions (6, freedom) that a joint allows as twists (tx, ty, tz, rx, ry, rz) about the root's origin;
-    None if its geometry is not known."""
+    """Return a joint's motions (6, freedom) as twists (tx, ty, tz, rx, ry, rz) about the root's origin; None if its
+    geometry is not known."""
     if connection.root_from_joint is None or connection.axis is None:
         return None
     ends = connection.parent, connection.child
@@ -68,11 +68,8 @@ def _twists(connection: Connection) -> np.ndarray | None:
 def mechanism(
     name: str, bodies: Iterable[str], ground: str, connections: Iterable[Connection], source: str
 ) -> Mechanism:
-    """Return the mechanism after checking that it hangs together.
-
-    Raises `InputError` beginning with `source` for names used twice, unknown bodies and joint types, and bodies that no
-    joint connects to the ground.
-    """
+    """Return a connected mechanism. Raises `InputError` beginning with `source` for duplicate names, unknown bodies and
+    joint types, and bodies that no joint connects to the ground."""
     bodies, connections = tuple(bodies), tuple(connections)
     for kind, names in (("link", bodies), ("joint", tuple(c.name for c in connections))):
         twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
@@ -105,11 +102,8 @@ def mechanism(
 
 
 def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
-    """Return a robot model as a mechanism, its root fixed to the ground, on a floor (`mobile`) or `floating`.
-
-    Joints that mimic others have no freedom of their own and count as fixed. Geometry is that of position zero.
-    Raises `InputError` for an unknown base.
-    """
+    """Return a robot model at position zero as a mechanism, its root fixed to the ground, on a floor (`mobile`) or
+    `floating`. Mimic joints have no freedom and count as fixed. Raises `InputError` for an unknown base."""
     frames = link_transforms(model)
     connections = [
         Connection(
@@ -127,10 +121,8 @@ def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
 
 
 def with_base(fixed: Mechanism, base: str) -> Mechanism:
-    """Return a mechanism whose ground is fixed as one that drives on a floor (`mobile`) or flies (`floating`).
-
-    Raises `InputError` for an unknown base, and for a mechanism that is fixed to the world by its own joints.
-    """
+    """Return a mechanism whose ground is fixed as one that drives on a floor (`mobile`) or flies (`floating`). Raises
+    `InputError` for an unknown base, and for a mechanism that is joined to the world."""
     if base not in BASES:
         raise InputError(f"base '{base}' is not known; there is {', '.join(BASES)}")
     if base == "fixed":
@@ -143,11 +135,9 @@ def with_base(fixed: Mechanism, base: str) -> Mechanism:
 
 
 def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Mechanism, str]:
-    """Return the mechanism in an SDF or YAML file, and the dimension (spatial or planar) that it asks to be counted in.
-
-    `base` (fixed, mobile, floating) overrides what a YAML says; an SDF without a joint to the world floats.
-    Raises `InputError` naming the file and the element.
-    """
+    """Return the mechanism in an SDF or YAML file, and its dimension (spatial or planar). `base` (fixed, mobile,
+    floating) overrides a YAML's; an SDF without a joint to the world floats. Raises `InputError` naming the file and
+    the element."""
     path = Path(path).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, base)
@@ -158,7 +148,7 @@ def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Me
         connections.insert(0, Connection("floating_base", "floating", WORLD, first, np.eye(4), np.array([0.0, 0, 1])))
     found = mechanism(model.name, (WORLD, *model.links), WORLD, connections, model.source)
     if base is not None:
-        raise InputError(f"{path}: an SDF says itself how its base moves (a joint to the world, or none)")
+        raise InputError(f"{path}: an SDF defines how its base moves (a joint to the world, or none)")
     return found, "spatial"
 
 
@@ -215,12 +205,9 @@ def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
 
 @dataclass(frozen=True)
 class Mobility:
-    """What `mobility` found.
-
-    `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the counts; `planar` is None if
-    some joint cannot move in one plane with the others. `dimension` is the count that was asked for. `measured` is the
-    freedom that the geometry leaves, None if that is not known.
-    """
+    """The result of `mobility`. `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the
+    counts (None if some joint cannot move in a plane with the others), `dimension` the requested one. `measured` is the
+    freedom by geometry, None if that is not known."""
 
     name: str
     links: int
@@ -278,11 +265,8 @@ class Mobility:
 
 
 def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
-    """Return the mobility of a mechanism, counted in space or in a plane.
-
-    In a plane a floating base has three degrees of freedom: it moves in the plane of the other joints. Raises
-    `InputError` for an unknown dimension, and if a mechanism that is to be counted in a plane cannot be.
-    """
+    """Return the mobility of a mechanism, counted in space or in a plane, in which a floating base has three degrees of
+    freedom. Raises `InputError` for an unknown dimension, and for a mechanism that is not planar."""
     if dimension not in ("spatial", "planar"):
         raise InputError(f"dimension '{dimension}' is not known; there is spatial, planar")
     spatial = sum(connection.freedom for connection in mechanism.connections)
@@ -307,7 +291,7 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
 
 
 def _base_in_plane(mechanism: Mechanism) -> Mechanism:
-    """Return the mechanism with its floating base, if it has one, moving in the plane of the other joints only."""
+    """Return the mechanism with its floating base, if any, moving in the plane of the other joints only."""
     base = next((c for c in mechanism.connections if c.type == "floating" and WORLD in (c.parent, c.child)), None)
     if base is None:
         return mechanism
@@ -321,12 +305,11 @@ def _base_in_plane(mechanism: Mechanism) -> Mechanism:
     return replace(mechanism, connections=tuple(moved if c is base else c for c in mechanism.connections))
 
 
-Motions = list[tuple[str, np.ndarray]]
-"""Directions (3,) of joints, with their names."""
+Motions = list[tuple[str, np.ndarray]]  # directions (3,) of joints, with their names
 
 
 def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:
-    """Return the directions about which joints turn, and along which they slide, as far as they are known."""
+    """Return the known directions about which joints turn, and along which they slide."""
     turns: Motions = []
     slides: Motions = []
     for connection in connections:
@@ -338,7 +321,7 @@ def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:
 
 
 def _normal(turns: Motions, slides: Motions) -> np.ndarray | None:
-    """Return the normal (3,) of the only plane in which joints can move; None if nothing tells it."""
+    """Return the normal (3,) of the only plane in which joints can move; None if it is not determined."""
     if turns:
         return turns[0][1]
     if len(slides) > 1:
@@ -347,7 +330,7 @@ def _normal(turns: Motions, slides: Motions) -> np.ndarray | None:
 
 
 def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
-    """Return what keeps a mechanism from moving in parallel planes only; nothing if it does, or may."""
+    """Return why a mechanism is not planar; empty if it is, or may be."""
     for connection in connections:
         if connection.type not in PLANAR_TYPES:
             return f"joint '{connection.name}' is {connection.type}"
@@ -365,11 +348,8 @@ def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
 
 
 def _closure_rank(mechanism: Mechanism) -> int | None:
-    """Return the rank of the loops' closure equations; None if a joint's geometry is not known.
-
-    Around every loop the joints' twists add up to nothing. The loops are those that each joint outside a spanning tree
-    closes.
-    """
+    """Return the rank of the closure equations of the loops that joints outside a spanning tree close: twists around a
+    loop sum to zero. None if a joint's geometry is not known."""
     twists = {connection.name: _twists(connection) for connection in mechanism.connections}
     if any(twist is None for twist in twists.values()):
         return None
@@ -392,7 +372,7 @@ def _closure_rank(mechanism: Mechanism) -> int | None:
 
 
 def _spanning_tree(mechanism: Mechanism) -> tuple[dict[str, Connection], list[Connection]]:
-    """Return the joint that leads from each body but the ground towards it, and the joints that this leaves over."""
+    """Return the joint that leads from each body but the ground towards it, and the other joints."""
     up: dict[str, Connection] = {}
     reached, used = [mechanism.ground], set()
     for body in reached:

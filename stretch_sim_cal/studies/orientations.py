@@ -19,31 +19,24 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.studies.workspace import NEARBY, Reach, directions, rank_of
 
 BATCH = 2**10
-CLOSE = 1e-5
-"""How near (m) the origin has to come to the point."""
+CLOSE = 1e-5  # how near (m) the origin has to come to the point
 ITERATIONS = 40
-DAMPING = 1e-4
-"""Of the damped least squares, relative to the largest singular value squared."""
-SETTLED = 0.005
-"""Sampling stops when a batch adds fewer new cells than this part of those known."""
-CELLS = 2000
-"""Cells of all orientations, about 18 deg wide."""
-SAME_DEG = 1.0
-"""Orientations nearer than this are one."""
-REGULAR = 1e-3
-"""A configuration is singular if its least mobility is below this part of its greatest."""
+DAMPING = 1e-4  # of the damped least squares, relative to the largest singular value squared
+SETTLED = 0.005  # sampling stops when a batch adds fewer new cells than this part of those known
+CELLS = 2000  # cells of all orientations, about 18 deg wide
+SAME_DEG = 1.0  # orientations nearer than this are one
+REGULAR = 1e-3  # A configuration is singular if its least mobility is below this part of its greatest
 
 
 @dataclass(frozen=True)
 class Orientations:
-    """The orientations of `link` in `relative_to` that are possible with its origin at `point` (3,).
+    """The possible orientations of `link` in `relative_to` with its origin at `point` (3,).
 
-    `quaternions` (N, 4) as x, y, z, w, no two nearer than 1 deg to each other, and configurations (N, V) of `variables`
-    that have them; none if the point is out of reach: then `distance` (m) is how near the origin came to it.
-    `dimension` is in how many ways the orientation can change at the point (0: only some orientations, 3: freely within
-    limits), None if all configurations found are singular, so that it cannot be determined. `share` is that of all
-    orientations, `axis_shares` (3,) of all directions the parts into which x, y and z can point. `settled` says whether
-    sampling of `samples` starts ended because nothing new turned up.
+    `quaternions` (N, 4) as x, y, z, w, no two nearer than 1 deg, and configurations (N, V) of `variables`; none if the
+    point is out of reach by at least `distance` (m). `dimension` is in how many ways the orientation can change at the
+    point (0: isolated orientations, 3: freely within limits), None if all configurations are singular. `share` is that
+    of all orientations, `axis_shares` (3,) those of all directions of x, y and z. `settled`: sampling of `samples`
+    starts ended because nothing new turned up.
     """
 
     link: str
@@ -71,11 +64,9 @@ def orientations(
     seed: int = 0,
     progress: Callable[[int], None] = lambda samples: None,
 ) -> Orientations:
-    """Return the orientations of `link` in `relative_to` (by default the root) with its origin at `point` (3,).
-
-    All joints between the two move within their limits; `fixed` and `collision` are as in `workspace`. Raises
-    `InputError` as `workspace` does.
-    """
+    """Return the orientations of `link` in `relative_to` (by default the root) with its origin at `point` (3,). All
+    joints between the two move within limits; `fixed` and `collision` are as in `workspace`. Raises `InputError` as
+    `workspace` does."""
     reach = Reach(model, link, relative_to, fixed, collision)
     if not reach.variables:
         raise InputError(f"nothing moves '{link}' in '{reach.relative_to}'; its one orientation is what fk prints")
@@ -151,11 +142,9 @@ class _Approach:
         return Rotation.from_matrix(self._reach.frames(configurations)[:, :3, :3])
 
     def freedom(self, configurations: np.ndarray) -> int | None:
-        """Return in how many ways the orientation can change while the origin stays: the most over the configurations.
-
-        In singular configurations, in which the origin itself cannot move in as many ways as usual, the first
-        derivatives promise too much; None is returned if all of `configurations` are singular.
-        """
+        """Return in how many ways the orientation can change while the origin stays: the most over the configurations;
+        None if all are singular (the origin cannot move in as many ways as usual), where first derivatives promise too
+        much."""
         lower, wide = self._reach.lower, self._reach.range
         usual = lower + np.random.default_rng(0).random((200, len(wide))) * wide
         rank = rank_of(self._reach.columns(usual)[:, :3])
@@ -174,7 +163,7 @@ class _Approach:
 
 
 def _distinct(configurations: np.ndarray, to_point: _Approach) -> np.ndarray:
-    """Return configurations whose orientations are no nearer than `SAME_DEG` to each other."""
+    """Return configurations whose orientations are at least `SAME_DEG` apart."""
     if not len(configurations):
         return configurations
     quaternions = to_point.rotations(configurations).as_quat()

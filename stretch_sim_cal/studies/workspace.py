@@ -1,9 +1,8 @@
 """The set of points that a frame of a robot can reach, sampled until hardly anything new turns up.
 
-Configurations come from a scrambled Sobol sequence, which covers the joints' ranges evenly; the corners of the ranges,
-where the reach is often greatest, are added, and then configurations near those that reach the rim. Of the points that
-they reach, one is kept in every cell of a grid, so the result covers the workspace evenly although the mapping does
-not. What is reached is a body, a surface or a curve as the rank of the Jacobian says.
+Configurations come from a scrambled Sobol sequence over the joints' ranges, their corners, and then from near those
+that reach the rim. One reached point is kept per cell of a grid, so the result covers the workspace evenly. It is a
+body, a surface or a curve by the rank of the Jacobian.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,25 +32,17 @@ from stretch_sim_cal.robot.kinematics import (
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.surfaces import joined, link_surfaces
 
-ATTEMPTS = 5
-"""Configurations that are tried for a cell before it counts as out of reach without a collision."""
+ATTEMPTS = 5  # configurations that are tried for a cell before it counts as out of reach without a collision
 FLAT = 1e-6
-ROUNDING = 1e-12
-"""Tolerance (m) of a point on a hull's facet."""
+ROUNDING = 1e-12  # tolerance (m) of a point on a hull's facet
 MAX_CELLS = 10**7
-STRIDES = np.array([1, 2**20, 2**40])
-"""Factors that make one number of a cell's indices, each of them below 2**19."""
-DIRECTIONS = 1000
-"""Directions in which the farthest points are kept."""
-FACETS = 128
-"""Directions at most in which a hull is bounded from outside."""
+STRIDES = np.array([1, 2**20, 2**40])  # factors that make one number of a cell's indices, each of them below 2**19
+DIRECTIONS = 1000  # directions in which the farthest points are kept
+FACETS = 128  # directions at most in which a hull is bounded from outside
 BATCH = 2**14
-SETTLED = 0.002
-"""Sampling stops when a batch adds fewer new cells than this part of those known."""
-RANK_TOLERANCE = 1e-6
-"""Ways to move that are shorter than this part of the longest one count as none."""
-NEARBY = (0.003, 0.3)
-"""How far from a known configuration others are tried, as parts of the joints' ranges."""
+SETTLED = 0.002  # sampling stops when a batch adds fewer new cells than this part of those known
+RANK_TOLERANCE = 1e-6  # ways to move that are shorter than this part of the longest one count as none
+NEARBY = (0.003, 0.3)  # how far from a known configuration others are tried, as parts of the joints' ranges
 SWEEPS, TRIALS, NARROWER = 20, 9, 0.6
 """A point is pushed outwards by sweeps over the joints, each tried at some places in an ever narrower range."""
 VIEWS = {"from above": (0, 1), "from the side": (0, 2), "from the front": (1, 2)}
@@ -59,11 +50,8 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 class Grid:
-    """Cells of one size in the space that a point set spans: a line, a plane or all of space.
-
-    `axes` (dimension, 3) are the point set's principal directions, or x, y, z if it spans space. A cell is known by
-    one number, made of its indices.
-    """
+    """Cells of one size in the space that a point set spans: a line, a plane or all of space. `axes` (dimension, 3) are
+    the point set's principal directions, or x, y, z if it spans space. A cell is one number, made of its indices."""
 
     def __init__(self, origin: np.ndarray, axes: np.ndarray, resolution: float):
         self.origin, self.axes, self.resolution = origin, axes, resolution
@@ -74,7 +62,7 @@ class Grid:
     @classmethod
     def around(cls, points: np.ndarray, resolution: float | None) -> "Grid":
         """Return the grid over points (N, 3), by default with 40 cells along its longest side. Raises `InputError` for
-        a resolution that makes too many cells."""
+        a resolution with too many cells."""
         centre = points.mean(axis=0)
         spread, axes = np.zeros(3), np.eye(3)
         if len(points) > 2:
@@ -100,10 +88,8 @@ class Grid:
         return (points - self.origin) @ self.axes.T
 
     def fill(self, points: np.ndarray, free: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, int]:
-        """Take the cells that free points (N, 3) are in; return the row that took each, and how many were not free.
-
-        In every cell one point after another is tried, up to `ATTEMPTS` over all calls.
-        """
+        """Take the cells of free points (N, 3); return the rows that took one, and how many were not free. In every
+        cell one point after another is tried, up to `ATTEMPTS` over all calls."""
         indices = np.floor(self.along(points) / self.resolution).astype(np.int64)
         cells = indices @ STRIDES[: self.dimension]
         hopeless = [cell for cell, attempts in self._attempts.items() if attempts >= ATTEMPTS]
@@ -137,12 +123,9 @@ class Grid:
         return np.unique((self._indices[:, None] + offsets).reshape(-1, self.dimension), axis=0) * self.resolution
 
     def content(self, hull: "Hull") -> tuple[float, float]:
-        """Return the least and the greatest length, area or volume that the taken cells and the hull allow.
-
-        The reached set lies within the hull and in the taken cells. A taken cell is reached wholly unless it touches
-        one whose centre is in the hull and that is not taken: there the edge of what is reached may pass through it.
-        So holes and gaps that are narrower than a cell are not seen.
-        """
+        """Return the least and the greatest length, area or volume of the reached set, which lies within the hull and
+        in the taken cells. A taken cell is reached wholly unless it touches an untaken one whose centre is in the hull.
+        Holes narrower than a cell are not seen."""
         size = self.resolution**self.dimension
         # Around everything one cell more, so that every cell has its neighbours.
         start = np.minimum(self._indices.min(axis=0), np.floor(hull.corners.min(axis=0) / self.resolution).astype(int))
@@ -162,10 +145,8 @@ class Grid:
 
 class Hull:
     """The convex hull of points (N, dimension): its `measure` (length, area, volume), the rows (H,) of its `vertices`
-    and their `corners` (H, dimension).
-
-    `most` is the measure of what is known to enclose the hull of the whole set; it starts as infinite.
-    """
+    and their `corners` (H, dimension). `most` is the measure of a known enclosure of the whole set's hull, at first
+    infinite."""
 
     def __init__(self, points: np.ndarray):
         self.dimension, self.most = points.shape[1], np.inf
@@ -207,7 +188,7 @@ class Hull:
         return inside
 
     def enclose(self, normals: np.ndarray, reach: np.ndarray) -> None:
-        """Learn that nothing of the set reaches beyond `reach` (K,) along unit `normals` (K, dimension)."""
+        """Take `reach` (K,) as the bound of the set along unit `normals` (K, dimension)."""
         if self.dimension == 1:
             self.most = min(self.most, float(reach.sum()))
         elif len(self.normals):
@@ -217,8 +198,7 @@ class Hull:
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return which of the integers `values` (N,) are in `known` (K,): `np.isin`, many times as fast on numbers this
-    large."""
+    """Return which of the integers `values` (N,) are in `known` (K,): `np.isin`, much faster for numbers this large."""
     if not len(known):
         return np.zeros(len(values), dtype=bool)
     known = np.sort(known)
@@ -240,7 +220,7 @@ def directions(dimension: int) -> np.ndarray:
 
 
 def _widest(hull: ConvexHull) -> np.ndarray:
-    """Return the outward normals (K, dimension) of the largest facets, K at most `FACETS`, and of a box around."""
+    """Return the outward normals (K, dimension) of the at most `FACETS` largest facets, and of a box."""
     corners = hull.points[hull.simplices]
     edges = corners[:, 1:] - corners[:, :1]
     areas = np.sqrt(np.maximum(np.linalg.det(edges @ np.swapaxes(edges, 1, 2)), 0.0))
@@ -252,11 +232,9 @@ def _widest(hull: ConvexHull) -> np.ndarray:
 
 
 class Reach:
-    """A frame of a robot in another one as a function of the joints between the two that are not held at a position.
-
+    """A frame of a robot in another one as a function of the joints between the two that are not `fixed`.
     Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` for unknown links
-    and joints, and joints without limits to their travel.
-    """
+    and joints, and unlimited joints."""
 
     def __init__(
         self, model: RobotModel, link: str, relative_to: str | None = None, fixed: Positions | None = None,
@@ -320,15 +298,14 @@ class Reach:
 class Workspace:
     """The set that a frame can reach, in the frame `relative_to` (m).
 
-    `points` (N, 3), one per cell of size `resolution` and the outermost ones, and the configurations (N, V) of
-    `variables` that reach them. `dimension` is 3 for a body, 2 for a surface, 1 for a curve, 0 for a point: the rank of
-    the Jacobian. `hull_dimension` is that of the space that the points span (2 for a circle); in it, `hull` holds the
-    corners (H, 3) of the convex hull of the points that were found, `hull_measure` its volume (m3), area (m2) or length
-    (m), and `hull_bound` that of a shape around it that holds the hull of all points. `measure` is the content of what
-    is reached in the same unit, 0 for a curve in a plane and a surface in space; it is wrong by at most
-    `measure_error`, as far as sampling has found every cell, and never above `hull_measure`. `samples` configurations
-    were tried, `colliding` of those checked were dropped; `settled` says whether sampling ended because nothing new
-    turned up.
+    `points` (N, 3), one per cell of size `resolution` and the outermost ones, and their configurations (N, V) of
+    `variables`. `dimension` is 3 for a body, 2 for a surface, 1 for a curve, 0 for a point: the rank of the Jacobian.
+    `hull_dimension` is that of the points' span (2 for a circle); in it, `hull` (H, 3) are the corners of the convex
+    hull of the points, `hull_measure` is its volume (m3), area (m2) or length (m), and `hull_bound` that of an
+    enclosure of the whole set. `measure` is the reached content in the same unit, 0 for a curve in a plane and a
+    surface in space, at most `measure_error` wrong as far as sampling has found every cell, and never above
+    `hull_measure`. `samples` configurations were tried, `colliding` ones of them dropped; `settled`: sampling ended
+    because nothing new turned up.
     """
 
     link: str
@@ -368,10 +345,9 @@ def workspace(
     """Return the set that the origin of `link` can reach in the frame `relative_to` (by default the root).
 
     All joints between the two move within their limits, unlimited turns through a whole turn; `fixed` holds the
-    positions of joints that stay where they are (others are at 0). With `collision`, only configurations that it finds
-    free count. `progress` is called with the samples and cells so far.
-    Raises `InputError` for unknown links and joints, joints without limits to their travel, and if no
-    configuration is free.
+    positions of others (by default 0). With `collision`, only configurations free of collisions count. `progress` is
+    called with the samples and cells so far. Raises `InputError` for unknown links and joints, unlimited joints, and if
+    no configuration is free.
     """
     reach = Reach(model, link, relative_to, fixed, collision)
     search = _Search(reach, resolution, progress)
@@ -417,13 +393,13 @@ def workspace(
 
 
 def rank_of(columns: np.ndarray) -> int:
-    """Return the largest rank of matrices (N, 3, V), lengths far below the greatest of all taken for none."""
+    """Return the largest rank of matrices (N, 3, V); lengths far below the greatest of all count as zero."""
     lengths = np.linalg.svd(columns, compute_uv=False)
     return int((lengths > RANK_TOLERANCE * max(lengths.max(), RANK_TOLERANCE)).sum(axis=-1).max())
 
 
 class _Search:
-    """The result of sampling so far: a point and its configuration for each cell, and the outermost ones."""
+    """The samples so far: a point and its configuration for each cell, and the outermost ones."""
 
     def __init__(self, reach: Reach, resolution: float | None, progress: Callable[[int, int], None]):
         self._reach, self._resolution, self._progress = reach, resolution, progress
@@ -467,11 +443,8 @@ class _Search:
         return np.clip(moved, lower, lower + wide)
 
     def hull(self, push: bool) -> Hull:
-        """Return the convex hull of the points found, and bound it from outside.
-
-        With `push`, points are pushed outwards along the hull's normals as far as the joints let them, first. Without,
-        what is reached is only known to be in the cells that were taken.
-        """
+        """Return the convex hull of the points found, bounded from outside. With `push`, points are first pushed
+        outwards along the hull's normals as far as the joints allow; otherwise the taken cells are the bound."""
         if self.grid.dimension == 0 or not push:
             hull = Hull(self.grid.along(self.outer_points))
             hull.most = Hull(self.grid.corners_of_cells()).measure if self.grid.dimension else 0.0
@@ -488,7 +461,7 @@ class _Search:
         return hull
 
     def _pushed(self, configurations: np.ndarray, outwards: np.ndarray) -> np.ndarray:
-        """Return configurations (K, V) that reach as far as possible along directions (K, 3), starting from others."""
+        """Return configurations (K, V), starting from others, that reach as far as possible along directions (K, 3)."""
         result, everyone = configurations.copy(), np.arange(len(configurations))
         for sweep in range(SWEEPS):
             steps = np.linspace(-1.0, 1.0, TRIALS) * NARROWER**sweep
@@ -530,10 +503,8 @@ def _configurations(reach: Reach, max_samples: int, seed: int) -> Iterator[np.nd
 
 def write_workspace_plot(reached: Workspace, path: Path, model: RobotModel, positions: Positions) -> None:
     """Draw a workspace's points, coloured by height, its hull, and in grey the robot's collision shapes at joint
-    `positions`, from three sides; `path` is one of `FORMATS`.
-
-    Raises `InputError` for a file that cannot be written, and missing meshes.
-    """
+    `positions`, from three sides; `path` is one of `FORMATS`. Raises `InputError` for a file that cannot be written,
+    and missing meshes."""
     from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 

@@ -49,7 +49,8 @@ def test_nodes_and_arrays_come_to_the_same(run):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (lambda result: replace(result, right_to_left=exp(np.array([0, 0.05, 0, 0, 0, 0])) @ result.right_to_left),
+        (lambda result: replace(result, base_from_lidar=result.base_from_lidar | {
+            "right": exp(np.array([0, 0.05, 0, 0, 0, 0])) @ result.base_from_lidar["right"]}),
          "alignment: the nodes' result is .* standard deviations from the arrays'"),
         (lambda result: replace(result, refusals=["too few walls"]),
          "alignment: the nodes accept, the arrays do not: too few walls"),

@@ -100,7 +100,7 @@ BAD = {
     "a tie of its own": (with_(joints={"a": {"tie": "both"}}), "joints: a: tie: is 'both', use one of sum, equal"),
     "a housing without heights": (
         with_(lidars={"left": {"frame": "lidar_left_link", "housing": {"link": "base_link", "radius": 0.1}}}),
-        "lidars: left: housing: heights: is None, a list of 2 values was expected",
+        "lidars: left: housing: heights: is missing",
     ),
     "unknown file": (with_(description="nowhere.urdf"), "description: file: "),
     "unknown package": (with_(description="package://nowhere/a.urdf"), "package 'nowhere' is not found"),

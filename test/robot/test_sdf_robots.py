@@ -106,7 +106,7 @@ def test_a_model_by_its_own_name_has_its_meshes_beside_it(tmp_path):
     "old, new, told",
     [
         ("<sphere><radius>0.04</radius></sphere>", "<plane/>", "<plane>: is no shape that URDF has"),
-        ('name="lift" type="prismatic"', 'name="lift" type="screw"', "'lift': a screw joint cannot be said in URDF"),
+        ('name="lift" type="prismatic"', 'name="lift" type="screw"', "'lift': a screw joint does not exist in URDF"),
         ("<parent>mast</parent>", "<parent>hand</parent>", "hand"),
         ('attached_to="chassis"', 'attached_to="chasis"', "base_footprint"),
         ('name="rear_lidar" type', 'name="mast" type', "a link is called 'mast' as well"),

@@ -301,7 +301,7 @@ def test_a_mechanism_in_a_yaml_with_and_without_geometry(tmp_path):
             "links: [a, b]\njoints: [{name: j, type: fixed, parent: a, child: b, xyz: [0, .nan, 0]}]",
             r"joints\[0\]: xyz\[1\]: is nan",
         ),
-        ("links: [a, b]\njoints: [{name: j, type: revolute, parent: a}]", "child: is None, a text was expected"),
+        ("links: [a, b]\njoints: [{name: j, type: revolute, parent: a}]", "child: is missing"),
         ("links: [a]\ndimension: 4", "spatial, planar"),
         ("links: [a]\nbase: flying", "fixed, mobile, floating"),
         ("[torn", "not valid YAML"),

@@ -111,6 +111,8 @@ class AlignedLidars:
 class RoomAlignment:
     """Closes the gaps between the surfaces that lidars see in common."""
 
+    name = "planes"
+
     def __init__(
         self, initial: Sequence[np.ndarray | None], settings: AlignmentSettings | None = None,
         names: Sequence[str] = SIDES,
@@ -168,6 +170,14 @@ class RoomAlignment:
         self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
         self.new_place()
 
+    def another_place(self) -> AnotherPlace | None:
+        """Return what a further standing place, the robot turned on the spot, would gain on the solved transform of
+        two lidars; None if that is not known."""
+        if self._solved is None or self._settings.base_from_left is None:
+            return None
+        lidars, found, solver = self._solved
+        return after_turning(lidars, found, solver, self._settings.base_from_left)
+
     def aligned(self) -> AlignedLidars:
         """Return where the lidars are. Raises `InputError` if one gave no return at all."""
         places = Lidar.of_places(self._places, self._names)
@@ -179,7 +189,7 @@ class RoomAlignment:
             if not unfit:
                 break
             ties = ties.without(unfit)
-        result = judged(evidence, self._intake, self._settings)
+        result = checked(evidence, self._intake, self._settings)
         if evidence.coarse_covariance is not None:
             return result
         weight = evidence.scale**-2
@@ -248,7 +258,6 @@ class RoomAlignment:
 class PlaneAlignment(RoomAlignment):
     """The alignment of two lidars."""
 
-    name = "planes"
     takes_fields = True
 
     def __init__(self, initial_right_to_left: np.ndarray | None, settings: AlignmentSettings | None = None):
@@ -263,14 +272,6 @@ class PlaneAlignment(RoomAlignment):
             min(float(pair.overlap) for pair in found.pairs), found.directions, found.warnings, found.refusals,
             found.diagnostics, found.observations,
         )  # fmt: skip
-
-    def another_place(self) -> AnotherPlace | None:
-        """Return what a further standing place, the robot turned on the spot, would gain on what was solved;
-        None if that cannot be told."""
-        if self._solved is None or self._settings.base_from_left is None:
-            return None
-        lidars, found, solver = self._solved
-        return after_turning(lidars, found, solver, self._settings.base_from_left)
 
 
 def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -408,7 +409,7 @@ class Evidence:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """What was found of the lidars' own errors; nothing by the coarse estimate."""
+        """The estimated errors of the lidars; empty for the coarse estimate."""
         if self.coarse_covariance is not None:
             return {}
         return sensor_numbers(self.unknowns, self.blocks[0].state, self.solution, self.names)
@@ -467,16 +468,16 @@ class Evidence:
         """Return the findings of a check of every place by its number; with several places each names its place."""
         if len(self.places) == 1:
             return check(0)
-        return [said.at(f"standing place {n + 1}") for n in range(len(self.places)) for said in check(n)]
+        return [finding.at(f"standing place {n + 1}") for n in range(len(self.places)) for finding in check(n)]
 
     def of_pair(self, pair: tuple[int, int], found: list[Finding]) -> Iterator[Finding]:
         """Yield findings, with the lidars' names if there are more than two."""
         where = " and ".join(self.names[lidar] for lidar in pair)
-        yield from (said.at(f"lidars {where}") if len(self.names) > 2 else said for said in found)
+        yield from (finding.at(f"lidars {where}") if len(self.names) > 2 else finding for finding in found)
 
     def in_each_pair(self, check: Callable[[tuple[int, int]], list[Finding]]) -> list[Finding]:
         """Return the findings of a check of every two lidars that tie each other."""
-        return [said for pair in self.ties.pairs for said in self.of_pair(pair, check(pair))]
+        return [finding for pair in self.ties.pairs for finding in self.of_pair(pair, check(pair))]
 
 
 def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
@@ -492,7 +493,7 @@ def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
     return found
 
 
-def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignedLidars:
+def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignedLidars:
     """Return the result with its covariance, and with the reasons there are to refuse it.
 
     If robot or scene moved, or a transform is wrong, all other checks are misled: they are left out.
@@ -517,19 +518,19 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
             lambda place, pair, views: overlap_refusals(views, place.last.used_between(pair))
         )
     ranges = evidence.in_each_pair(evidence.differing_ranges)
-    undetermined = [said for pair in against_first for said in evidence.of_pair(pair, unobserved(found[pair]))]
+    undetermined = [finding for pair in against_first for finding in evidence.of_pair(pair, unobserved(found[pair]))]
     if not refusals and evidence.coarse_covariance is not None:
         refusals = [COARSE_ONLY, *undetermined]
     elif not refusals:
         weak = [
-            said for pair in against_first
-            for said in evidence.of_pair(pair, little_support(blocks, covariance, settings, pair[1]))
+            finding for pair in against_first
+            for finding in evidence.of_pair(pair, little_support(blocks, covariance, settings, pair[1]))
         ]  # fmt: skip
         # Ranges that may be anybody's leave the lidars' poses open.
         refusals = (ranges + undetermined if undetermined else weak) + large_residuals(scale, evidence.rmse)
         refusals += evidence.in_each_place(
-            lambda n: [said for lidar in range(1, len(names))
-                       for said in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
+            lambda n: [finding for lidar in range(1, len(names))
+                       for finding in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
         )  # fmt: skip
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
     refusals = refusals or [
@@ -548,10 +549,10 @@ def judged(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings)
         refusals or far
         or evidence.in_each_place(lambda n: evidence.in_each_pair(evidence.opinions[n].__getitem__))
     )  # fmt: skip
-    if MAYBE_MIRRORED & {said.code for said in refusals} or evidence.ties.left_out:
+    if MAYBE_MIRRORED & {finding.code for finding in refusals} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
-        refusals = list(dict.fromkeys(said for own in whose for said in mirrored(own))) or refusals
+        refusals = list(dict.fromkeys(finding for own in whose for finding in mirrored(own))) or refusals
     first = blocks[0]
     return AlignedLidars(
         names, poses, covariance,

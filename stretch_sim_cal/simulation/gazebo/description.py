@@ -1,5 +1,4 @@
-"""World and robot as Gazebo wants them: a world file with the systems it needs, the robot
-with the scenario's lidars."""
+"""World and robot for Gazebo: a world file with the systems it needs, the robot with the scenario's lidars."""
 
 import math
 from collections.abc import Mapping
@@ -72,21 +71,16 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
 SENSOR_TYPES = {"cpu": "lidar", "gpu": "gpu_lidar"}
 # m. Gazebo starts its rays at <min> and so looks through what is nearer; the collars around the lidars begin at 0.03.
 RAY_START = 0.01
-# What SDFormat and Gazebo's physics take for no limit.
-NO_LIMIT = 1e16
+NO_LIMIT = 1e16  # what SDFormat and Gazebo's physics take for no limit
 
 
 def gazebo_description(
     setup: SimulationSetup, sensors: Mapping[str, Sensor], geometry: RobotGeometry, lidar: str, folder: Path,
     fixed_base: bool = True,
 ) -> str:  # fmt: skip
-    """Return the URDF text to spawn, with "cpu" or "gpu" lidars of those `sensors` by name; meshes that it needs are
-    written to `folder`.
-
-    Every link has the shape that the embedded simulator casts rays against, as collision shape and as visual:
-    both kinds of lidar see what the robot's profile, or the scenario, says that lidars see. Joints have no limits
-    there: commands keep within them.
-    """
+    """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
+    `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
+    Joints have no limits there: commands keep within them."""
     robot = parse_xml(setup.true_description("gazebo", fixed_base=fixed_base), "description for Gazebo")
     _lift_limits(robot)
     links = true_lidar_links(setup.profile.further)
@@ -104,15 +98,12 @@ def gazebo_description(
 
 
 def ray_height(sensor: Sensor) -> float:
-    """Return how far, in m, up the lidar's axis Gazebo's rays begin: as high as the sensor's optical
-    centre, which turns about it.
-
-    From the frame's origin the collar hides a ninth of the directions, of which the sensor sees nearly all."""
+    """Return how far (m) up the lidar's axis Gazebo's rays begin: at the height of the sensor's optical centre, which
+    turns about it. From the frame's origin the collar hides a ninth of the directions, which the sensor sees."""
     return float(sensor.optical_centre[2])
 
 
 def _lidar_sensor(name: str, frame: str, sensor: Sensor, lidar: str) -> ElementTree.Element:
-    """Return a lidar's <sensor>, which casts the rays of `grid_for`, exact ones, on the topic of `cloud_topic`."""
     grid = grid_for(sensor, lidar)
     # One step short of a full turn, or the first column comes twice.
     last = math.pi - 2 * math.pi / grid.columns
@@ -145,23 +136,17 @@ def cloud_topic(name: str) -> str:
 
 
 def _lift_limits(robot: ElementTree.Element) -> None:
-    """Take the joints' limits of position, velocity and effort away.
-
-    Gazebo's physics (DART before 6.16) does not let a velocity-led joint go that has come to a limit of its position,
-    nor slow down one that has come to that of its velocity: dartsim/dart#1683 and #2422. A joint of no effort never
-    moves, and one of little neither follows nor stops within a step.
-    """
+    """Remove the joints' limits. Gazebo's physics (DART before 6.16) does not release a velocity-led joint from a limit
+    of its position, nor slow one down from a limit of its velocity (dartsim/dart#1683, #2422). Without effort a joint
+    never moves, and with little it neither follows nor stops within a step."""
     none = repr(NO_LIMIT)
     for limit in robot.iterfind("joint/limit"):
         limit.attrib.update(lower=repr(-NO_LIMIT), upper=none, velocity=none, effort=none)
 
 
 def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:
-    """Give a link without shapes one surface as collision shape and as visual, in files `file` and beside it.
-
-    A renderer does not draw what it looks at from behind, as the lidars do at the collars around them: the visual has
-    every triangle twice, once for each side.
-    """
+    """Give a link without shapes one surface as collision shape and as visual, in `file` and beside it. Renderers cull
+    back faces, which the lidars see of their collars: the visual has every triangle twice, once for each side."""
     both_sides = np.concatenate([surface.faces, surface.faces[:, ::-1]])
     shapes = {"visual": (both_sides, file.with_stem(f"{file.stem}_visual")), "collision": (surface.faces, file)}
     for tag, (faces, path) in shapes.items():

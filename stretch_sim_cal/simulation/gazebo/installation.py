@@ -22,10 +22,8 @@ INSTALL = (
 
 @dataclass(frozen=True)
 class Installation:
-    """An installed Gazebo: its program, the module of its bindings, and what its generation is called.
-
-    `python_path` is where the bindings lie if Python does not look there by itself.
-    """
+    """An installed Gazebo: its program, the module of its bindings, and its generation. `python_path` is the folder of
+    the bindings if Python does not look there."""
 
     program: str
     bindings: str
@@ -34,10 +32,8 @@ class Installation:
     python_path: str = ""
 
     def lidar(self, wanted: str) -> str:
-        """Return "cpu" or "gpu" for a choice of `LIDARS`. Raises `InputError` if Gazebo does not have that one.
-
-        `auto` takes the CPU lidar where there is one: it is exact and needs no renderer.
-        """
+        """Return "cpu" or "gpu" for a choice of `LIDARS`; `auto` prefers the CPU lidar, which is exact and needs no
+        renderer. Raises `InputError` if Gazebo does not have that one."""
         if wanted not in LIDARS:
             raise InputError(f"lidar '{wanted}' is not known; there is {', '.join(LIDARS)}")
         if wanted == "cpu" and not self.has_cpu_lidar:
@@ -48,8 +44,8 @@ class Installation:
 
 
 def find_gazebo() -> Installation:
-    """Return the installed Gazebo. Raises `InputError` saying what is missing: Gazebo, its bindings, or a generation
-    that is known here."""
+    """Return the installed Gazebo. Raises `InputError` naming what is missing: Gazebo, its bindings, or a known
+    generation."""
     program = shutil.which("gz")
     if program is None:
         raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")
@@ -63,10 +59,8 @@ def find_gazebo() -> Installation:
 
 
 def choose_bindings(modules: list[str]) -> tuple[str, str]:
-    """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`.
-
-    Raises `InputError` if there are none, or only such of generations that are not known.
-    """
+    """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`. Raises
+    `InputError` if there are none of a known generation."""
     if "transport" in modules:
         return "gz.transport", UNVERSIONED
     numbers = sorted(int(name.removeprefix("transport")) for name in modules)
@@ -92,7 +86,7 @@ def ament_prefixes() -> list[Path]:
 
 
 def _vendor_folders() -> list[Path]:
-    """Return where ROS's package of Gazebo's transport keeps its Python modules: sourcing ROS is not enough."""
+    """Return the Python folders of ROS's package of Gazebo's transport, which sourcing ROS does not add."""
     found = [gz for prefix in ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
     return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
 

@@ -18,11 +18,9 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | float | memoryview]]:
-    """Yield (field number, value) of a serialised message in its order.
-
-    Values are unsigned integers for varints, floats for fixed64 and fixed32 (gz.msgs has no fixed integers), and bytes
-    without a copy for everything that has a length. Raises `InputError` for bytes that are no message.
-    """
+    """Yield (field number, value) of a serialised message: unsigned integers for varints, floats for fixed64 and
+    fixed32 (gz.msgs has no fixed integers), and views for everything with a length. Raises `InputError` for other
+    bytes."""
     view = memoryview(message)
     at = 0
     while at < len(view):
@@ -107,7 +105,7 @@ class PackedCloud:
 
 
 def packed_cloud(message: bytes) -> PackedCloud:
-    """Return a serialised PointCloudPacked. Raises `InputError` for bytes that are none or do not fit themselves."""
+    """Return a serialised PointCloudPacked. Raises `InputError` for bytes that are none, or inconsistent."""
     cloud = SimpleNamespace(fields=[], height=0, width=0, is_bigendian=False, point_step=0, row_step=0, data=b"")
     names = {3: "height", 4: "width", 5: "is_bigendian", 6: "point_step", 7: "row_step", 8: "data"}
     for number, value in fields(message):
@@ -134,7 +132,7 @@ def stamp(message: bytes) -> int:
 
 
 def clock_times(message: bytes) -> tuple[int, int]:
-    """Return the simulated time of a serialised gz.msgs.Clock, and the machine's when it was sent, in ns."""
+    """Return the simulated time of a serialised gz.msgs.Clock, and the machine's time of sending, in ns."""
     times = {number: _time(value) for number, value in fields(message) if number in (2, 4)}
     return times.get(4, 0), times.get(2, 0)
 
@@ -161,7 +159,6 @@ def joint_states(message: bytes) -> JointStates:
 
 
 def boolean(message: bytes) -> bool:
-    """Return what a serialised gz.msgs.Boolean says."""
     return bool(dict(fields(message)).get(2, 0))
 
 
@@ -176,7 +173,6 @@ def entity_factory(name: str, file: str) -> bytes:
 
 
 def double(value: float) -> bytes:
-    """Return a gz.msgs.Double."""
     return encode((2, float(value)))
 
 

@@ -2,7 +2,8 @@
 
 The bindings hold Python's interpreter lock while they wait for a service's answer, and need it to deliver messages: a
 process that does both dead-locks. So one process calls services and publishes commands, and another one, which can be
-replaced, takes messages. Gazebo's server must not outlive us, however we end, so a third one watches over it:
+replaced, takes messages; orders and answers are pickled. Gazebo's server must not outlive us, however we end, so a
+third process is its watchdog:
 
     python -m stretch_sim_cal.simulation.gazebo.processes command BINDINGS [PATH]
     python -m stretch_sim_cal.simulation.gazebo.processes listen BINDINGS [PATH]
@@ -11,7 +12,6 @@ replaced, takes messages. Gazebo's server must not outlive us, however we end, s
 This is the only module that imports the bindings.
 """
 
-import base64
 import contextlib
 import ctypes
 import fcntl
@@ -19,12 +19,11 @@ import functools
 import importlib
 import importlib.util
 import itertools
-import json
 import os
+import pickle
 import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -34,16 +33,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from stretch_sim_cal.errors import InputError, RunFailure
 
 
 def load_bindings(module: str, python_path: str = "") -> ModuleType:
-    """Return the bindings' module, looked for in `python_path` as well.
-
-    Raises `InputError` if it is there but cannot be loaded.
-    """
+    """Return the bindings' module, looked for in `python_path` as well. Raises `InputError` if it cannot be loaded."""
     if python_path and python_path not in sys.path:
         sys.path.append(python_path)
     try:
@@ -55,15 +51,11 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 
 class Subscriptions:
-    """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a
-    time in a thread of this one.
-
-    That process may be replaced at any time (`renew`), as if nothing came any more, or if the
-    transport has crashed there.
-    """
+    """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a time in a thread
+    of this one. That process may be replaced at any time (`renew`), also if the transport has crashed there."""
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
-        self._start = lambda: _own_process("listen", bindings, python_path, environment, bufsize=-1)
+        self._start = lambda: _own_process("listen", bindings, python_path, environment)
         self._wanted: dict[str, dict[str, Any]] = {}
         self._callbacks: dict[int, Callable[[bytes], None]] = {}
         self._numbers, self._orders = itertools.count(), itertools.count(1)
@@ -79,21 +71,19 @@ class Subscriptions:
     def subscribe(
         self, topic: str, message_type: str, callback: Callable[[bytes], None], per_second: int | None = None
     ) -> None:
-        """Call `callback` with every message on a topic, or with so many `per_second` of wall time at most; from when
-        this returns on."""
+        """Call `callback` with every message on a topic, at most `per_second` of wall time, once this has returned."""
         number = next(self._numbers)
         self._callbacks[number] = callback
         self._wanted[topic] = {"subscribe": topic, "type": message_type, "per_second": per_second, "number": number}
         self._order(self._wanted[topic])
 
     def unsubscribe(self, topic: str) -> None:
-        """Let go of the callback of a topic."""
         del self._callbacks[self._wanted.pop(topic)["number"]]
         self._order({"unsubscribe": topic})
 
     def renew(self) -> None:
-        """Subscribe to everything again, in a new process, unless the last one is still starting, which takes a while
-        on a busy machine. It is not waited for: who calls may hold what callbacks need."""
+        """Subscribe to everything again in a new process, unless the last one is still starting. Returns at once: the
+        caller may hold what callbacks need."""
         starting = self._process.poll() is None and not self._carried_out and bool(self._wanted)
         if starting and time.monotonic() - self._begun < ACKNOWLEDGED_WITHIN:
             return
@@ -104,7 +94,6 @@ class Subscriptions:
             self._order(order, wait=False)
 
     def close(self) -> None:
-        """Let go of all callbacks."""
         self._callbacks.clear()
         _end(self._process, 2 * NEXT_MESSAGE)
 
@@ -115,11 +104,10 @@ class Subscriptions:
         threading.Thread(target=self._deliver, args=(self._process,), daemon=True).start()
 
     def _order(self, order: dict[str, Any], wait: bool = True) -> None:
-        """Give an order, and wait until it was carried out; the process may be replaced meanwhile, and does it then."""
+        """Give an order, and wait until it was carried out, perhaps by a process that replaces this one meanwhile."""
         sequence = next(self._orders)
         with contextlib.suppress(BrokenPipeError):  # of one that has crashed: all orders are given to the next one
-            self._process.stdin.write(json.dumps(order | {"sequence": sequence}).encode() + b"\n")
-            self._process.stdin.flush()
+            _send(self._process.stdin, order | {"sequence": sequence})
             deadline = time.monotonic() + ACKNOWLEDGED_WITHIN * wait
             with self._acknowledged:
                 while self._carried_out < sequence and self._process.poll() is None and time.monotonic() < deadline:
@@ -127,14 +115,11 @@ class Subscriptions:
 
     def _deliver(self, process: subprocess.Popen) -> None:
         with process.stdout as messages:
-            while len(head := messages.read(FRAME.size)) == FRAME.size:
-                number, length = FRAME.unpack(head)
-                message = messages.read(length)
-                if process is not self._process or len(message) < length:
-                    return
+            while (received := _received(messages)) is not None and process is self._process:
+                number, message = received
                 if number == ACKNOWLEDGED:
                     with self._acknowledged:
-                        (self._carried_out,) = SEQUENCE.unpack(message)
+                        self._carried_out = message
                         self._acknowledged.notify_all()
                     continue
                 self._heard = time.monotonic()
@@ -142,22 +127,17 @@ class Subscriptions:
                     callback(message)
 
 
-FRAME = struct.Struct("<IQ")  # before a message: the subscription's number, and the message's length
 PIPE_SIZE = 1 << 20
-ACKNOWLEDGED = 0xFFFFFFFF  # number of the frame that says which order was carried out
-SEQUENCE = struct.Struct("<Q")
+ACKNOWLEDGED = -1  # in place of a subscription's number: the message is the sequence number of an order carried out
 ACKNOWLEDGED_WITHIN = 20.0  # s: the process may only be starting
 # s. Gazebo repeats its clock a thousand times a second unless it is at work.
 NEXT_MESSAGE = 2.0
 
 
 class Listener:
-    """Subscribes by orders on one node of the transport, and writes what it hears to `output`.
-
-    The transport polls its socket in a thread of its own, without a lock; a subscription that another thread
-    makes or ends meanwhile has crashed it, or left it deaf (ZeroMQ's sockets are for one thread). So both happen
-    in that thread, in a callback.
-    """
+    """Subscribes by orders on one node of the transport, and writes messages to `output`. The transport polls its
+    socket in a thread of its own, without a lock; a subscription that another thread makes or ends meanwhile has
+    crashed or silenced it (ZeroMQ's sockets are for one thread). So both happen in a callback."""
 
     def __init__(self, bindings: ModuleType, output: BinaryIO):
         self._bindings = bindings
@@ -195,20 +175,17 @@ class Listener:
         self._carry_out()
         self.write(number, message)
 
-    def write(self, number: int, message: bytes) -> None:
-        """Write a frame for the owner."""
+    def write(self, number: int, message: Any) -> None:
         try:
             with self._writing:
-                self._output.write(FRAME.pack(number, len(message)))
-                self._output.write(message)
-                self._output.flush()
+                _send(self._output, (number, message))
         except BrokenPipeError:  # the owner has been killed
             os._exit(0)
 
 
 def listen(bindings: str, python_path: str = "") -> int:
-    """Carry out a `Listener`'s orders; what is heard goes to standard output as frames of `FRAME` and message."""
-    output, orders = _orders("wb")
+    """Carry out a `Listener`'s orders; (number, message) go to standard output."""
+    output, orders = _orders()
     with contextlib.suppress(OSError):
         fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     listener = Listener(load_bindings(bindings, python_path), output)
@@ -216,24 +193,21 @@ def listen(bindings: str, python_path: str = "") -> int:
     for order in orders:
         (topics.add if "subscribe" in order else topics.discard)(order.get("subscribe", order.get("unsubscribe")))
         listener.take(order)
-        listener.write(ACKNOWLEDGED, SEQUENCE.pack(order["sequence"]))
+        listener.write(ACKNOWLEDGED, order["sequence"])
     # A publisher never forgets a subscriber that has gone without a word: a lidar would render on for it.
     listener.take(*({"unsubscribe": topic} for topic in topics))
     os._exit(0)  # the transport outlives the interpreter, and crashes in callbacks that it still holds
 
 
-def _own_process(
-    role: str, bindings: str, python_path: str, environment: Mapping[str, str], **options: Any
-) -> subprocess.Popen:
+def _own_process(role: str, bindings: str, python_path: str, environment: Mapping[str, str]) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", __name__, role, bindings, python_path],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ) | dict(environment), start_new_session=True,
-        **options,
     )  # fmt: skip
 
 
 def _end(process: subprocess.Popen, patience: float) -> bool:
-    """Close a process's standard input; return whether it has ended by itself within `patience` s, else kill it."""
+    """Close a process's standard input, and kill it after `patience` s; return whether it ended by itself."""
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
     try:
@@ -245,80 +219,80 @@ def _end(process: subprocess.Popen, patience: float) -> bool:
     return True
 
 
-def _orders(mode: str) -> tuple[IO, Iterator[dict[str, Any]]]:
-    """Return what this process's owner reads, and the orders that it gives on standard input, a line of JSON each,
-    until it closes that."""
+def _orders() -> tuple[BinaryIO, Iterator[dict[str, Any]]]:
+    """Return the stream that this process's owner reads, and its orders from standard input until that is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), mode)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the answers
-    return answers, map(json.loads, sys.stdin)
+    return answers, iter(functools.partial(_received, sys.stdin.buffer), None)
+
+
+def _send(stream: BinaryIO, value: Any) -> None:
+    pickle.dump(value, stream)
+    stream.flush()
+
+
+def _received(stream: BinaryIO) -> Any:
+    """Return the next value of a stream, None at its end, also if that is within a value."""
+    try:
+        return pickle.load(stream)
+    except (EOFError, pickle.UnpicklingError):
+        return None
 
 
 LOOK_EVERY = 0.5  # s
 
 
 class Commander:
-    """The process that calls services and publishes by orders; ended with `close`, or when this process is gone.
-    `meanwhile` is called every now and then while a service is waited for, and may raise."""
+    """The process that calls services and publishes by orders; it ends with `close`, or with this process.
+    `meanwhile` is called every `LOOK_EVERY` s while a service is waited for, and may raise."""
 
     def __init__(
         self, bindings: str, environment: Mapping[str, str], python_path: str = "",
         meanwhile: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self._meanwhile = meanwhile
-        self._process = _own_process("command", bindings, python_path, environment, text=True)
+        self._process = _own_process("command", bindings, python_path, environment)
 
     def call(
         self, service: str, request: bytes, request_type: str, answer_type: str, timeout: float,
         publish: Mapping[str, bytes] | None = None, publish_type: str = "",
     ) -> bytes | None:  # fmt: skip
-        """Return a service's serialised answer, or None if there was none within `timeout` s.
-
-        Before, a message is published on each topic of `publish`. Raises `RunFailure` if one has no subscriber.
-        """
+        """Return a service's serialised answer, or None if there was none within `timeout` s. Before, a message is
+        published on each topic of `publish`. Raises `RunFailure` if one has no subscriber."""
         answer = self._exchange({
-            "publish": {topic: _text(message) for topic, message in (publish or {}).items()},
-            "publish_type": publish_type, "service": service, "message": _text(request), "type": request_type,
-            "answer_type": answer_type, "timeout_ms": round(1e3 * timeout),
+            "publish": dict(publish or {}), "publish_type": publish_type, "service": service, "message": request,
+            "type": request_type, "answer_type": answer_type, "timeout_ms": round(1e3 * timeout),
         })  # fmt: skip
-        return base64.b64decode(answer["message"]) if answer["answered"] else None
+        return answer["message"] if answer["answered"] else None
 
     def connected(self, topics: list[str], message_type: str) -> bool:
         """Advertise topics and return whether every one has a subscriber: a message published before that is lost."""
         return self._exchange({"connected": topics, "type": message_type})["connected"]
 
     def close(self) -> None:
-        """End the process."""
         _end(self._process, 5.0)
         self._process.stdout.close()
 
     def _exchange(self, order: dict[str, Any]) -> dict[str, Any]:
         try:
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
+            _send(self._process.stdin, order)
             while not select.select([self._process.stdout], [], [], LOOK_EVERY)[0]:
                 self._meanwhile()
-            line = self._process.stdout.readline()
+            answer = _received(self._process.stdout)
         except BrokenPipeError:
-            line = ""
-        if not line:
-            raise RunFailure("the process that calls Gazebo's services has died; its last words are above")
-        answer = json.loads(line)
+            answer = None
+        if answer is None:
+            raise RunFailure("the process that calls Gazebo's services has died; its last output is above")
         if "error" in answer:
             raise RunFailure(f"Gazebo's transport: {answer['error']}")
         return answer
 
 
-def _text(message: bytes) -> str:
-    return base64.b64encode(message).decode()
-
-
 def carry_out_orders(bindings: str, python_path: str = "") -> int:
-    """Carry out a `Commander`'s orders on one node of the transport: to look who listens, or to publish messages and
-    then call a service; the answers go to standard output. Messages are serialised, in base64. Nothing is ever
-    subscribed to here.
-    """
-    answers, orders = _orders("w")
+    """Carry out a `Commander`'s orders on one node of the transport: check for subscribers, or publish messages and
+    then call a service; the answers go to standard output. Nothing is ever subscribed to here."""
+    answers, orders = _orders()
     transport = load_bindings(bindings, python_path)
     node = transport.Node()
     publishers: dict[str, Any] = {}
@@ -337,17 +311,16 @@ def carry_out_orders(bindings: str, python_path: str = "") -> int:
         for topic, message in order["publish"].items():
             to = publisher(topic, order["publish_type"])
             if not to.has_connections():
-                return {"error": f"nobody listens to {topic}"}
-            if not to.publish_raw(base64.b64decode(message), order["publish_type"]):
+                return {"error": f"{topic} has no subscriber"}
+            if not to.publish_raw(message, order["publish_type"]):
                 return {"error": f"a message on {topic} was refused"}
         answered, message = node.request_raw(
-            order["service"], base64.b64decode(order["message"]), order["type"], order["answer_type"],
-            order["timeout_ms"],
-        )  # fmt: skip
-        return {"answered": bool(answered), "message": _text(message)}
+            order["service"], order["message"], order["type"], order["answer_type"], order["timeout_ms"]
+        )
+        return {"answered": bool(answered), "message": bytes(message)}
 
     for order in orders:
-        print(json.dumps(carry_out(order)), file=answers, flush=True)
+        _send(answers, carry_out(order))
     return 0
 
 
@@ -361,9 +334,9 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A Gazebo, run by `start`. `program` is `gz`, `options` are of `gz sim`; `folder` is made, and is removed with all
-    that it holds when this process tells Gazebo to end, or dies: `world`, an SDF file, is to be put there. Gazebo's
-    output goes to the file `log`, by default in `folder`."""
+    """A Gazebo, run by `start` with the SDF file `world`. `program` is `gz`, `options` are of `gz sim`; `folder`, which
+    holds the world, is made here and removed when Gazebo is stopped or this process dies. Gazebo's output goes to the
+    file `log`, by default in `folder`."""
 
     def __init__(
         self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),
@@ -382,15 +355,14 @@ class Server:
         folder.mkdir(mode=0o700)
 
     def start(self) -> None:
-        """Run Gazebo with the world that has been put there."""
         self._log.write_bytes(b"")
         self.need(True)
 
     def need(self, needed: bool) -> None:
-        """Let Gazebo have the processor, or only now and then: while it stands it would take a third of a core."""
+        """Let Gazebo run, or only now and then: while it is paused it would take a third of a core."""
         if needed != self._needed:
             self._needed = needed
-            with contextlib.suppress(BrokenPipeError):  # of a watchdog that has ended, which `check` says
+            with contextlib.suppress(BrokenPipeError):  # of a watchdog that has ended, which `check` reports
                 self._process.stdin.write(NEEDED if needed else NOT_NEEDED)
 
     @property
@@ -398,8 +370,7 @@ class Server:
         return self._process.poll() is None
 
     def check(self, doing: str, patience: float = 0.0) -> None:
-        """Raise `RunFailure` with the cause, in Gazebo's own words, if it has died, or does within `patience` s, while
-        it was needed for `doing`."""
+        """Raise `RunFailure` with Gazebo's last output if it has died, or does within `patience` s, while `doing`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
         if self.alive:
@@ -413,8 +384,8 @@ class Server:
         raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the cause of a crash (it stands before the stack trace) and the last errors that Gazebo printed, else
-        its last lines."""
+        """Return the cause of a crash (the line before the stack trace) and the last errors printed, else the last
+        lines."""
         lines = self._lines()
         trace = next((number for number, line in enumerate(lines) if line.startswith(STACK_TRACE)), 0)
         cause = lines[trace - 1 : trace] if trace else []
@@ -422,7 +393,6 @@ class Server:
         return " | ".join(words) or "it printed nothing"
 
     def complaints(self) -> list[str]:
-        """Return the errors that Gazebo has printed so far, each one once."""
         return list(dict.fromkeys(line for line in self._lines() if "[Err]" in line or "error" in line.lower()))
 
     def _lines(self) -> list[str]:
@@ -430,15 +400,13 @@ class Server:
         return [line.strip() for line in lines if line.strip() and not line.startswith(WATCHDOG)]
 
     def stop(self) -> str:
-        """End Gazebo and wait for it; return a note where it crashed on its own exit, else an empty text.
-
-        All results have been taken by then, so such a crash (a known one of Gazebo's) is no failure.
-        """
+        """End Gazebo and wait for it; return a note if it crashed on its exit, else an empty text: all results have
+        been taken by then, so such a crash (a known one of Gazebo's) is no failure."""
         died_before = not self.alive
         ended = _end(self._process, STOP_PATIENCE)
         self._end_abandoned()
         if not ended:
-            return "Gazebo did not end when it was told to"
+            return "Gazebo did not end on request and was killed"
         code = self._process.returncode
         clean = died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
         return (
@@ -449,14 +417,13 @@ class Server:
         """End a Gazebo whose watchdog was killed."""
         if self._process.returncode >= 0 or not self._log.is_file():
             return
-        said = self._log.read_text(errors="replace").partition("\n")[0]
+        first_line = self._log.read_text(errors="replace").partition("\n")[0]
         with contextlib.suppress(ProcessLookupError, ValueError):
-            os.killpg(int(said.removeprefix(WATCHDOG)), signal.SIGKILL)
+            os.killpg(int(first_line.removeprefix(WATCHDOG)), signal.SIGKILL)
 
 
 STACK_TRACE = "Stack trace (most recent call"
-WATCHDOG = "watchdog: Gazebo's process group is "
-"""Begins the first line of Gazebo's output."""
+WATCHDOG = "watchdog: Gazebo's process group is "  # begins the first line of Gazebo's output
 
 
 def _ending(code: int) -> str:
@@ -467,22 +434,20 @@ def _ending(code: int) -> str:
 
 
 PR_SET_PDEATHSIG = 1
-SIGNAL_PATIENCE = 3.0  # s between the signals: all of them within the time that whoever ends a simulator gives it
+SIGNAL_PATIENCE = 3.0  # s between the signals, all of them within `STOP_PATIENCE`
 POLL = 0.1
 NEEDED, NOT_NEEDED = b"1", b"0"
-# s. A Gazebo that is not needed runs and stands still in turns: it has to say once a second that it is there.
+# s. A Gazebo that is not needed runs and stops in turns: it has to send a sign of life once a second.
 AWAKE, ASLEEP = 0.02, 0.1
 
 
 def watch(folder: str, log: str, *command: str) -> int:
-    """Run `command` from its owner's first order on, until it ends or its owner is gone, and return its exit code.
+    """Run `command` from its owner's first order until it ends or its owner dies, and return its exit code.
 
-    The owner holds the writing end of this process's standard input. When that closes, by a call or by the owner's
-    death, the command's whole process group is asked to end (SIGINT), then told to (SIGTERM), then killed: `gz` is a
-    script that starts other processes, so ending it alone would not do. `folder`, which holds what was written for the
-    command, is removed then, too; after a command that ends by itself its owner still reads there. Output goes to the
-    file `log`. By the orders `NEEDED` and `NOT_NEEDED` the group is stopped (SIGSTOP) most of the time while its owner
-    does not need it.
+    The owner holds the writing end of this process's standard input. When that closes, the command's whole process
+    group (`gz` is a script that starts other processes) gets SIGINT, SIGTERM and SIGKILL, and `folder` is removed;
+    after a command that ends by itself its owner still reads there. Output goes to the file `log`. By the orders
+    `NEEDED` and `NOT_NEEDED` the group is stopped (SIGSTOP) most of the time while its owner does not need it.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C is the owner's to answer
@@ -496,7 +461,7 @@ def watch(folder: str, log: str, *command: str) -> int:
         command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=prepare_child
     )
     print(f"{WATCHDOG}{child.pid}", flush=True)
-    told, needed = False, True
+    asked, needed = False, True
     while child.poll() is None:
         order = _order(POLL if needed else AWAKE)
         if order is None and not needed:
@@ -504,14 +469,14 @@ def watch(folder: str, log: str, *command: str) -> int:
             order = _order(ASLEEP)
             _signal_group(child, signal.SIGCONT)
         if order == b"":
-            told = True
+            asked = True
             end_group(child, SIGNAL_PATIENCE)
             shutil.rmtree(folder, ignore_errors=True)
         elif order is not None:
             needed = order.endswith(NEEDED)
     end_group(child, SIGNAL_PATIENCE)  # children of it that it has left behind
     code = child.returncode if child.returncode >= 0 else 128 - child.returncode
-    if not told:
+    if not asked:
         print(f"Gazebo has ended by itself: {_ending(code)}", flush=True)
     return code
 
@@ -528,8 +493,7 @@ def _signal_group(child: subprocess.Popen, number: signal.Signals) -> None:
 
 
 def end_group(child: subprocess.Popen, patience: float) -> bool:
-    """End a process that leads a group, and the group, with `patience` s between the signals; return whether it ended
-    when it was asked to (SIGINT)."""
+    """End a process group by its leader, with `patience` s between the signals; return whether SIGINT sufficed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _signal_group(child, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -540,7 +504,7 @@ def end_group(child: subprocess.Popen, patience: float) -> bool:
 
 
 def prepare_child(at_death: signal.Signals = signal.SIGKILL) -> None:
-    """In a process that is being started: have it sent a signal when its parent dies, and let signals end it. Both
+    """In a process that is being started: have its parent's death send it a signal, and let signals end it. Both
     survive exec."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
     # A shell lets its background jobs ignore SIGINT, and what is ignored is ignored by the children, too.

@@ -1,14 +1,13 @@
 """The rays of Gazebo's lidars: which are cast for a sensor, and the directions along which their ranges are exact.
 
 A Gazebo lidar casts an even grid of rays. More are cast than the sensor has, and each of the sensor's rays takes the
-nearest one, with that one's own direction, so uneven channels and azimuth offsets are the sensor's.
+nearest one, with that one's direction, so uneven channels and azimuth offsets are the sensor's.
 
 The CPU lidar casts along the directions that it publishes. `gpu_lidar` does not: gz-rendering's Ogre2GpuRays renders
-the six faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into.
-That range is exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The
-texels are Harmonic's (gz-rendering 8) and, by their sources (docs/gazebo.md), those of 9 (Ionic), 10 (Jetty) and the
-main branch of June 2026: if one of these ever differs, it is `face_texels` or `texel_directions` that gets a table by
-generation.
+the six faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into,
+exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The texels are those
+of Harmonic (gz-rendering 8) and, by their sources (docs/gazebo.md), of 9 (Ionic), 10 (Jetty) and the main branch of
+June 2026; another generation's would be a table in `face_texels` or `texel_directions`.
 """
 
 from dataclasses import dataclass, replace
@@ -27,23 +26,20 @@ DENSE_COLUMNS = 4 * (MOST_TEXELS // 4 + 1)
 # cast, which takes far longer.
 MOST_RENDERED = 400_000
 CAST_PER_RAY = 2
-# rad: rows are dense enough if every channel has one within this.
-ROW_TOLERANCE = np.deg2rad(0.05)
+ROW_TOLERANCE = np.deg2rad(0.05)  # rad: rows are dense enough if every channel has one within this
 # Texels. A ray nearer to a texel's border than this may fall to either side: GPUs round texture coordinates to 1/256,
 # and before gz-rendering#1319 the border of a face may give the range of the opposite one.
 BORDER = 0.01
 # rad. A ray on a border is taken only if no other is this near.
 DETOUR = np.deg2rad(0.5)
-# rad: farther than a texel is wide.
-ASIDE = np.deg2rad(0.3)
+ASIDE = np.deg2rad(0.3)  # rad: farther than a texel is wide
 # rad. By so much the rendered rows begin lower and end higher: a row at 0 or 45 deg would lie on borders all along.
 ROWS_BEYOND = np.deg2rad((0.011, 0.017))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The rays of a full turn as Gazebo takes them: `columns` from -pi on, `rows` evenly from
-    `lowest` to `highest` (rad)."""
+    """The rays of a full turn in Gazebo: `columns` from -pi on, `rows` evenly from `lowest` to `highest` (rad)."""
 
     columns: int
     rows: int
@@ -56,15 +52,13 @@ class Grid:
         return (self.highest - self.lowest) / max(self.rows - 1, 1)
 
     def directions(self) -> np.ndarray:
-        """Return the directions (rows, columns, 3) of the rays."""
         elevations = self.lowest + self.row_step * np.arange(self.rows)
         azimuths = -np.pi + 2 * np.pi / self.columns * np.arange(self.columns)
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
 
     def published(self, lidar: str) -> np.ndarray:
-        """Return the directions (rows, columns, 3) along which a "cpu" or "gpu" lidar publishes its rays: those
-        of a gpu_lidar are sums of many steps in single precision (gz-sensors' GpuLidarSensor), up to a
-        hundredth of a degree off."""
+        """Return the directions (rows, columns, 3) that a "cpu" or "gpu" lidar publishes: a gpu_lidar sums many steps
+        in single precision (gz-sensors' GpuLidarSensor), up to a hundredth of a degree off."""
         if lidar == "cpu":
             return self.directions()
         elevations, azimuths = (
@@ -76,8 +70,8 @@ class Grid:
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
 
     def face_texels(self) -> int:
-        """Return how many texels each side of a cube's face has: the least power of two that is not below the rays per
-        90 deg (int, as Ogre2GpuRays counts them)."""
+        """Return the texels on a side of a cube's face: the least power of two not below the rays per 90 deg (int, as
+        in Ogre2GpuRays)."""
         turn = 2 * np.pi * (1 - 1 / self.columns)
         height = self.highest - self.lowest
         across = int(np.pi / 2 / turn * self.columns) if turn >= np.pi / 2 else self.columns
@@ -87,8 +81,8 @@ class Grid:
 
 
 def grid_for(sensor: Sensor, lidar: str) -> Grid:
-    """Return the grid that a "cpu" or "gpu" lidar casts for a sensor: the fewest rows of which one is within
-    `ROW_TOLERANCE` of every channel, or those that come nearest to that within `MOST_RENDERED` or `CAST_PER_RAY`."""
+    """Return the grid of a "cpu" or "gpu" lidar for a sensor: the fewest rows of which one is within `ROW_TOLERANCE` of
+    every channel, or the best within `MOST_RENDERED` or `CAST_PER_RAY`."""
     turns = -(-DENSE_COLUMNS // sensor.azimuth_steps) if lidar == "gpu" else 1
     columns = turns * sensor.azimuth_steps
     below, above = ROWS_BEYOND if lidar == "gpu" else (0.0, 0.0)
@@ -109,11 +103,9 @@ def _largest_gap(grid: Grid, elevations: np.ndarray) -> float:
 
 
 def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unit directions (..., 3) of the centres of the texels that rays (..., 3) fall into, for `texels` on a
-    side of a cube's face, and how far (...) each ray is from its texel's border, in texels.
-
-    The face is that of the largest component; on it the other two, divided by that one, are cut into even steps.
-    """
+    """Return the unit directions (..., 3) of the centres of the texels that rays (..., 3) fall into, with `texels` on a
+    side of a cube's face, and the distance (...) of each ray from its texel's border, in texels. The face is that of
+    the largest component; on it the other two, divided by that one, are cut into even steps."""
     on_cube = rays / np.abs(rays).max(axis=-1, keepdims=True)
     across = np.abs(on_cube) < 1.0
     places = 0.5 * texels * (on_cube + 1.0)
@@ -128,9 +120,9 @@ def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndar
 class CastRays:
     """The rays of a grid that stand for those of a sensor, N in firing order.
 
-    `index` (N,) counts the grid's rays row by row; `published` and `sampled` (N, 3) are the unit directions along which
-    Gazebo publishes them and along which their ranges are exact. `exact` is false once that was found not to hold:
-    points are then taken as they are published. All rays begin `height` m up the axis of the lidar's frame.
+    `index` (N,) counts the grid's rays row by row; Gazebo publishes them along the unit directions `published` (N, 3),
+    their ranges are exact along `sampled` (N, 3). If that does not hold, `exact` is false and points are taken as
+    published. All rays begin `height` m up the axis of the lidar's frame.
     """
 
     index: np.ndarray
@@ -140,8 +132,7 @@ class CastRays:
     exact: bool = True
 
     def points(self, cloud: PackedCloud, ranges: np.ndarray | None = None) -> np.ndarray:
-        """Return the points (N, 3) float32 of these rays of a cloud, in the lidar's frame; those
-        of misses are not finite. Their `ranges`, where known, are not computed again."""
+        """Return the points (N, 3) float32 of these rays of a cloud in the lidar's frame, not finite for misses."""
         if self.exact:
             ranges = self.ranges(cloud) if ranges is None else ranges
             with np.errstate(invalid="ignore"):
@@ -152,15 +143,14 @@ class CastRays:
         return points + np.array([0.0, 0.0, self.height], dtype=np.float32)
 
     def misdirected(self, cloud: PackedCloud) -> float:
-        """Return the largest angle, in rad, between the returns of a cloud and the directions
-        in which they should lie."""
+        """Return the largest angle (rad) between the returns of a cloud and their expected directions."""
         given = self._given(cloud).astype(float)
         hit = np.isfinite(given).all(axis=1) & given.any(axis=1)
         ways = given[hit] / np.linalg.norm(given[hit], axis=1, keepdims=True)
         return float(np.linalg.norm(ways - self.published[hit], axis=1).max(initial=0.0))
 
     def ranges(self, cloud: PackedCloud) -> np.ndarray:
-        """Return how far (N,) in m the rays of a cloud go, inf for misses."""
+        """Return the ranges (N,) in m of these rays of a cloud, inf for misses."""
         given = self._given(cloud).astype(float)
         return np.sqrt(np.einsum("ij,ij->i", given, given))
 
@@ -174,7 +164,6 @@ class CastRays:
         return replace(self, exact=False)
 
     def _given(self, cloud: PackedCloud) -> np.ndarray:
-        """Return the points (N, 3) float32 that Gazebo gives for these rays, infinite for misses."""
         x, y, z = (cloud.records[name].reshape(-1)[self.index] for name in "xyz")
         given = np.stack([x, y, z], axis=1).astype(np.float32)
         given[~np.isfinite(given).all(axis=1)] = np.inf
@@ -182,12 +171,8 @@ class CastRays:
 
 
 def cast_rays(grid: Grid, lidar: str, wanted: np.ndarray, height: float = 0.0) -> CastRays:
-    """Return the rays of the grid of a "cpu" or "gpu" lidar, `height` m up its axis, whose true directions are
-    nearest to `wanted` (N, 3) ones.
-
-    Of rays on the border of two texels it cannot be told which of them they see: they are
-    taken only if no other is near.
-    """
+    """Return the rays of the grid of a "cpu" or "gpu" lidar, `height` m up its axis, nearest to the directions `wanted`
+    (N, 3). Rays on the border of two texels may see either: they are taken only if no other is near."""
     published = grid.published(lidar)
     sampled, border = published, np.full(published.shape[:2], 0.5)
     if lidar == "gpu":

@@ -1,5 +1,4 @@
-"""A world in a running Gazebo: its processes, its time, its joints and what its lidars publish,
-stepped in a closed loop."""
+"""A world in a running Gazebo: its processes, time, joints and clouds, stepped in a closed loop."""
 
 import contextlib
 import os
@@ -20,20 +19,15 @@ from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP
 from stretch_sim_cal.simulation.gazebo.installation import Installation
 from stretch_sim_cal.simulation.gazebo.messages import JointStates
-from stretch_sim_cal.simulation.gazebo.processes import (
-    Commander,
-    Server,
-    Subscriptions,
-    own_partition,
-)
+from stretch_sim_cal.simulation.gazebo.processes import Commander, Server, Subscriptions, own_partition
 from stretch_sim_cal.simulation.joints import Joints
 
 JOINT_STATES = "/stretch/joint_states"
-# Of wall time, in s: against a Gazebo that stands still; a slow one is waited for.
+# s of wall time, against a Gazebo that hangs; a slow one is waited for.
 START_TIMEOUT = 90.0
 SILENCE_TIMEOUT = 60.0
-# A subscription is told to the publisher once, by a datagram that a busy machine may lose. Gazebo repeats its time also
-# while it stands: after so long without any message, or without a cloud that is wanted, all are made anew.
+# A publisher learns of a subscription once, by a datagram that a busy machine may lose. Gazebo repeats its time also
+# while paused: after so long without any message, or without an expected cloud, all subscriptions are made again.
 DEAF = 5.0
 STEP_LOST = 2.0
 SETTLING = 10.0
@@ -45,11 +39,11 @@ AT_REST = 50  # clocks
 
 
 class RunningWorld:
-    """The world `name` in a Gazebo of its own, which stands still but for the steps that it takes.
+    """The world `name` in a Gazebo of its own, paused between its steps.
 
-    `start` runs it, with the file `world` as it is then; `folder` is for that file and others, and is removed when this
-    process dies. `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises
-    `RunFailure`, with Gazebo's own words, where Gazebo does not do what it is asked for. `close` ends Gazebo.
+    `start` runs it with the present file `world`; `folder` holds that file and others, and is removed when this process
+    dies. `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises
+    `RunFailure` with Gazebo's last output if Gazebo fails.
     """
 
     def __init__(
@@ -106,7 +100,7 @@ class RunningWorld:
 
     @property
     def spent(self) -> str:
-        """Say where the wall time has gone so far, and, once all has ended, the processor's."""
+        """The wall time so far by activity and, once all has ended, the processor time."""
         anew = [f"subscribed anew, as nothing was heard, {self.renewals} times"] * bool(self.renewals)
         wall = [f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items()]
         processor = [f"processor time of {who} {seconds:.1f} s" for who, seconds in self._processor.items()]
@@ -114,17 +108,17 @@ class RunningWorld:
 
     @property
     def complaints(self) -> list[str]:
-        """What Gazebo has complained of so far, one line each."""
-        return [f"Gazebo says: {line}" for line in self._server.complaints()]
+        """Gazebo's errors so far, one line each."""
+        return [f"Gazebo: {line}" for line in self._server.complaints()]
 
     def failure(self, text: str) -> RunFailure:
-        """Return an error that says `text` and what Gazebo said last."""
+        """Return an error of `text` and Gazebo's last output."""
         return RunFailure(f"{text}: {self._server.last_words()}")
 
     def subscribe(
         self, topic: str, message_type: str, hear: Callable[[bytes], None], per_second: int | None = None
     ) -> None:
-        """Let `hear` take the messages on a topic, one at a time, and look again at what is waited for."""
+        """Let `hear` take the messages on a topic, one at a time, and then check what is waited for."""
 
         def take(message: bytes) -> None:
             with self._heard:
@@ -135,20 +129,17 @@ class RunningWorld:
         self._subscriptions.subscribe(topic, message_type, take, per_second)
 
     def unsubscribe(self, topic: str) -> None:
-        """Take nothing more from a topic."""
         self._subscriptions.unsubscribe(topic)
 
     def renew(self) -> None:
-        """Subscribe to everything anew."""
         self._subscriptions.renew()
 
     @property
     def renewals(self) -> int:
-        """How often everything was subscribed to anew."""
+        """How often all subscriptions were made again."""
         return 0 if self._subscriptions is None else self._subscriptions.renewals
 
     def spawn(self, name: str, file: Path) -> None:
-        """Let Gazebo create the robot in a file."""
         self._server.need(True)
         service = f"/world/{self._name}/create"
         request = messages.entity_factory(name, str(file))
@@ -163,24 +154,22 @@ class RunningWorld:
         return self._commander.connected([_command_topic(joint) for joint in joints], "gz.msgs.Double")
 
     def lead(self, targets: Mapping[str, float], duration: float) -> messages.JointStates:
-        """Lead joints to positions, let `duration` s pass, and return where they are then.
-
-        All targets are sent every time, so that none can be lost for longer than a step.
-        """
+        """Lead joints to positions for `duration` s, and return where they are then. All targets are sent every time,
+        so that none can be lost for longer than a step."""
         due = self.advance(duration, targets)
         with self.spending("joints' states"):
             self.wait(
                 lambda: self._states if self._states[0] >= due else None,
-                f"Gazebo has not told its joints' states of {due * 1e-9:.3f} s",
+                f"Gazebo has not published its joints' states of {due * 1e-9:.3f} s",
             )
         return self.states
 
     def rest(self) -> None:
-        """Let Gazebo take little of the processor until something is asked of it."""
+        """Let Gazebo take little of the processor until the next request."""
         self._server.need(False)
 
     def advance(self, duration: float, targets: Mapping[str, float] | None = None) -> int:
-        """Let Gazebo take its steps of physics for `duration` s, and return the simulated time, in ns, when it has."""
+        """Step Gazebo's physics for `duration` s, and return the simulated time (ns) afterwards."""
         steps = round(duration / STEP)
         due = self._time + round(steps * STEP * 1e9)
         try:
@@ -198,8 +187,7 @@ class RunningWorld:
         return due
 
     def _whether_stepped(self, due: int) -> Callable[[], bool | None]:
-        """Return what says whether a step that was accepted just now has been taken (True), was lost
-        (False), or may still be."""
+        """Return a check whether a step accepted just now was taken (True), was lost (False), or is pending (None)."""
         begun, asked = self._time, time.time_ns()
 
         def stepped() -> bool | None:
@@ -211,13 +199,12 @@ class RunningWorld:
         return stepped
 
     def settle(self, rendered: Callable[[], bool]) -> None:
-        """Let a renderer come to rest before the next step: until it has `rendered`, and a while
-        longer, or for `SETTLING` s.
+        """Let a renderer come to rest before the next step: until it has `rendered`, and a while longer, or for
+        `SETTLING` s.
 
-        Somebody who begins to listen while time stands still has gz-sim's Sensors system (8.14) render twice at
-        one time. If a step comes before the second time has begun, its PostUpdate waits for ever:
-        `updateTimeApplied` is then that step's time and not `updateTimeToApply`, and when `updateAvailable` turns
-        false nobody notifies `updateTimeCv`.
+        A new subscriber while time stands still makes gz-sim's Sensors system (8.14) render twice at one time. If a
+        step comes before the second has begun, its PostUpdate waits for ever: `updateTimeApplied` is then that step's
+        time and not `updateTimeToApply`, and when `updateAvailable` turns false nobody notifies `updateTimeCv`.
         """
         deadline, heard = time.monotonic() + SETTLING, None
 
@@ -233,7 +220,7 @@ class RunningWorld:
             self.wait(rested, "Gazebo's renderer does not rest")
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
-        """Return what `ready` gives as soon as it gives something, looked at whenever a message has come."""
+        """Return the first value of `ready` that is not None, asked whenever a message has come."""
         deadline = time.monotonic() + SILENCE_TIMEOUT
         with self._heard:
             while (result := ready()) is None:
@@ -247,7 +234,7 @@ class RunningWorld:
             return result
 
     def close(self) -> str:
-        """End Gazebo, and return a note where that was not as it should be, else an empty text."""
+        """End Gazebo, and return a note if that failed, else an empty text."""
         before = _ended_time()
         if self._commander is not None:
             self._commander.close()
@@ -290,7 +277,7 @@ class RunningWorld:
 
 
 def _ended_time() -> float:
-    """Return the processor time, in s, of all child processes that have ended, and theirs."""
+    """Return the processor time (s) of all ended child processes, and theirs."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -328,11 +315,10 @@ class Clouds:
         return self._kept[-1][1]
 
     def rendered(self, period: float) -> bool:
-        """Return whether the first cloud since somebody listens has come, or is not due before time passes."""
+        """Return whether the first cloud since the subscription has come, or is not due before time passes."""
         return self._last is not None or self._stamp is not None and self._world.time < self._stamp + period * 1e9
 
     def listen(self, wanted: bool) -> None:
-        """Begin or end to listen."""
         if wanted == self.listening:
             return
         self.listening = wanted
@@ -346,9 +332,8 @@ class Clouds:
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
     def taken_at(self, stamp: int) -> bytes:
-        """Wait for the cloud of that time, in ns, which has to have passed; `NOT_CAST` where nobody listened then, or
-        where it does not come. Raises `RunFailure` if the lidar is silent for long.
-        """
+        """Wait for the cloud of that past time (ns); `NOT_CAST` without a subscriber then, or if it does not come.
+        Raises `RunFailure` if the lidar is silent for long."""
         asked = time.monotonic()
         with self._world.spending("scans"):
             return self._world.wait(
@@ -356,7 +341,7 @@ class Clouds:
             )
 
     def _look(self, stamp: int, asked: float) -> bytes | None:
-        """Return the cloud, `NOT_CAST` where it is not going to come, None while it may."""
+        """Return the cloud, `NOT_CAST` if it will not come, None while it may."""
         for taken, message in self._kept:
             if abs(taken - stamp) <= TOLERANCE:
                 return message
@@ -380,23 +365,20 @@ class Clouds:
         self._wall_heard = time.monotonic()
 
 
-# Lets Gazebo lead its joints to positions (by the description's names) while some s pass, and says where they are then.
+# Leads Gazebo's joints to positions (by the description's names) for some s, and returns where they are then.
 Drive = Callable[[Mapping[str, float], float], JointStates]
 KEPT_STATES = 64  # steps: longer than clouds are kept
 # s of simulated time: a joint is within two steps where it was led to, if nothing is in its way.
 ARRIVAL_PATIENCE = 1.0
 ARRIVAL = 4 * STEP
-# s of simulated time that pass at once in Gazebo while nobody looks at what passes there.
+# s of simulated time that pass at once in Gazebo without listeners.
 PIECE, PIECE_AT_REST = 0.25, 2.5
 
 
 class GazeboJoints(Joints):
-    """Joints whose positions are what Gazebo says.
-
-    The embedded joints' motion (`super()`) is what the controllers are told to follow, step by step, so speeds and
-    limits are the same in both simulators; physics decides what becomes of it. With `in_pieces` Gazebo is led in larger
-    pieces, and step by step again where a motion ends; within a piece joints are said to be as far on as they were led.
-    """
+    """Joints whose positions are Gazebo's. Controllers follow the embedded joints' motion (`super()`) step by step, so
+    speeds and limits are the same in both simulators; the rest is physics. With `in_pieces` Gazebo is led in larger
+    pieces, and step by step where a motion ends; within a piece joints count as having followed."""
 
     arrival_tolerance = 5e-4
     """How far (m, rad) a joint may be from its target when it counts as arrived: physics ends nowhere exactly."""
@@ -425,8 +407,7 @@ class GazeboJoints(Joints):
         return {name: self._commanded(name) for name in self.ranges}
 
     def positions_at(self, stamp: int) -> dict[str, float]:
-        """Return the positions (m, rad) of the commanded joints at a time, in ns, of the last second, within their
-        limits."""
+        """Return the positions (m, rad) of the commanded joints at a time (ns) of the last second, within limits."""
         states = min(self._past, key=lambda past: abs(past.stamp - stamp))
         return {
             name: min(max(self._commanded(name, states), limit.lower), limit.upper)
@@ -469,18 +450,18 @@ class GazeboJoints(Joints):
             self.owed = 0.0
 
     def lead(self, duration: float) -> None:
-        """Let `duration` s pass in Gazebo, and all joints be led to where they are to be by now."""
+        """Let `duration` s pass in Gazebo, all joints led to their present targets."""
         targets = super().joint_positions
         self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
         self._past.append(self._states)
 
     def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
-        """Return how far (m, rad) each commanded joint is from its target, for those that have not arrived."""
+        """Return how far (m, rad) each commanded joint that has not arrived is from its target."""
         gaps = {name: target - self._commanded(name) for name, target in targets.items()}
         return {name: gap for name, gap in gaps.items() if abs(gap) > self.arrival_tolerance}
 
     def _notice_stragglers(self, duration: float) -> None:
-        """Complain, once for every rest of the planned motion, of joints that are not where they were led to."""
+        """Complain, once per rest of the planned motion, of joints that have not arrived."""
         before, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
         if before < ARRIVAL_PATIENCE <= self._rested:
             for name, gap in self.missing(self._positions).items():

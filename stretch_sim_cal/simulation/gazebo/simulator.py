@@ -1,11 +1,5 @@
-"""Gazebo with the face of the embedded simulator: joints, scans, truth, stepped in a closed loop.
-
-    with GazeboSimulator(SimulationSetup(world="furnished_room")) as simulator:
-        simulator.joints.step(0.1)
-        left = simulator.scan("left", 0)
-
-Simulated time begins when the robot stands stowed in its world and all lidars have been heard.
-"""
+"""Gazebo behind the interface of the embedded simulator: joints, scans, truth, stepped in a closed loop. Simulated time
+begins when the robot stands stowed in its world and all lidars have published."""
 
 import dataclasses
 import os
@@ -46,10 +40,8 @@ LIDAR_NOTES = {
     "cpu": "sees collision shapes, mirrors and glass as walls, and nobody walk",
     "gpu": "sees visuals, mirrors and glass as walls, and nobody walk",
 }
-# rad: a cloud's directions are those that are expected of it.
-SAME_DIRECTION = np.deg2rad(0.01)
-# m: returns that are farther than this from what the embedded ray caster sees lie on something else.
-SAME_SURFACE = 0.1
+SAME_DIRECTION = np.deg2rad(0.01)  # rad: a cloud's directions are those that are expected of it
+SAME_SURFACE = 0.1  # m: returns that are farther than this from what the embedded ray caster sees lie on something else
 # m: a renderer's round shapes are up to 1.7 mm off.
 SAME_POINT = 0.005
 FEWEST_RETURNS = 100
@@ -59,13 +51,12 @@ BETTER = 0.5
 
 
 class GazeboSimulator:
-    """A simulation of `setup` in a Gazebo of its own. A context; `close` ends Gazebo and everything that belongs to it.
+    """A simulation of `setup` in a Gazebo of its own, as a context.
 
-    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, `nominal_description`,
-    `true_description`, `scan`, `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`.
-    Raises `InputError` if Gazebo, its bindings or the lidar are missing, and `RunFailure` if Gazebo does not do
-    what it is asked for, with its own words. `installation` takes the place of what is installed; `log` is a file that
-    keeps Gazebo's output.
+    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, descriptions, `scan`,
+    `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`. `installation` replaces the installed
+    one; `log` is a file for Gazebo's output. Raises `InputError` if Gazebo, its bindings or the lidar are missing, and
+    `RunFailure` with Gazebo's last output if Gazebo fails.
     """
 
     idle_factor = EmbeddedSimulator.idle_factor
@@ -124,8 +115,7 @@ class GazeboSimulator:
 
     @property
     def warnings(self) -> list[str]:
-        """What the lidars of this Gazebo do not show as the embedded simulator's do, and what Gazebo complained of
-        while it loaded world and robot (a mesh that is not there, and it goes on); one line each."""
+        """What this Gazebo's lidars do not show, and its errors while it loaded world and robot; one line each."""
         return [f"Gazebo {self._generation}, {self.lidar} lidar: {LIDAR_NOTES[self.lidar]}", *self._complaints]
 
     @property
@@ -143,10 +133,8 @@ class GazeboSimulator:
         return (self._first_scan[lidar] - self._origin) * 1e-9 + tick * self.period
 
     def listen(self, wanted: bool) -> None:
-        """Have scans cast from now on, or not. They are at the beginning; a scan costs Gazebo a third of a second.
-
-        While nobody listens, Gazebo's own time passes only as far as its joints need it (but in its window).
-        """
+        """Have scans cast from now on (as at the beginning), or not; a scan costs Gazebo a third of a second. Without
+        listeners Gazebo's time passes only as far as its joints need it (but in its window)."""
         changed = [clouds for clouds in self._clouds.values() if clouds.listening != wanted]
         if not changed:
             return
@@ -174,8 +162,8 @@ class GazeboSimulator:
         return states
 
     def _let_settle(self) -> None:
-        """Let the renderer rest, and so again after every step until all lidars have been rendered: the second lidar's
-        first cloud may come only with the first one's next."""
+        """Let the renderer rest, again after every step until all lidars have been rendered: the second lidar's first
+        cloud may come only with the first one's next."""
         if self.lidar == "gpu":
             lately, clouds = self._unsettled, list(self._clouds.values())
             self._unsettled = not all(one.rendered(self.period) for one in clouds)
@@ -183,11 +171,8 @@ class GazeboSimulator:
 
     def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray | None:
         """Return scan `tick` of a lidar by name as points (M,) of `POINT_DTYPE` in the lidar's frame, with the noise of
-        tick `drawn` (by default the same).
-
-        None if nobody listened when it began, or only just. Its time has to have passed; only the latest scans are
-        kept. Raises `RunFailure` if the lidar is silent.
-        """
+        tick `drawn` (by default the same). None without a listener when it began. Its time has to have passed; only the
+        latest scans are kept. Raises `RunFailure` if the lidar is silent."""
         if lidar not in self._clouds:
             raise InputError(f"lidar '{lidar}': use one of {', '.join(self._clouds)}")
         period = round(self.period * 1e9)
@@ -206,7 +191,6 @@ class GazeboSimulator:
             return measured(self._described, lidar, drawn, start, self._rays[lidar], cloud)
 
     def ground_truth(self) -> dict[str, Any]:
-        """Return what only a simulator knows, as `EmbeddedSimulator.ground_truth` does."""
         return self._described.ground_truth()
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
@@ -216,7 +200,7 @@ class GazeboSimulator:
         )
 
     def close(self) -> None:
-        """End Gazebo and remove what was written for it; a second call does nothing."""
+        """End Gazebo and remove its files; a second call does nothing."""
         if self._world is not None:
             note = self._world.close()
             self.notes += [f"wall time in Gazebo: {self._world.spent}"] + [note] * bool(note)
@@ -289,8 +273,8 @@ class GazeboSimulator:
         self.joints = joints
 
     def _check_rays(self, device: str) -> None:
-        """Hold the newest cloud against where its rays should go, and a renderer's ranges against the embedded ray
-        caster's; take the points as Gazebo publishes them, with as much more noise, if they do not fit."""
+        """Compare the newest cloud's directions with the expected ones, and a renderer's ranges with the embedded ray
+        caster's; if they differ, take the points as published, with as much more noise."""
         rays, cloud = self._rays[device], messages.packed_cloud(self._clouds[device].newest_cloud)
         wrong = rays.misdirected(cloud)
         errors = {"published": np.inf, "sampled": np.inf}
@@ -321,7 +305,7 @@ class GazeboSimulator:
         )
 
     def _begin_time(self) -> None:
-        """Count time from now on, and scans from the next one, for each lidar by its own beat."""
+        """Count time from now on, and scans from the next one of each lidar."""
         period = round(self.period * 1e9)
         self._origin = self._world.time
         self._first_scan = {
@@ -345,12 +329,10 @@ ITERATIONS = 4
 def measured(
     described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: messages.PackedCloud
 ) -> np.ndarray:
-    """Return the points of `POINT_DTYPE` that the unit of one side publishes of a cloud of
-    Gazebo's, begun at `start` in s.
+    """Return the points of `POINT_DTYPE` that a lidar's unit publishes of a cloud of Gazebo's, begun at `start` in s.
 
-    Where they lie is Gazebo's; how the surface there stands and reflects, which Gazebo does not tell, is known from
-    `described`, its joints where they were. What is not found there (an edge, a thing of Gazebo's own) is taken to face
-    the lidar, as a surface of the sensor's reflectivity.
+    Positions are Gazebo's; normals and reflectivities come from `described` with its joints where they were. Points
+    that it does not have (edges, objects of Gazebo's) get a surface of the sensor's reflectivity that faces the lidar.
     """
     ranges = rays.ranges(cloud)
     points = rays.points(cloud, ranges)
@@ -365,9 +347,9 @@ def measured(
 def published(
     lidar: Lidar, tick: int, start: float, xyz: np.ndarray, normals: np.ndarray, reflectivities: np.ndarray | float
 ) -> np.ndarray:
-    """Return the points of `POINT_DTYPE` that a unit publishes of exact ones (N, 3), float32, in its own frame and in
-    firing order, those of misses not finite, on surfaces of those unit normals (N, 3; NaN: facing the lidar) and
-    reflectivities (N,). `start` is the time in s at which the scan begins."""
+    """Return the points of `POINT_DTYPE` that a unit publishes of exact points (N, 3) float32 in its frame, in firing
+    order, not finite for misses, on surfaces of unit normals (N, 3; NaN: facing the lidar) and reflectivities (N,).
+    `start` (s) is when the scan begins."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
     points = np.ascontiguousarray(xyz.T, dtype=float)  # by coordinate: (3, N) is three times as fast here
     hit = np.isfinite(points).all(axis=0)
