@@ -14,8 +14,7 @@ from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.simulation.worlds import load_world
 
 SAID = {
-    "name": "tried",
-    "sensor": "jt128_sparse_real",
+    "name": "tried", "sensor": "jt128_sparse_real",
     "inputs": {
         "room.length": {"uniform": [4, 8]},
         "room.furniture": {"integer": [2, 5]},
@@ -23,7 +22,7 @@ SAID = {
         "base.height_mm": {"normal": [0, 2]},
         "recording.alignment_frames": {"choice": [5, 20]},
     },
-}
+}  # fmt: skip
 
 
 def campaign(**changed) -> Campaign:
@@ -59,20 +58,14 @@ def test_the_key_tells_cases_apart_not_what_is_asked_of_them():
         ({"rooms": 3}, "tried.yaml: unknown key 'rooms'"),
         ({"inputs": {"room.lenght": 3}}, "tried.yaml: inputs: unknown key 'room.lenght'"),
         ({"inputs": {"room.length": {"uniform": [8, 4]}}}, "inputs: room.length: uniform: 8 is above 4"),
-        (
-            {"inputs": {"room.length": {"uniform": [1, 4]}}},
-            "inputs: room.length: reaches from 1 to 4, allowed is 2.5 to 60",
-        ),
+        ({"inputs": {"room.length": {"uniform": [1, 4]}}}, "room.length: reaches from 1 to 4, allowed is 2.5 to 60"),
         ({"inputs": {"room.length": {"beta": [1, 4]}}}, "inputs: room.length: give one of constant, uniform"),
         ({"inputs": {"room.length": "long"}}, "inputs: room.length: is 'long'"),
         ({"inputs": {"room.length": {"uniform": [4, 8], "in_share": 0.5}}}, "room.length: reaches from 0 to 8"),
         ({"inputs": {"base.height_mm": {"normal": [0, -2]}}}, "base.height_mm: normal: has to be greater than zero"),
         ({"stages": ["floor"]}, "tried.yaml: stages: is ['floor']"),
         ({"stages": ["alignment", "body_shape"]}, "or [alignment, floor, body_shape] was expected"),
-        (
-            {"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}},
-            "tried.yaml: limits: unknown key 'floor.tilt_deg'",
-        ),
+        ({"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}}, "limits: unknown key 'floor.tilt_deg'"),
         ({"methods": {"floor": "guess"}}, "tried.yaml: methods: floor: 'guess' is no floor method"),
         ({"sensor": "no_such"}, "'no_such' is not known in config/"),
         ({"share": 1.0}, "tried.yaml: share: is 1, it has to lie from 0.01 to 0.9999"),
@@ -94,19 +87,9 @@ def test_the_campaigns_that_come_with_the_package_are_valid():
 
 def test_a_room_has_what_it_was_asked_for_and_leaves_the_robot_its_place(tmp_path):
     room = Room(
-        8.0,
-        5.0,
-        3.0,
-        furniture=12,
-        people=2,
-        glass=0.3,
-        mirror=0.2,
-        floor_rms=0.002,
-        wall_rms=0.003,
-        x=0.9,
-        y=-0.9,
+        8.0, 5.0, 3.0, furniture=12, people=2, glass=0.3, mirror=0.2, floor_rms=0.002, wall_rms=0.003, x=0.9, y=-0.9,
         yaw=2.0,
-    )
+    )  # fmt: skip
     world = load_world(write_room(room, np.random.default_rng(1), tmp_path))
     assert not [warning for warning in world.warnings if "not supported" in warning]
     assert len({name.partition("/")[0] for name in world.surfaces if name.startswith("furniture")}) == 12

@@ -108,7 +108,6 @@ def test_a_signal_ends_it_at_once_and_writes_nothing(graph):
         (["--num-samples", "many"], "num_samples"),
         (["--num_samples=0"], "1 .. 100000"),
         (["--calibration-file", "torn.yaml"], "torn.yaml: line"),
-        (["--method", "magic"], "there is gicp, planes, published"),
         (["--ros-args", "-p", "timeout:=soon"], "timeout"),
         (["--ros-args", "-p"], "ROS arguments"),
         (["--right-lidar-topic", "/lidar_points_left"], "are both"),
