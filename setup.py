@@ -60,7 +60,7 @@ setup(
     maintainer_email=manifest.find("maintainer").get("email"),
     license=manifest.findtext("license"),
     packages=find_packages(include=[PACKAGE, f"{PACKAGE}.*"]),
-    package_data={PACKAGE: ["*/README.md", "*/*.js"]},
+    package_data={PACKAGE: ["*/README.md", "*/*.js", "harness/templates/*"]},
     data_files=data_files(),
     python_requires=">=3.11",
     # rclpy and the message packages are no dependencies for pip: they come with ROS 2, or from environment/ros.txt.
@@ -68,6 +68,7 @@ setup(
         "defusedxml>=0.7.1,<1",
         "embreex>=4.4,<5",
         "hello-robot-stretch4-urdf>=2026.10",
+        "jinja2>=3.1,<4",
         "lxml>=5,<7",
         "matplotlib>=3.8,<4",
         "numpy>=1.26,<3",

@@ -242,7 +242,7 @@ class Problem:
                 returns = reader.returns(model.around(side, pose))
                 matches = model.match(reader.rays(returns, values), pose, GATE, GRAZING)
                 matches = matches.chosen(model.inside(matches, EDGE_ANGLE, EDGE_MARGIN))
-                matches = matches.chosen(model.alone(matches))
+                matches = matches.chosen(model.unambiguous(matches))
                 weights = noise_weights(matches, self.simulator.sensor.range_noise)
                 add_returns(
                     equations, unknowns, own, side, model, matches, weights, returns.only(matches.indices), self.state

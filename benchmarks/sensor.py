@@ -20,7 +20,7 @@ from comparing import mount_errors
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.identification import Identification, Standing, identify
+from stretch_sim_cal.calibration.identification import Identification, Station, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, log
@@ -84,7 +84,7 @@ def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) ->
             for number, scan in enumerate(scans[device]):
                 observer.add(scan, simulator.start_time(device, tick + number))
             signatures.append(observer.signature([simulator.sensor]))
-        standing = Standing(tuple(signatures), settings)
+        standing = Station(tuple(signatures), settings)
         for left, right in zip(*scans.values(), strict=True):
             standing.add(left, right)
         standings.append(standing)

@@ -22,7 +22,16 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.calibration.verification import found_anew
-from stretch_sim_cal.calibration.watch import ANGLE, BASELINE_LOOKS, LENGTH, MONTH, Look, Watch, own_vectors, vectors_of
+from stretch_sim_cal.calibration.watch import (
+    ANGLE,
+    BASELINE_LOOKS,
+    LENGTH,
+    MONTH,
+    DriftMonitor,
+    Measurement,
+    pose_vectors,
+    vectors_of,
+)
 from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
@@ -106,7 +115,7 @@ def drawn_room(random: np.random.Generator, folder: Path) -> str:
 def day(sensor: str, hours: float, number: int) -> int:
     """Simulate a day of a robot and print what the watch says; return 1 for a false alarm, or a push that is
     not noticed in ten looks."""
-    random, watch, looks, alarms = np.random.default_rng(number), Watch(PERIOD), round(hours * 3600 / PERIOD), 0
+    random, watch, looks, alarms = np.random.default_rng(number), DriftMonitor(PERIOD), round(hours * 3600 / PERIOD), 0
     errors, seen = errors_of(number), Counter()
     with tempfile.TemporaryDirectory() as scratch:
         robot = simulator("furnished_room", sensor, errors, number)
@@ -119,10 +128,10 @@ def day(sensor: str, hours: float, number: int) -> int:
             robot.joints.place(ARM[pose])
             scans = [dict(zip(SIDES, pair, strict=True)) for pair in robot.recorded_pairs(2, 100 + 2 * index)]
             clouds = {side: np.concatenate([coordinates(each[side]) for each in scans]) for side in SIDES}
-            own = own_vectors(mounted, robot.joints.joint_positions, poses, clouds)
+            own = pose_vectors(mounted, robot.joints.joint_positions, poses, clouds)
             seen.update((side, pose) for side in own)
             vectors = vectors_of(found_anew(file, scans, left, footprint, robot.sensor))
-            watch.add(Look(PERIOD * index, place, vectors | own, str(pose)))
+            watch.add(Measurement(PERIOD * index, place, vectors | own, str(pose)))
             return bool(watch.changed)
 
         place = left_there = 0
@@ -195,7 +204,7 @@ class Drawn:
         """Drive to another place before the next look."""
         self._left = 0
 
-    def look(self, shift: dict[str, np.ndarray]) -> Look:
+    def look(self, shift: dict[str, np.ndarray]) -> Measurement:
         if not self._left:
             self._place, self._left = self._place + 1, int(self._random.integers(1, 2 * PER_PLACE))
             self._effect = {
@@ -207,14 +216,14 @@ class Drawn:
             sigma = self._noise * self._factor * rows.std(axis=0)
             value = self._effect[name] + sigma * self._random.normal(size=len(sigma)) + shift.get(name, 0.0)
             vectors[name] = (value, np.diag(sigma**2))
-        return Look(PERIOD * self._count, self._place, vectors)
+        return Measurement(PERIOD * self._count, self._place, vectors)
 
 
 def false_alarms(found: dict[str, np.ndarray], factor: float, months: int) -> float:
     """Return how many false alarms a month there are."""
     looks, alarms = int(30 * 86400 / PERIOD), 0
     for month in range(months):
-        watch, robot, alarmed = Watch(PERIOD), Drawn(found, factor, month), False
+        watch, robot, alarmed = DriftMonitor(PERIOD), Drawn(found, factor, month), False
         for _ in range(looks):
             watch.add(robot.look({}))
             alarms += bool(watch.changed) and not alarmed
@@ -241,7 +250,7 @@ def bound(found: dict[str, np.ndarray], factor: float, size: float, columns: sli
     return next(looks for looks in range(1, MOST) if told(looks) >= np.log(MONTH / PERIOD))
 
 
-def noticed(watch: Watch, look: Look) -> bool:
+def noticed(watch: DriftMonitor, look: Measurement) -> bool:
     watch.add(look)
     return any(state.block.vector == "lidars" for state in watch.changed)
 
@@ -253,7 +262,7 @@ def delays(
     the robot stands or (`drives`) on its way to another place."""
     result = []
     for run in range(runs):
-        watch, robot = Watch(PERIOD), Drawn(found, factor, 1000 + run)
+        watch, robot = DriftMonitor(PERIOD), Drawn(found, factor, 1000 + run)
         for _ in range(after):
             watch.add(robot.look({}))
         if drives:

@@ -48,7 +48,6 @@ class _SubParser(argparse.ArgumentParser):
     module: str | None = None
 
     def parse_known_args(self, args=None, namespace=None):
-        """Parse as `ArgumentParser` does."""
         if self.module is not None:
             module, self.module = importlib.import_module(self.module), None
             if hasattr(module, "COMMANDS"):
@@ -62,7 +61,6 @@ class _SubParser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with every sub-command."""
     parser = argparse.ArgumentParser(
         prog="stretch-sim-cal",
         description="Calibrate a mobile manipulator's two lidars, and prove it in simulation first.",
@@ -79,7 +77,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one sub-command and return its exit code."""
     return command.run(lambda: _run(arguments))
 
 

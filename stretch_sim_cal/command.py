@@ -3,11 +3,12 @@ traceback), and common options."""
 
 import argparse
 import errno
+import json
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,16 @@ def one_line(text: object) -> str:
 
 
 def warn(text: object) -> None:
-    """Print a warning about an accepted result on stderr, in one line."""
     print(f"warning: {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def refuse(text: object) -> None:
-    """Print a refusal on stderr, in one line."""
     print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def show(args: Any, answer: Any, lines: Iterable[str], indent: int | None = 1) -> None:
+    """Print a command's answer: as JSON with `--json`, else as lines."""
+    print(json.dumps(answer, indent=indent) if args.json else "\n".join(lines))
 
 
 def tell(result: Any, lines: Sequence[str]) -> None:
@@ -51,18 +55,14 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
-    """Raise `InputError` for an option that was given though only a command with `reader` reads it.
-
-    `defaults` are the values in `args`, by name, of options that were not given.
-    """
+    """Raise `InputError` for a given option that only a command with `reader` reads; `defaults` are those of `args`."""
     for name, default in defaults.items():
         if getattr(args, name) != default:
             raise InputError(f"--{name.replace('_', '-')} goes with {reader} only")
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with lists of numbers that begin with a minus sign joined to their option
-    (`--error -1,2` becomes `--error=-1,2`): argparse takes them for options."""
+    """Return a command line with lists of numbers such as -1,2 joined to their option, as argparse needs it."""
     found: list[str] = []
     for argument in arguments:
         if found and LISTED.fullmatch(argument) and found[-1].startswith("--") and "=" not in found[-1]:
@@ -93,12 +93,11 @@ def add_view_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(action: Callable[[], int | None]) -> int:
-    """Call `action` and return the exit code of its end.
+    """Call `action` and return its exit code (None means 0), or that of its error.
 
-    `action` returns an exit code (None means 0). A `StretchSimCalError` becomes its exit code and one line on
-    stderr, and so does a disk without room; Ctrl-C becomes 130. Any other exception is a defect (of ours, or of a
-    plugged-in method): it shows its traceback and becomes 3, since Python's own 1 would read as a rejection.
-    """
+    A `StretchSimCalError`, and a disk without room, becomes one line on stderr; Ctrl-C becomes 130. Any other exception
+    is a defect (of ours, or of a plugged-in method): it shows its traceback and becomes 3, since Python's own 1 would
+    read as a rejection."""
     try:
         code = action() or 0
         sys.stdout.flush()

@@ -18,7 +18,7 @@ PROGRAMS = {
     "ros_find_floor_calibration": "ros.calibration_nodes:find_floor",
     "ros_broadcast_calibration": "ros.broadcast_node:broadcast",
     "ros_visualize_calibration": "ros.visualize_node:visualize",
-    "ros_capture_clouds": "ros.lidar_clouds:capture",
+    "ros_capture_clouds": "ros.capture_node:capture",
     "ros_collect_body_shape_data": "ros.collect_node:collect",
     "ros_calibrate_lidar_mounts": "ros.calibration_nodes:calibrate_mounts",
     "ros_calibrate_by_driving": "ros.calibration_nodes:calibrate_by_driving",
@@ -56,6 +56,8 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
     from stretch_sim_cal.ros.node_main import run_node
 
     def act(context) -> int | None:
-        return getattr(importlib.import_module(f"stretch_sim_cal.{module}"), action)(context)
+        from stretch_sim_cal.ros.robot_context import RobotContext
+
+        return getattr(importlib.import_module(f"stretch_sim_cal.{module}"), action)(RobotContext.of(context))
 
     return run_node(NODE_COMMANDS[name], act, arguments)

@@ -27,7 +27,6 @@ KEYS = ("robot", "world", "sensor", "seed", "seeds", "frames", "mount_errors", "
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the plugin's options."""
     group = parser.getgroup("stretch_sim_cal")
     group.addoption(
         "--simcal-artifacts", type=Path, metavar="DIR",
@@ -42,7 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}({', '.join(f'{key}=' for key in KEYS)}): what the fixtures sim, rig, truth and calibration "
@@ -83,13 +81,10 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     asked.pop("seeds", None)
     asked.pop("backend", None)
     asked["seed"] = simcal_seed
-    if _is_file(asked.get("robot"), request.path.parent):
-        asked["robot"] = request.path.parent / asked["robot"]
+    robot, folder = asked.get("robot"), request.path.parent
+    if isinstance(robot, str | Path) and (folder / robot).is_file():
+        asked["robot"] = folder / robot
     return simulate(**asked)
-
-
-def _is_file(name: Any, folder: Path) -> bool:
-    return isinstance(name, str | Path) and (folder / name).is_file()
 
 
 @pytest.fixture
@@ -106,8 +101,8 @@ def truth(sim: Any) -> Any:
 
 @pytest.fixture
 def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any:
-    """The calibration of what is simulated (`stretch_sim_cal.Result`): here, or by the nodes if the marker's `backend`,
-    or `--simcal-backend`, says so."""
+    """The calibration (`stretch_sim_cal.Result`) of what is simulated, here or by the nodes (`backend`,
+    `--simcal-backend`)."""
     backend = _asked(request.node).get("backend") or request.config.getoption("--simcal-backend")
     if backend not in BACKENDS:
         pytest.fail(f"marker {MARKER}: backend {backend!r} is none of {', '.join(BACKENDS)}", pytrace=False)
@@ -131,8 +126,7 @@ def _skip_without(backend: str) -> None:
 @pytest.fixture
 def assert_calibrated(request: pytest.FixtureRequest, sim: Any, record_property: Callable) -> Callable:
     """A function `assert_calibrated(result, mm=, deg=, nees=, floor_mm=, floor_deg=)` that asserts that a result is
-    accepted and as near to the truth; bounds that are not given are not judged. What is found is a property of the
-    test (JUnit XML)."""
+    accepted and within the given bounds of the truth. The errors become properties of the test (JUnit XML)."""
 
     def judge(
         result: Any, *, mm: float | None = None, deg: float | None = None, nees: float | None = None,
@@ -200,7 +194,6 @@ class ScenarioFile(pytest.File):
     """A file with one scenario."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the scenario as a test."""
         yield ScenarioItem.from_parent(self, name=self.path.stem)
 
 
@@ -208,7 +201,6 @@ class ScenarioItem(pytest.Item):
     """A scenario as a test: it passes if its expectation is met. Errors and tolerances are properties (JUnit XML)."""
 
     def runtest(self) -> None:
-        """Run the scenario and judge it."""
         backend = self.config.getoption("--simcal-backend")
         _skip_without(backend)
         from stretch_sim_cal.errors import StretchSimCalError
@@ -244,5 +236,4 @@ class ScenarioItem(pytest.Item):
         return "\n".join([*(quantity.line() for quantity in quantities), *verdict.reasons])
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Return where the test is."""
         return self.path, None, f"scenario {self.name}"

@@ -30,9 +30,9 @@ ROS_MODULES = (
 )
 
 
-def imported_modules(room: str) -> set[str]:
+def imported_modules(room: str, files: str = "*.py") -> set[str]:
     names = set()
-    for path in (PACKAGE / room).rglob("*.py"):
+    for path in (PACKAGE / room).rglob(files):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
@@ -71,6 +71,16 @@ def test_the_page_draws_the_imports_as_they_are_and_they_go_one_way():
 
 def test_calibration_knows_neither_ros_nor_the_simulator_nor_the_studies():
     assert reached(imported_rooms(), "calibration") == {"geometry", "robot", "sensor"}
+
+
+def test_the_modules_of_ros_import_one_way():
+    modules = {path.stem for path in (PACKAGE / "ros").glob("*.py")}
+    found = {each: [name.split(".") for name in imported_modules("ros", f"{each}.py")] for each in modules}
+    arrows = {
+        each: {name[2] for name in names if name[:2] == ["stretch_sim_cal", "ros"]} for each, names in found.items()
+    }
+    for module in modules:
+        reached(arrows, module)
 
 
 def test_every_room_has_a_line_on_the_page():

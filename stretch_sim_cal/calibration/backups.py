@@ -1,8 +1,7 @@
-"""Backups of files that hold a calibration: every save keeps the file it replaces, `rollback` takes one step back.
+"""Backups of calibration files: every save keeps the replaced file, `rollback` restores the newest one.
 
-Steps back are a stack, so undoing two saves (an alignment, then a floor) brings back the file before both. A file that
-was made by its first save has nothing before it: rolling that back is an error, not a deletion. The backups of a
-symbolic link lie beside its target.
+Backups are a stack: two rollbacks undo two saves. The first save has no backup, and its rollback is an error. The
+backups of a symbolic link are beside its target.
 """
 
 import os
@@ -23,10 +22,8 @@ def backups_of(path: str | Path) -> list[Path]:
 
 
 def keep_backup(path: str | Path) -> Path | None:
-    """Copy `path` to its newest backup and return that, or None if there is no file yet.
-
-    The last `KEPT` backups stay. Raises `InputError` if the file cannot be read or the folder not written.
-    """
+    """Copy `path` to its newest backup and return that, or None if there is no file; the last `KEPT` backups stay.
+    Raises `InputError` if the file cannot be read or the folder not written."""
     path = _real(path)
     if not path.exists():
         return None
@@ -43,10 +40,8 @@ def keep_backup(path: str | Path) -> Path | None:
 
 
 def rollback(path: str | Path) -> Path:
-    """Bring back what `path` held before its last save; return the backup it came from (used up by this).
-
-    The replaced file is kept as `<name>.rolled_back`. Raises `InputError` if there is no backup.
-    """
+    """Restore the newest backup of `path`, and return its path, which no longer exists. The replaced file is kept as
+    `<name>.rolled_back`. Raises `InputError` if there is no backup."""
     path = _real(path)
     with files.locked(path):
         existing = backups_of(path)

@@ -1,9 +1,9 @@
-"""The robot's `dual_lidar_calibration.yaml`: where it lies, reading and writing it safely.
+"""The robot's `dual_lidar_calibration.yaml`: its path, and reading and writing it safely.
 
-Keys and shapes are those of the published calibration; each entry of ours adds how it was found, its covariance and
-the convention of its numbers. Keys and entries that are not ours survive an update. Functions that read entries raise
-`InputError` that names file and entry if a transform is not rigid or of a wrong shape, if numbers are none, or if a
-floor plane's sign cannot be known.
+Keys and shapes are those of the published calibration. Our entries also have the method, the covariance and the
+convention of their numbers. Unknown keys and entries survive an update. Functions that read entries raise `InputError`
+with file and entry if a transform is not rigid or of a wrong shape, if values are not numbers, or if a floor plane's
+sign is ambiguous.
 """
 
 import copy
@@ -34,7 +34,7 @@ ONE_LIDAR = "one_lidar"  # the method of an alignment of a robot that has one
 
 WHEELS = "base_footprint_from_lidars"  # by driving: the lidars against the wheels
 
-LEFT_POSE = "base_link_from_lidar_left"  # where the left lidar was taken to be when the floor was found
+LEFT_POSE = "base_link_from_lidar_left"  # the left lidar's pose by which the floor was estimated
 SEEN_COVARIANCE = "covariance_seen_from_lidars"  # of a floor: without the uncertainty of that pose
 
 PLANE_CONVENTION = "normal . p + distance = 0"
@@ -62,11 +62,8 @@ VERSION_KEY, VERSION = "version", 1  # of the file's format; files without are o
 
 
 def default_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the path of this robot's calibration file.
-
-    `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/calibration_dual_lidar/dual_lidar_calibration.yaml`; if either variable is
-    unset or empty, `~/.stretch/calibration/dual_lidar_calibration.yaml`. The file need not exist.
-    """
+    """Return `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/calibration_dual_lidar/dual_lidar_calibration.yaml`; if either variable
+    is unset or empty, `~/.stretch/calibration/dual_lidar_calibration.yaml`. The file need not exist."""
     environment = os.environ if environment is None else environment
     fleet_path, fleet_id = environment.get("HELLO_FLEET_PATH"), environment.get("HELLO_FLEET_ID")
     if fleet_path and fleet_id:
@@ -76,8 +73,7 @@ def default_path(environment: Mapping[str, str] | None = None) -> Path:
 
 def default_robot_id(environment: Mapping[str, str] | None = None) -> str:
     """Return the robot's name for the entries: `$HELLO_FLEET_ID`, else "unknown"."""
-    environment = os.environ if environment is None else environment
-    return environment.get("HELLO_FLEET_ID") or "unknown"
+    return (os.environ if environment is None else environment).get("HELLO_FLEET_ID") or "unknown"
 
 
 @dataclass(frozen=True)
@@ -97,12 +93,11 @@ class Entry:
 class CalibrationFile:
     """The content of a calibration file; immutable, the `with_...` methods return an updated copy.
 
-    `right_to_left` (4, 4) maps the right lidar's frame into the left's, `further_to_left` do so by name for the lidars
-    beyond two, `footprint_from_base` (4, 4) maps base_link
-    into base_footprint, `floor_plane` is the floor in base_link with `normal . p + offset = 0` and its normal up. Each
-    is None if the file has no such entry. `footprint_from_lidar` are the lidars' poses (4, 4) against the wheels, by
-    name, found by driving. `contradictions` are one-line sentences; a file with any is not to be
-    used. `data` is the whole mapping as it stands in the file, `as_read` what stood there when it was read.
+    `right_to_left` (4, 4) maps the right lidar's frame into the left's, `further_to_left` by name those of lidars
+    beyond two; `footprint_from_base` (4, 4) maps base_link into base_footprint; `floor_plane` is the floor in base_link
+    with `normal . p + offset = 0` and its normal up. Each is None if the file has no such entry. `footprint_from_lidar`
+    are the lidars' poses (4, 4) against the wheels, by name. `contradictions` are one-line sentences; a file with any
+    must not be used. `data` is the whole mapping of the file, `as_read` the one that was read.
     """
 
     right_to_left: np.ndarray | None = None
@@ -123,18 +118,14 @@ class CalibrationFile:
 
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationFile":
-        """Read a calibration file.
-
-        Raises `InputError` naming file and entry if it is missing, torn, not a mapping, of a newer version, if a
-        transform is not rigid or of a wrong shape, if its convention is not the one that is known, if a covariance is
-        none, or if a floor plane's sign cannot be known.
-        """
+        """Read a calibration file. Raises `InputError` with file and entry if it is missing, truncated, not a mapping,
+        of a newer version, of an unknown convention, or an entry is invalid."""
         data = files.read_yaml(path)
         return replace(cls.from_mapping(data, path), as_read=data)
 
     @classmethod
     def load_or_empty(cls, path: str | Path) -> "CalibrationFile":
-        """Read a calibration file, or begin an empty one if there is none. Raises as `load` does otherwise."""
+        """As `load`, with an empty file if there is none."""
         return cls.load(path) if Path(path).exists() else cls(path=Path(path), as_read={})
 
     @classmethod
@@ -142,9 +133,8 @@ class CalibrationFile:
         cls, path: str | Path, change: Callable[["CalibrationFile"], "CalibrationFile"],
         beside: tuple[Path, Callable[[BinaryIO], object]] | None = None,
     ) -> Path | None:  # fmt: skip
-        """Replace the file by what `change` makes of its present content, and return the backup; nothing else writes it
-        in between. A file `beside` it, with what writes it, is replaced with it or not at all. Raises as `load` and
-        `save` do."""
+        """Apply `change` to the file under its lock, and return the backup. A file `beside` it, with its writer, is
+        replaced together with it or not at all. Raises as `load` and `save` do."""
         with files.locked(path), ExitStack() as stack:
             file = change(cls.load_or_empty(path))
             if beside is not None:
@@ -178,16 +168,14 @@ class CalibrationFile:
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
         """Return a copy that holds an `AlignmentResult`. Raises `Refused` if the result carries refusals."""
         _check_accepted(result, "alignment")
-        described = _description(result, robot_id, timestamp)
-        entry = {"data": result.right_to_left.tolist(), **described, "convention": RIGHT_TO_LEFT_CONVENTION}
-        return self.updated({RIGHT_TO_LEFT: entry})
+        data = result.right_to_left.tolist()
+        return self.updated({RIGHT_TO_LEFT: entry_for(result, data, RIGHT_TO_LEFT_CONVENTION, robot_id, timestamp)})
 
     def with_further(self, name: str, result, covariance_with_right: np.ndarray, robot_id: str) -> "CalibrationFile":
         """Return a copy that holds a lidar beyond two by its `name`: an `AlignmentResult` in which it is the right one,
         and the covariance (6, 6) between its twist and that of the right lidar."""
-        entry = {"data": result.right_to_left.tolist(), **_description(result, robot_id, None)}
-        entry |= {"convention": convention_of(name), COVARIANCE_WITH_RIGHT: covariance_with_right.tolist()}
-        return self.updated({f"{name}{TO_LEFT}": entry})
+        entry = entry_for(result, result.right_to_left.tolist(), convention_of(name), robot_id)
+        return self.updated({f"{name}{TO_LEFT}": entry | {COVARIANCE_WITH_RIGHT: covariance_with_right.tolist()}})
 
     def covariance_with_right(self, name: str) -> np.ndarray | None:
         """Return the covariance (6, 6) between the twists of a lidar beyond two and of the right one, if the file has
@@ -198,46 +186,34 @@ class CalibrationFile:
         return numbers_of(value, (6, 6), f"{self.path}: {key}: {COVARIANCE_WITH_RIGHT}")
 
     def covariance_to_left(self, names: Sequence[str]) -> np.ndarray | None:
-        """Return the covariance (6 n, 6 n) over the twists of the transforms of these lidars to the left one; None if
-        an entry lacks what it takes. What the errors of those beyond two do not have in common with the right one's
-        counts as independent."""
-        own = [self.entries[f"{name}{TO_LEFT}"].covariance for name in names]
+        """Return the covariance (6 n, 6 n) over the twists of the transforms of these lidars to the left one, None if
+        an entry lacks a part of it. The errors of lidars beyond two, given the right one's, are independent."""
+        diagonal = [self.entries[f"{name}{TO_LEFT}"].covariance for name in names]
         of_right = self.entries[RIGHT_TO_LEFT].covariance if RIGHT_TO_LEFT in self.entries else None
-        beside = [of_right if name == "right" else self.covariance_with_right(name) for name in names]
-        if any(each is None for each in (*own, *beside, of_right)):
+        with_right = [of_right if name == "right" else self.covariance_with_right(name) for name in names]
+        if any(each is None for each in (*diagonal, *with_right, of_right)):
             return None
-        gains = np.vstack(beside) @ np.linalg.pinv(of_right, hermitian=True)
+        gains = np.vstack(with_right) @ np.linalg.pinv(of_right, hermitian=True)
         covariance = gains @ of_right @ gains.T
-        for number, of_this in enumerate(own):
-            covariance[6 * number :, 6 * number :][:6, :6] = of_this
+        for number, block in enumerate(diagonal):
+            covariance[6 * number :, 6 * number :][:6, :6] = block
         return covariance
 
     def with_floor(
         self, result, robot_id: str, timestamp: datetime.datetime | None = None,
         base_from_left: np.ndarray | None = None,
     ) -> "CalibrationFile":  # fmt: skip
-        """Return a copy that holds a `FloorResult`, found with the left lidar at `base_from_left` (4, 4).
-
-        Raises `Refused` if the result carries refusals.
-        """
+        """Return a copy that holds a `FloorResult` with the left lidar at `base_from_left` (4, 4). Raises `Refused` if
+        the result carries refusals."""
         _check_accepted(result, "floor")
-        plane = result.plane.facing(np.array([0.0, 0.0, 1.0]))
-        params = {
-            "normal": plane.normal.tolist(),
-            "distance": float(plane.offset),
-            "description": PLANE_DESCRIPTION,
-        }
-
-        def entry(data, convention):
-            left = None if base_from_left is None else base_from_left.tolist()
-            described = _description(result, robot_id, timestamp)
-            return {"data": data, **described, "convention": convention, LEFT_POSE: left, SEEN_COVARIANCE: None}
-
-        update = {FOOTPRINT: entry(result.footprint_from_base.tolist(), FOOTPRINT_CONVENTION)}
-        if FOOTPRINT_ALIAS in self.data:  # a reader that knows only this name must not keep the old floor
-            update[FOOTPRINT_ALIAS] = entry(result.footprint_from_base.tolist(), FOOTPRINT_CONVENTION)
-        update[FLOOR] = entry(params, PLANE_CONVENTION)
-        return self.updated(update)
+        by_left = {LEFT_POSE: None if base_from_left is None else base_from_left.tolist(), SEEN_COVARIANCE: None}
+        # A reader that knows only the alias must not keep the old floor.
+        footprints = [FOOTPRINT, *([FOOTPRINT_ALIAS] if FOOTPRINT_ALIAS in self.data else [])]
+        forms = {key: (result.footprint_from_base.tolist(), FOOTPRINT_CONVENTION) for key in footprints}
+        forms[FLOOR] = plane_entry(result.plane.facing(np.array([0.0, 0.0, 1.0]))), PLANE_CONVENTION
+        return self.updated(
+            {key: entry_for(result, *form, robot_id, timestamp) | by_left for key, form in forms.items()}
+        )
 
     def with_wheels(self, result, num_frames: int, robot_id: str) -> "CalibrationFile":
         """Return a copy that holds the `Wheels` of a robot that drove. Raises `Refused` if they carry refusals."""
@@ -256,15 +232,15 @@ class CalibrationFile:
         return self.updated({WHEELS: entry})
 
     def save(self, path: str | Path | None = None) -> Path | None:
-        """Write the file atomically, keeping what it replaces as a backup; return that backup, None if none was.
+        """Write the file atomically and return the backup of the replaced one, None without one.
 
         `path` defaults to the one it was loaded from. Raises `InputError` if it cannot be written, or if that file has
-        changed since it was loaded (`update` holds it meanwhile).
+        changed since it was loaded (`update` locks it meanwhile).
         """
         target = Path(path or self.path or default_path())
         with files.locked(target):
-            its_own = self.as_read is not None and os.path.realpath(target) == os.path.realpath(str(self.path))
-            if its_own and target.exists() and files.read_yaml(target) not in (self.as_read, self._as_written):
+            same = self.as_read is not None and os.path.realpath(target) == os.path.realpath(str(self.path))
+            if same and target.exists() and files.read_yaml(target) not in (self.as_read, self._as_written):
                 raise InputError(f"{target}: was changed by another process since it was read; read it again")
             return self._write(target)
 
@@ -278,7 +254,7 @@ class CalibrationFile:
         return backup
 
     def updated(self, entries: dict[str, Any]) -> "CalibrationFile":
-        """Replace our part of the given entries, without the fields that are None; other fields stay."""
+        """Replace our fields of the given entries, and remove those that are None; other fields stay."""
         data = copy.deepcopy(self.data)
         for key, entry in entries.items():
             old = data.get(key)
@@ -317,7 +293,7 @@ def transform_of(data: dict[str, Any], key: str, path) -> np.ndarray | None:
 
 
 def _is_table(value: Any, size: int) -> bool:
-    """Return whether `value` is `size` lists of `size` scalars; YAML can also hold lists that contain themselves."""
+    """Is `value` `size` lists of `size` scalars? YAML can also hold lists that contain themselves."""
     return (
         isinstance(value, list)
         and len(value) == size
@@ -341,11 +317,10 @@ def footprint_of(data: dict[str, Any], path, contradictions: list[str]) -> np.nd
 def floor_of(
     data: dict[str, Any], footprint: np.ndarray | None, path, contradictions: list[str]
 ) -> tuple[Plane | None, np.ndarray | None]:
-    """Return the floor plane in base_link and base_footprint_from_base_link, each found from the other if it is
-    missing.
+    """Return the floor plane in base_link and base_footprint_from_base_link, each by the other if it is missing.
 
-    Published files write d of `normal . p = d` beside a text that says `normal . p + distance = 0`, so only an entry
-    with a `convention` speaks for itself; the sign of any other is settled by the transform.
+    Published files write d of `normal . p = d` beside the text `normal . p + distance = 0`, so the sign of an entry
+    without a `convention` is that of the transform.
     """
     of_transform = None if footprint is None else floor_of_footprint(footprint)
     if FLOOR not in data:
@@ -388,33 +363,30 @@ def _plane_numbers(params: Any, path) -> tuple[np.ndarray, float]:
 
 
 def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
-    """Return the fields of an entry."""
-    covariance = raw.get("covariance")
+    where, given = f"{path}: {key}", {name: value for name, value in raw.items() if value is not None}
+    covariance = given.get("covariance")
     if covariance is not None:
         size = 6 if key.endswith(TO_LEFT) else 3
         if not _is_table(covariance, size):
-            raise InputError(f"{path}: {key}: covariance: is not a {size}x{size} matrix of numbers")
-        covariance = numbers_of(covariance, (size, size), f"{path}: {key}: covariance")
+            raise InputError(f"{where}: covariance: is not a {size}x{size} matrix of numbers")
+        covariance = numbers_of(covariance, (size, size), f"{where}: covariance")
         if raw.get("fit_method") != ONE_LIDAR:  # which aligns nothing, exactly
-            check_covariance(covariance, f"{path}: {key}: covariance")
-    if raw.get("convention") is not None and key != FLOOR:
-        own = FOOTPRINT_CONVENTION if key in (FOOTPRINT, FOOTPRINT_ALIAS) else convention_of(key.removesuffix(TO_LEFT))
-        check_convention(raw["convention"], [own, own.partition(";")[0]], f"{path}: {key}")
-    rmse, num_frames = (
-        None if raw.get(name) is None else float(numbers_of(raw[name], (), f"{path}: {key}: {name}"))
-        for name in ("rmse", "num_frames")
-    )
-    if (rmse or 0.0) < 0.0 or (num_frames or 0.0) < 0.0 or (num_frames or 0.0) % 1.0:
-        raise InputError(f"{path}: {key}: cannot have an rmse of {raw.get('rmse')} and {raw.get('num_frames')} frames")
-    return Entry(
-        robot_id=None if raw.get("robot_id") is None else str(raw["robot_id"]),
-        timestamp=_timestamp(raw.get("timestamp"), f"{path}: {key}: timestamp"),
-        fit_method=None if raw.get("fit_method") is None else str(raw["fit_method"]),
-        rmse=rmse,
-        num_frames=None if num_frames is None else int(num_frames),
-        covariance=covariance,
-        convention=None if raw.get("convention") is None else str(raw["convention"]),
-    )
+            check_covariance(covariance, f"{where}: covariance")
+    if "convention" in given and key != FLOOR:
+        known = FOOTPRINT_CONVENTION
+        if key not in (FOOTPRINT, FOOTPRINT_ALIAS):
+            known = convention_of(key.removesuffix(TO_LEFT))
+        check_convention(given["convention"], [known, known.partition(";")[0]], where)
+    numbers = {
+        name: float(numbers_of(given[name], (), f"{where}: {name}")) for name in ("rmse", "num_frames") if name in given
+    }
+    if min(numbers.values(), default=0.0) < 0.0 or numbers.get("num_frames", 0.0) % 1.0:
+        raise InputError(f"{where}: cannot have an rmse of {raw.get('rmse')} and {raw.get('num_frames')} frames")
+    if "num_frames" in numbers:
+        numbers["num_frames"] = int(numbers["num_frames"])
+    texts = {name: str(given[name]) for name in ("robot_id", "fit_method", "convention") if name in given}
+    timestamp = _timestamp(given.get("timestamp"), f"{where}: timestamp")
+    return Entry(timestamp=timestamp, covariance=covariance, **texts, **numbers)
 
 
 def convention_of(name: str) -> str:
@@ -423,27 +395,27 @@ def convention_of(name: str) -> str:
 
 
 def wheels_of(data: dict[str, Any], path) -> dict[str, np.ndarray]:
-    """Return the lidars' poses (4, 4) in base_footprint by name, as found by driving; empty if there are none."""
+    """Return the lidars' poses (4, 4) in base_footprint by driving, by name; empty if there are none."""
     if WHEELS not in data:
         return {}
     poses, where = _data(data, WHEELS, path), f"{path}: {WHEELS}"
     if not isinstance(poses, dict) or not poses:
         raise InputError(f"{where}: data: a pose of each lidar by its name was expected; calibrate again or roll back")
-    found = {str(name): transform_of({str(name): {"data": pose}}, str(name), where) for name, pose in poses.items()}
+    poses = {str(name): transform_of({str(name): {"data": pose}}, str(name), where) for name, pose in poses.items()}
     check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], where)
-    size = 6 * len(found)
+    size = 6 * len(poses)
     check_covariance(numbers_of(data[WHEELS].get("covariance"), (size, size), f"{where}: covariance"), where)
-    return found
+    return poses
 
 
 def check_convention(convention: Any, known: list[str], where: str) -> None:
-    """Raise `InputError`, beginning with `where`, for a convention that is none of those known."""
+    """Raise `InputError`, beginning with `where`, for an unknown convention."""
     if convention not in known:
         raise InputError(f"{where}: unknown convention '{convention}'; '{known[0]}' is known")
 
 
 def check_covariance(covariance: np.ndarray, name: str) -> None:
-    """Raise `InputError` if a matrix (n, n) is no covariance of numbers that are uncertain."""
+    """Raise `InputError` if a matrix (n, n) is no covariance with positive variances."""
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     if not deviations.all():
         raise InputError(f"{name}: its diagonal is not positive: the result would be exact; calibrate again")
@@ -477,13 +449,23 @@ def _check_accepted(result, what: str) -> None:
         raise Refused(f"the {what} was refused and is not written: {'; '.join(result.refusals)}")
 
 
-def _description(result, robot_id: str, timestamp: datetime.datetime | None) -> dict[str, Any]:
-    when = timestamp or datetime.datetime.now()
+def entry_for(
+    result, data: Any, convention: str, robot_id: str, timestamp: datetime.datetime | None = None
+) -> dict[str, Any]:
+    """Return the entry of a result with method, rmse, frames and covariance; `data` as by its `convention`."""
     return {
+        "data": data,
         "robot_id": str(robot_id),
-        "timestamp": when.isoformat(),
+        "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
         "fit_method": str(result.method),
         "rmse": float(result.rmse),
         "num_frames": int(result.num_frames),
         "covariance": result.covariance.tolist(),
+        "convention": convention,
     }
+
+
+def plane_entry(plane: Plane) -> dict[str, Any]:
+    return {
+        "normal": plane.normal.tolist(), "distance": float(plane.offset), "description": PLANE_DESCRIPTION
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Checks of a calibration file: do its parts agree, is it plausible, how uncertain and how old is it?"""
+"""Checks of a calibration file: consistency, plausibility, uncertainty and age; and comparisons of two files."""
 
 import datetime
 from collections.abc import Collection, Mapping, Sequence
@@ -25,14 +25,14 @@ from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 # Standard deviations beyond which a user is warned.
-SURE_TRANSLATION, SURE_ROTATION = 0.001, float(np.deg2rad(0.02))
+CERTAIN_TRANSLATION, CERTAIN_ROTATION = 0.001, float(np.deg2rad(0.02))
 OLD = datetime.timedelta(days=365)
 
 
 @dataclass(frozen=True)
 class Described:
-    """The transforms of the robot's description: `right_to_left` (4, 4) and `footprint_from_base` (4, 4), None if it
-    has none, and by name those (4, 4) of further lidars to the left one."""
+    """The transforms (4, 4) of the robot's description, None if it has none; by name those of further lidars to the
+    left one."""
 
     right_to_left: np.ndarray | None = None
     footprint_from_base: np.ndarray | None = None
@@ -40,13 +40,13 @@ class Described:
 
     @property
     def to_left(self) -> dict[str, np.ndarray]:
-        """The transforms (4, 4) of all lidars that it has to the left one, by name."""
+        """The transforms (4, 4) of all lidars to the left one, by name."""
         return transforms_to_left(self.right_to_left, self.further_to_left)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two calibrations of one thing are apart: `distance` (m), `angle` (rad)."""
+    """The difference of two calibrations of one part: `distance` (m), `angle` (rad)."""
 
     what: str
     distance: float
@@ -60,103 +60,92 @@ class Difference:
 def check_lidars(file: CalibrationFile, further: Collection[str]) -> None:
     """Raise `InputError` unless the file holds the lidars beyond two that the robot has, by their names."""
     for name in set(further) ^ set(file.further_to_left):
-        said = f"holds no {name}{TO_LEFT}" if name in further else f"holds a lidar {name} that the robot does not have"
-        raise InputError(f"{file.path}: {said}; calibrate again, or name the robot it is of (--robot)")
+        fault = f"holds no {name}{TO_LEFT}" if name in further else f"holds a lidar {name} that the robot does not have"
+        raise InputError(f"{file.path}: {fault}; calibrate again, or name the robot it is of (--robot)")
 
 
 def problems(calibration: CalibrationFile, described: Described | None = None) -> list[str]:
     """Return one sentence for each reason not to use the calibration."""
-    found = list(calibration.contradictions)
-    if calibration.right_to_left is None and calibration.floor_plane is None and MOUNTS not in calibration.data:
-        found.append("holds neither an alignment of the lidars nor a floor")
-    found += _problems_of_frames(calibration, described or Described())
-    robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})
-    if len(robots) > 1:
-        found.append(f"its entries are of different robots: {', '.join(robots)}")
-    for key, entry in calibration.entries.items():
-        if entry.covariance is not None and not _is_covariance(entry.covariance):
-            found.append(f"{key}: its covariance is not one (not symmetric, or a negative variance)")
-    return found
-
-
-def _problems_of_frames(calibration: CalibrationFile, described: Described) -> list[str]:
-    found = []
+    described = described or Described()
+    sentences = list(calibration.contradictions)
+    plane = calibration.floor_plane
+    if calibration.right_to_left is None and plane is None and MOUNTS not in calibration.data:
+        sentences.append("holds neither an alignment of the lidars nor a floor")
     for name, pose in calibration.to_left.items():
         far, _ = model_findings(described.to_left.get(name), pose)
-        found += [f"{name}{TO_LEFT}: {finding}" for finding in far]
-    plane = calibration.floor_plane
-    if plane is None:
-        return found
-    if plane.offset < 0:
-        found.append(f"base_link lies {-plane.offset * 1e3:.1f} mm below the floor; the transform may be inverted")
-    elif plane.normal[2] < 0.5:
-        found.append("base_link's z does not point up from the floor; the transform is of other frames")
-    elif described.footprint_from_base is not None:
+        sentences += [f"{name}{TO_LEFT}: {finding}" for finding in far]
+    if plane is not None and plane.offset < 0:
+        sentences.append(f"base_link lies {-plane.offset * 1e3:.1f} mm below the floor; the transform may be inverted")
+    elif plane is not None and plane.normal[2] < 0.5:
+        sentences.append("base_link's z does not point up from the floor; the transform is of other frames")
+    elif plane is not None and described.footprint_from_base is not None:
         height, tilt = floor_error(floor_of_footprint(described.footprint_from_base), plane)
         if height > FAR_HEIGHT or tilt > FAR_TILT:
-            found.append(f"the floor is {height * 1e3:.0f} mm and {np.degrees(tilt):.1f} deg from the description")
-    return found
+            sentences.append(f"the floor is {height * 1e3:.0f} mm and {np.degrees(tilt):.1f} deg from the description")
+    robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})
+    if len(robots) > 1:
+        sentences.append(f"its entries are of different robots: {', '.join(robots)}")
+    return sentences + [
+        f"{key}: its covariance is not one (not symmetric, or a negative variance)"
+        for key, entry in calibration.entries.items()
+        if entry.covariance is not None and not _is_covariance(entry.covariance)
+    ]
 
 
 def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str | None = None) -> list[str]:
-    """Return one sentence for each thing a user should know, none of which forbids using the calibration."""
-    found = []
+    """Return one sentence for each warning; none of them forbids the use of the calibration."""
+    sentences = []
     for key, entry in calibration.entries.items():
         if entry.timestamp is not None:
             age = _age(entry, now)
             if age < -datetime.timedelta(days=1):
-                found.append(f"{key}: is from the future ({entry.timestamp:%Y-%m-%d}); a clock is wrong")
+                sentences.append(f"{key}: is from the future ({entry.timestamp:%Y-%m-%d}); a clock is wrong")
             elif age > OLD:
-                found.append(f"{key}: is {age.days} days old; 'stretch-sim-cal verify' says whether it still holds")
+                sentences.append(f"{key}: is {age.days} days old; 'stretch-sim-cal verify' says whether it still holds")
         if entry.robot_id and robot_id and entry.robot_id != robot_id:
-            found.append(f"{key}: is of robot {entry.robot_id}, this one is {robot_id}")
-    alignment = calibration.entries.get(RIGHT_TO_LEFT)
-    floor = (
-        calibration.entries.get(FOOTPRINT) or calibration.entries.get(FOOTPRINT_ALIAS) or calibration.entries.get(FLOOR)
-    )
+            sentences.append(f"{key}: is of robot {entry.robot_id}, this one is {robot_id}")
+    entries = calibration.entries
+    alignment = entries.get(RIGHT_TO_LEFT)
+    floor = entries.get(FOOTPRINT) or entries.get(FOOTPRINT_ALIAS) or entries.get(FLOOR)
     if alignment and floor and alignment.timestamp and floor.timestamp and _age(alignment, now) < _age(floor, now):
-        found.append("the floor was found before the alignment, so with another one; find the floor again")
-    found += _concerns_of_sureness(alignment, "the alignment") + _concerns_of_sureness(floor, "the floor")
-    for name in calibration.further_to_left:
-        found += _concerns_of_sureness(calibration.entries.get(f"{name}{TO_LEFT}"), f"the {name} lidar's alignment")
-    return found
-
-
-def _concerns_of_sureness(entry: Entry | None, what: str) -> list[str]:
-    if entry is None:
-        return []
-    if entry.covariance is None:
-        return [f"{what} does not say how sure it is (no covariance: found by another program)"]
-    translation, rotation = deviations(entry.covariance)
-    if translation > SURE_TRANSLATION or rotation > SURE_ROTATION:
-        return [f"{what} is not sure: standard deviation {translation * 1e3:.2f} mm, {np.degrees(rotation):.3f} deg"]
-    return []
+        sentences.append("the floor was found before the alignment, so with another one; find the floor again")
+    parts = {"the alignment": alignment, "the floor": floor}
+    parts |= {f"the {name} lidar's alignment": entries.get(f"{name}{TO_LEFT}") for name in calibration.further_to_left}
+    for what, entry in parts.items():
+        if entry is not None and entry.covariance is None:
+            sentences.append(f"{what} has no covariance: it is of another program, and its accuracy is unknown")
+        elif entry is not None:
+            translation, rotation = deviations(entry.covariance)
+            if translation > CERTAIN_TRANSLATION or rotation > CERTAIN_ROTATION:
+                deviation = f"{translation * 1e3:.2f} mm, {np.degrees(rotation):.3f} deg"
+                sentences.append(f"{what} is uncertain: standard deviation {deviation}")
+    return sentences
 
 
 def deviations(covariance: np.ndarray) -> tuple[float, float]:
-    """Return the largest standard deviations of lengths (m) and of angles (rad) by the covariance of a transform (6, 6)
-    or of a floor (3, 3)."""
+    """Return the largest standard deviations of lengths (m) and of angles (rad) of a covariance (6, 6) of a transform,
+    or (3, 3) of a floor."""
     lengths = 3 if len(covariance) == 6 else 1
     return largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
 
 
 def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]:
-    """Return how far the entries that two files have in common are apart."""
-    found = []
+    """Return the differences of the entries that two files have in common."""
+    differences = []
     for name, pose in first.to_left.items():
         if name in second.to_left:
             what = "alignment" if name == "right" else f"alignment of the {name} lidar"
-            found.append(Difference(what, *error(pose, second.to_left[name])))
+            differences.append(Difference(what, *error(pose, second.to_left[name])))
     if first.floor_plane is not None and second.floor_plane is not None:
-        found.append(Difference("floor", *floor_error(first.floor_plane, second.floor_plane)))
-    return found
+        differences.append(Difference("floor", *floor_error(first.floor_plane, second.floor_plane)))
+    return differences
 
 
 @dataclass(frozen=True)
 class Change:
-    """How far one thing is from one calibration to the next: `distance` (m), `angle` (rad); the largest standard
+    """The change of one part from one calibration to the next: `distance` (m), `angle` (rad); the largest standard
     deviations (m, rad) `before` and `after`, None for a calibration without. `sigmas` is the change over both
-    uncertainties together, root mean square over its directions: about 1 for two calibrations of one thing."""
+    uncertainties together, root mean square over its directions: about 1 for two calibrations of an unchanged robot."""
 
     what: str
     distance: float
@@ -167,41 +156,41 @@ class Change:
 
 
 def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
-    """Return how far the parts that both files hold are apart. A floor found from the described pose of the left lidar
-    and one found from its calibrated pose have no common uncertainty: their `sigmas` are None."""
-    found = []
+    """Return the changes of the parts that both files have. Two floors, one by the described and one by the calibrated
+    pose of the left lidar, have no common uncertainty: their `sigmas` are None."""
+    parts = []
     mounts = stored_mounts(old), stored_mounts(new)
     for name in filter(new.to_left.__contains__, old.to_left):
         entries = [file.entries.get(f"{name}{TO_LEFT}") for file in (old, new)]
         what = "lidar to lidar" if name == "right" else f"left to {name} lidar"
-        found.append(_pose_change(what, old.to_left[name], new.to_left[name], *map(_covariance, entries)))
+        parts.append(_pose_change(what, old.to_left[name], new.to_left[name], *map(_covariance, entries)))
     if old.floor_plane is not None and new.floor_plane is not None:
         planes = [file.floor_plane.facing(np.array([0.0, 0.0, 1.0])) for file in (old, new)]
         covariances = [_covariance(file.entries.get(FOOTPRINT) or file.entries.get(FLOOR)) for file in (old, new)]
         comparable = (mounts[0] is None) == (mounts[1] is None)
         sigmas = sigmas_of(floor_between(*planes), covariances) if comparable else None
-        found.append(Change("floor", *floor_error(*planes), *_spreads(covariances), sigmas))
-    every = [each_mount(file, own) for file, own in zip((old, new), mounts, strict=True)]
+        parts.append(Change("floor", *floor_error(*planes), *_deviations(covariances), sigmas))
+    every = [each_mount(file, of_file) for file, of_file in zip((old, new), mounts, strict=True)]
     for name in filter(every[1].__contains__, every[0]):
-        poses = [own[name][0] for own in every]
-        # About the lidar's own origin: a turn about base_link's would count as a shift as well.
-        covariances = [at_lidar(own[name][1], own[name][0]) for own in every]
-        found.append(_pose_change(f"{name} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
-    return found
+        poses = [of_file[name][0] for of_file in every]
+        # About the lidar's origin: a turn about base_link's would count as a shift as well.
+        covariances = [at_lidar(of_file[name][1], of_file[name][0]) for of_file in every]
+        parts.append(_pose_change(f"{name} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
+    return parts
 
 
 def _pose_change(what: str, old: np.ndarray, new: np.ndarray, *covariances, about=None) -> Change:
     step = log(new @ inverse(old))
     if about is not None:
         step = np.concatenate([new[:3, 3] - old[:3, 3], step[3:]])
-    return Change(what, *error(old, new), *_spreads(covariances), sigmas_of(step, covariances))
+    return Change(what, *error(old, new), *_deviations(covariances), sigmas_of(step, covariances))
 
 
 def _covariance(entry: Entry | None) -> np.ndarray | None:
     return None if entry is None else entry.covariance
 
 
-def _spreads(covariances: Sequence[np.ndarray | None]) -> list[tuple[float, float] | None]:
+def _deviations(covariances: Sequence[np.ndarray | None]) -> list[tuple[float, float] | None]:
     return [None if known is None else deviations(known) for known in covariances]
 
 
@@ -211,8 +200,8 @@ def largest_deviation(covariance: np.ndarray) -> float:
 
 
 def sigmas_of(step: np.ndarray, covariances: Sequence[np.ndarray | None]) -> float | None:
-    """Return how large a difference (n,) is over the uncertainties (n, n) of both sides together, root mean square over
-    its directions; None if one of them is not known."""
+    """Return a difference (n,) over the covariances (n, n) of both sides together, root mean square over its
+    directions; None if one of them is unknown."""
     if any(known is None for known in covariances):
         return None
     return float(np.sqrt(step @ np.linalg.pinv(sum(covariances), hermitian=True) @ step / len(step)))

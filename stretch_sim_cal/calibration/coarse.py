@@ -1,15 +1,16 @@
 """A transform good to a few millimetres, from a first guess that may be far off, or from none at all.
 
-Near the guess GICP (small_gicp) finds it, from wide to narrow. The result is checked: the two
-views must not contradict each other, nor agree worse than at the guess itself, which is a candidate, too. Otherwise
-large planes of both views are matched for every rotation that they allow, as many hypotheses as there are, and the
-most consistent ones are registered. If several explain the views alike (a corridor looks the same from both ends), the
-one near the guess is taken; without a guess the views are refused.
+Near the guess it is by GICP (small_gicp), from wide to narrow. The result is checked: the two views must not contradict
+each other, nor agree worse than at the guess itself, which is another candidate. Otherwise large planes of both views
+are matched for every rotation that they allow, and the most consistent hypotheses are registered. If several explain
+the views alike (a corridor looks the same from both ends), the one near the guess is taken; without a guess the views
+are refused.
 
-Directions that the scene does not hold stay as they were guessed: J. Zhang, M. Kaess, S. Singh, "On degeneracy of
+Directions that the scene does not constrain stay as in the guess: J. Zhang, M. Kaess, S. Singh, "On degeneracy of
 optimization-based state estimation problems", ICRA 2016.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ from stretch_sim_cal.geometry.transforms import (
 # A transform under which the views agree this well is not searched further.
 CREDIBLE_AGREE = 0.88
 CREDIBLE_CONTRADICT = 0.03
-# Near the description so large a share may contradict: somebody who stands before one lidar, or in one scan of several.
+# Near the description a larger share may contradict: a person in front of one lidar, or in one scan of several.
 SOMEBODY = 0.08
 # Point-to-plane distances (m) beyond which surfaces are not the same, and points that are of no common surface.
 WIDE, FAR = 0.05, 0.5
@@ -43,32 +44,32 @@ MOST_POINTS = 10_000
 MAX_STARTS = 8
 # Longest correspondences of GICP's passes, over the setting.
 WIDTHS = (2.5, 1.0, 0.5)
-# Scores (-1 .. 1) that differ by less do not tell two transforms apart; transforms that differ by less are the same.
+# Scores (-1 .. 1) that differ by less do not distinguish two transforms; transforms that differ by less are the same.
 ALIKE = 0.05
 SAME_DISTANCE = 0.2  # m
 SAME_ANGLE = np.deg2rad(5.0)
 # Curvature of GICP's cost, against that of its best direction. For a direction that nothing but the
 # regularisation of its planes' covariances determines it is 0.001 to 0.005, in rooms 0.02 and more.
-HELD = 0.01
-# First guesses from nothing: large planes of both views are laid onto each other.
+CONSTRAINED = 0.01
+# Hypotheses without a guess: large planes of both views are matched.
 NUM_PLANES = 10
 MAX_PLANARITY = 0.05
 NORMAL_TOLERANCE = np.deg2rad(8.0)
 ANGLE_TOLERANCE = np.deg2rad(4.0)
 PARALLEL = np.deg2rad(20.0)
 MAX_DISTANCE = 1.5
-# Rotations closer than this are one hypothesis; so small a difference the registration closes.
+# Rotations closer than this are one hypothesis, since the registration converges over such a difference.
 SAME_ROTATION = np.deg2rad(10.0)
 
 
 def credible(found: Consistency, near: bool = False) -> bool:
-    """Whether two views agree as well as they do when the transform is right; `near` the description somebody who
-    stands in one of them alone is no reason to doubt it."""
+    """Whether two views agree as they do under the right transform; `near` the description, a person in one of the
+    views is no contradiction."""
     return found.agree >= CREDIBLE_AGREE and found.contradict <= (SOMEBODY if near else CREDIBLE_CONTRADICT)
 
 
 class SurfaceDistances:
-    """How far apart the surfaces of two lidars are, prepared for comparing transforms."""
+    """The distances of the surfaces of two lidars under many transforms."""
 
     def __init__(self, left: Surface, right: Surface):
         self._left, self._points = left, right.points[:: max(1, len(right.points) // MOST_POINTS)]
@@ -87,38 +88,38 @@ def coarse_alignment(
 ) -> np.ndarray:
     """Return `right_to_left` (4, 4) from the cells of both lidars; `initial` (4, 4) may be far off, or None."""
     registration, views = Registration(left, right, settings), Views(left, right)
-    found = []
+    candidates = []
     if initial is not None:
-        # GICP may run away from a good guess; with narrow correspondences it stays nearer.
-        found = [registration.from_guess(initial), registration.from_guess(initial, WIDTHS[-1:]), initial]
-        # Views say whether a transform can be right, within centimetres; which of several is nearest, surfaces say.
+        # GICP may diverge from a good guess; with narrow correspondences it stays nearer.
+        candidates = [registration.from_guess(initial), registration.from_guess(initial, WIDTHS[-1:]), initial]
+        # Views check a transform to centimetres; the distances of surfaces are more exact.
         distances, guess_score = SurfaceDistances(left, right), views.under(initial).score
-        found.sort(key=distances.under)
-        for candidate in found:
+        candidates.sort(key=distances.under)
+        for candidate in candidates:
             under = views.under(candidate)
             if credible(under, near=True) and under.score > guess_score - ALIKE:
                 return candidate
-        found.sort(key=lambda candidate: -views.under(candidate).score)
+        candidates.sort(key=lambda candidate: -views.under(candidate).score)
         # Swapped topics give the inverse of the model's transform.
         swapped = registration.from_guess(inverse(initial))
         if credible(views.under(swapped)):
             return swapped
-        found.append(swapped)
+        candidates.append(swapped)
     hypotheses = plane_hypotheses(left, right)
     hypotheses.sort(key=lambda start: -views.under(start, every=20, leniency=4.0).score)
-    found += [registration.from_guess(start) for start in hypotheses[:MAX_STARTS]]
-    if not found:
+    candidates += [registration.from_guess(start) for start in hypotheses[:MAX_STARTS]]
+    if not candidates:
         raise InputError("no first guess of right_to_left was given, and the clouds show no planes to find one by")
-    return _meant(found, [views.under(estimate).score for estimate in found], guessed=initial is not None)
+    return _best(candidates, [views.under(estimate).score for estimate in candidates], guessed=initial is not None)
 
 
-def _meant(found: list[np.ndarray], scores: list[float], guessed: bool) -> np.ndarray:
+def _best(candidates: list[np.ndarray], scores: list[float], guessed: bool) -> np.ndarray:
     """Return the transform that explains the views best; of several that do so alike, the one from the guess,
-    `found[0]`."""
-    best = found[int(np.argmax(scores))]
+    `candidates[0]`."""
+    best = candidates[int(np.argmax(scores))]
     if guessed:
-        return found[0] if scores[0] > max(scores) - ALIKE else best
-    for other, score in zip(found, scores, strict=True):
+        return candidates[0] if scores[0] > max(scores) - ALIKE else best
+    for other, score in zip(candidates, scores, strict=True):
         distance, angle = error(best, other)
         if score > max(scores) - ALIKE and (distance > SAME_DISTANCE or angle > SAME_ANGLE):
             raise Refused(
@@ -139,7 +140,7 @@ class Registration:
         self._source, _ = small_gicp.preprocess_points(right.points, resolution, num_threads=1)
 
     def from_guess(self, guess: np.ndarray, widths: Sequence[float] = WIDTHS) -> np.ndarray:
-        """Return the transform (4, 4) found from a guess, with ever shorter correspondences (see `WIDTHS`)."""
+        """Return the transform (4, 4) from a guess, with ever shorter correspondences (see `WIDTHS`)."""
         estimate = guess
         for width in widths:
             found = small_gicp.align(
@@ -149,21 +150,21 @@ class Registration:
             )  # fmt: skip
             if not (np.isfinite(found.T_target_source).all() and found.num_inliers):
                 return estimate
-            estimate = _where_held(estimate, found)
+            estimate = _where_constrained(estimate, found)
         return estimate
 
 
-def _where_held(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.ndarray:
-    """Return the registration's transform, without the part of the way from `before` (4, 4) along directions that
-    nothing holds."""
+def _where_constrained(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.ndarray:
+    """Return the registration's transform without the part of the step from `before` (4, 4) along directions that
+    nothing constrains."""
     after = check_rigid(found.T_target_source, "registration", tolerance=1e-2)
     # Of small_gicp's components (rotation, translation, in the source's frame) 1 rad compares with so many m.
     lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))
     scale = np.repeat([1.0 / lever, 1.0], 3)
     curvature, directions = np.linalg.eigh(found.H * np.outer(scale, scale))
-    held = directions[:, curvature > HELD * curvature[-1]]
+    kept = directions[:, curvature > CONSTRAINED * curvature[-1]]
     step = np.roll(log(inverse(before) @ after), 3) / scale
-    return before @ exp(np.roll(scale * (held @ (held.T @ step)), 3))
+    return before @ exp(np.roll(scale * (kept @ (kept.T @ step)), 3))
 
 
 @dataclass(frozen=True)
@@ -175,11 +176,8 @@ class LargePlanes:
 
 
 def plane_hypotheses(left: Surface, right: Surface) -> list[np.ndarray]:
-    """Return transforms right_to_left (4, 4) that lay large planes of the right view onto those of the left.
-
-    Two planes that are not parallel determine a rotation. Of the translations that it leaves the shortest is taken: two
-    lidars of one robot are near each other.
-    """
+    """Return transforms right_to_left (4, 4) that match large planes of both views. Two planes that are not parallel
+    determine a rotation; the translation is the shortest, since two lidars of one robot are near each other."""
     targets, sources = large_planes(left), large_planes(right)
     rotations: list[np.ndarray] = []
     for source_pair, source_angle in _pairs(sources):
@@ -190,26 +188,24 @@ def plane_hypotheses(left: Surface, right: Surface) -> list[np.ndarray]:
             # The trace of the difference gives the angle: trace = 1 + 2 cos.
             if all(np.sum(rotation * other) < 1.0 + 2.0 * np.cos(SAME_ROTATION) for other in rotations):
                 rotations.append(rotation)
-    rotations = [_settled(rotation, targets, sources) for rotation in rotations]
+    rotations = [_refined(rotation, targets, sources) for rotation in rotations]
     return [from_rotation_translation(rotation, _translation(rotation, targets, sources)) for rotation in rotations]
 
 
 def large_planes(surface: Surface) -> LargePlanes:
-    """Return the largest planes of one lidar's cells, found one after the other among cells of like normal."""
+    """Return the largest planes of one lidar's cells, one after the other among cells of like normals."""
     cosines = -np.einsum("mi,mi->m", surface.normals, surface.rays)
     left_over = np.flatnonzero((surface.planarity < MAX_PLANARITY) & (cosines > 0.15))
     areas = surface.ranges**2 / np.maximum(cosines, 0.15)
     normals, distances = [], []
     while len(normals) < NUM_PLANES and len(left_over) > 50:
-        own_normals = surface.normals[left_over]
-        own_distances = -np.einsum("mi,mi->m", own_normals, surface.points[left_over])
-        weights = areas[left_over]
+        of_cells, weights = surface.normals[left_over], areas[left_over]
+        offsets = -np.einsum("mi,mi->m", of_cells, surface.points[left_over])
         seeds = np.linspace(0, len(left_over) - 1, 60).astype(int)
-        alike = (own_normals[seeds] @ own_normals.T > np.cos(NORMAL_TOLERANCE)) & (
-            np.abs(own_distances[seeds, None] - own_distances) < 0.15
-        )
+        alike = of_cells[seeds] @ of_cells.T > np.cos(NORMAL_TOLERANCE)
+        alike &= np.abs(offsets[seeds, None] - offsets) < 0.15
         members = alike[np.argmax(alike @ weights)]
-        normal = (own_normals[members] * weights[members, None]).sum(axis=0)
+        normal = (of_cells[members] * weights[members, None]).sum(axis=0)
         normal /= np.linalg.norm(normal)
         normals.append(normal)
         distances.append(float(np.median(-surface.points[left_over[members]] @ normal)))
@@ -220,11 +216,11 @@ def large_planes(surface: Surface) -> LargePlanes:
 def _pairs(planes: LargePlanes) -> list[tuple[list[int], float]]:
     """Return the ordered pairs of planes that are not parallel, each with the angle between their normals."""
     pairs = []
-    for first in range(len(planes.normals)):
-        for second in range(len(planes.normals)):
-            angle = float(np.arccos(np.clip(planes.normals[first] @ planes.normals[second], -1.0, 1.0)))
-            if PARALLEL < angle < np.pi - PARALLEL:
-                pairs.append(([first, second], angle))
+    for pair in itertools.product(range(len(planes.normals)), repeat=2):
+        first, second = planes.normals[list(pair)]
+        angle = float(np.arccos(np.clip(first @ second, -1.0, 1.0)))
+        if PARALLEL < angle < np.pi - PARALLEL:
+            pairs.append((list(pair), angle))
     return pairs
 
 
@@ -237,7 +233,7 @@ def _triad(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.stack([middle, across, np.cross(middle, across)], axis=1)
 
 
-def _settled(rotation: np.ndarray, targets: LargePlanes, sources: LargePlanes) -> np.ndarray:
+def _refined(rotation: np.ndarray, targets: LargePlanes, sources: LargePlanes) -> np.ndarray:
     """Return the rotation that fits all planes that `rotation` already brings near each other (Kabsch)."""
     for _ in range(2):
         alike = (sources.normals @ rotation.T) @ targets.normals.T
@@ -247,7 +243,7 @@ def _settled(rotation: np.ndarray, targets: LargePlanes, sources: LargePlanes) -
 
 
 def _translation(rotation: np.ndarray, targets: LargePlanes, sources: LargePlanes) -> np.ndarray:
-    """Return the short translation (3,) that brings rotated source planes onto target planes facing the same way."""
+    """Return the short translation (3,) of rotated source planes onto target planes facing the same way."""
     normals = sources.normals @ rotation.T
     alike = normals @ targets.normals.T > np.cos(NORMAL_TOLERANCE)
     # A plane n . p = -d moved by t satisfies n . t = d_source - d_target.

@@ -1,4 +1,4 @@
-"""Whether two lidars' views can both be true under a transform: do they see the same surfaces, or through them?"""
+"""The consistency of two lidars' views under a transform: do they see the same surfaces, or through them?"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ def _step(tangent: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Consistency:
-    """Shares (0 to 1) of the points whose direction the other lidar looked in, and that the robot's own body did not
-    hide from it: `agree` lie on a surface that it saw, `contradict` where it looked through; the rest is hidden.
-    `overlap` is the share of all points that are confirmed."""
+    """Shares (0 to 1) of the points in whose direction the other lidar has returns, not hidden by the robot's body:
+    `agree` lie on a surface that it saw, `contradict` in front of it; the rest is hidden. `overlap` is the share of all
+    points that are confirmed."""
 
     agree: float
     contradict: float
@@ -51,21 +51,19 @@ class Consistency:
 
     @property
     def score(self) -> float:
-        """A number to compare transforms by: better is larger."""
+        """For comparisons of transforms; larger is better."""
         return self.agree - 3.0 * self.contradict - 10.0 * max(0.0, LITTLE_OVERLAP - self.overlap)
 
 
 class Views:
-    """The views of both lidars, each in its own frame, prepared for comparing them under many transforms."""
+    """The views of both lidars, each in its own frame, for comparisons under many transforms."""
 
     def __init__(self, left: "Surface | View", right: "Surface | View"):
         self._left, self._right = (View(each) if isinstance(each, Surface) else each for each in (left, right))
 
     def under(self, right_to_left: np.ndarray, every: int = 1, leniency: float = 1.0) -> Consistency:
-        """Return how well the views agree under `right_to_left` (4, 4).
-
-        Rough guesses are judged by every n-th cell, and with `leniency` times the tolerance.
-        """
+        """Return the consistency under `right_to_left` (4, 4), by each n-th cell if `every` is n, and with `leniency`
+        times the tolerance."""
         counts = self._left.compare(apply(right_to_left, self._right.points[::every]), leniency)
         counts = counts + self._right.compare(apply(inverse(right_to_left), self._left.points[::every]), leniency)
         agree, contradict, looked, total = counts.tolist()
@@ -82,14 +80,14 @@ class Views:
 def seen_by_another(
     lidars: Sequence[Lidar], poses: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]], settings: LidarSettings
 ) -> tuple[tuple["View", ...], tuple[Lidar, ...]]:
-    """Return the views of all lidars, the robot's own body marked as not usable if `settings.base_from_left` is known,
-    and the lidars with the cells alone that another one of their `pairs` confirms under their `poses` (4, 4) in the
-    first one's frame."""
+    """Return the views of all lidars, with the robot's body not usable if `settings.base_from_left` is known, and the
+    lidars with only the cells that another one of their `pairs` confirms under their `poses` (4, 4) in the first one's
+    frame."""
     surfaces = tuple(lidar.surface for lidar in lidars)
     if settings.base_from_left is not None:
         surfaces = tuple(
-            without_body(own, settings.base_from_left @ pose, settings)
-            for own, pose in zip(surfaces, poses, strict=True)
+            without_body(surface, settings.base_from_left @ pose, settings)
+            for surface, pose in zip(surfaces, poses, strict=True)
         )
     views = tuple(map(View, surfaces))
     return views, tuple(
@@ -117,15 +115,15 @@ def between(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> np.ndarray:
 
 
 class View:
-    """The nearest and the farthest thing that a lidar saw in and around every direction, the robot's own body before
-    it, and its usable points (M, 3)."""
+    """The nearest and the farthest range of a lidar in and around every direction, the robot's body before it, and the
+    usable points (M, 3)."""
 
     def __init__(self, surface: Surface):
         ranges = surface.ranges
         around = ranges[surface.neighbours]
         direction = direction_of(surface.points)
         self.surface = surface
-        # What saw something else for a while is no witness, nor what it looked through.
+        # Directions that changed for a while confirm and contradict nothing.
         still = surface.disturbed == 0
         self.points = surface.points[surface.usable & still]
         self._near, self._far = np.full(_NUM_DIRECTIONS, np.inf), np.full(_NUM_DIRECTIONS, -np.inf)

@@ -1,4 +1,4 @@
-"""Calibration by driving: lidars, floor, wheels, from scans that were taken where a robot stood on its way.
+"""Calibration by driving: lidars, floor and wheels, by scans at the stations of a robot that drives.
 
     driven = DrivenArray({"left": ArrayLidar(pose), "right": ArrayLidar(pose)}, footprint_from_base)
     for station in stations:
@@ -6,19 +6,19 @@
         driven.add({"left": cloud, "right": cloud})  # as often as scans were taken there
     result = driven.solve()
 
-What every lidar sees at every station are views of one room, and one least-squares problem: the pose of view (station
-s, lidar l) is T_s Y_l, with the lidars' poses Y in base_footprint and the stations' poses T over the floor. Beside the
-room's patches (`room.py`) there are factors of
+The scans of all lidars at all stations are views of one room, in one least-squares problem: the pose of the view of
+station s and lidar l is T_s Y_l, with the lidars' poses Y in base_footprint and the stations' poses T over the floor.
+Beside the room's patches (`room.py`) there are factors of
 
-* the floor: patches of it lie at z = 0, apart from its unevenness;
-* how the base stands: its height and tilt over the mean floor, of a size that is taken from the data;
+* the floor: its patches lie at z = 0, apart from unevenness;
+* the stance: the base's height and tilt over the mean floor, of a size estimated from the data;
 * odometry: from one station to the next, with a scale of each axis and of the angle, and slip that grows with the root
-  of the way; if it slips more than that, by as much as the data says.
+  of the way; larger slip is estimated from the data.
 
-Turning tells where a lidar is from the centre of rotation, driving straight its yaw against the direction of driving
-(hand-eye calibration: R. Tsai, R. Lenz, 1989; of wheeled robots with the odometry's own errors: A. Censi et al.,
+Turning determines a lidar's position against the centre of rotation, driving straight its yaw against the direction of
+driving (hand-eye calibration: R. Tsai, R. Lenz, 1989; of wheeled robots with errors of the odometry: A. Censi et al.,
 "Simultaneous calibration of odometry and sensor parameters for mobile robots", 2013). Lidars without a common view are
-tied by what both saw from different stations. The lidars' own errors are seen at many ranges and by many channels.
+related by the surfaces that they see from different stations.
 """
 
 import itertools
@@ -34,7 +34,7 @@ from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
-from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.findings import (
     another_opinion,
     distorted,
@@ -44,8 +44,8 @@ from stretch_sim_cal.calibration.findings import (
     movement,
     unit_warnings,
 )
-from stretch_sim_cal.calibration.floor.findings import Findings, check_certainty
-from stretch_sim_cal.calibration.floor.rays import RADIUS
+from stretch_sim_cal.calibration.floor.cells import RADIUS
+from stretch_sim_cal.calibration.floor.findings import uncertain_floor
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
@@ -74,34 +74,34 @@ from stretch_sim_cal.sensor.sensor import by_lidar
 # How far (m) the views may still be apart, into how many shifted grids of patches they are cut, and whether the floor
 # is known by then.
 PASSES = ((0.01, 1, False), (0.002, 1, False), (0.001, 1, True), (0.0, 2, True))
-# What is known of a described pose in base_footprint: along x and y, along z (m), roll and pitch, yaw (rad).
+# The prior of a described pose in base_footprint: x, y, z (m), roll, pitch, yaw (rad).
 DESCRIBED = np.array([1.0, 1.0, 0.05, 0.1, 0.1, 1.0])
-# How much a station's height (m), roll and pitch (rad) may differ from the mean floor's: before the floor is known, as
-# one station more would say, and at least.
+# Standard deviations of a station's height (m), roll and pitch (rad) over the mean floor: before the floor is known,
+# the prior (as of one station), and the least.
 STANCE = np.array([0.005, 0.01, 0.01])
 LIKELY_STANCE, LEAST_STANCE = np.array([1e-3, 2e-3, 2e-3]), np.array([1e-4, 1e-4, 1e-4])
 PARTNERS = 5  # views that a view is compared with
 ENOUGH = 50.0  # patches that two lidars see, for an opinion
-SLIP_BEFOREHAND = 4.0  # so many ways' slip counts what is expected of it
-KEPT = 1e-6  # m, rad: a station that stays where it is
+PRIOR_SLIP = 4.0  # values of slip, the weight of the expected one
+FIXED_STATION = 1e-6  # m, rad
 ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
-FLOOR_REMEDY = "identify the lidars' own errors first: no drive tells a floor's height from ranges that are off"
-STRAFED = 0.1  # m sideways: so far only a base that strafes goes
+FLOOR_REMEDY = "identify the lidars' own errors first: a drive does not separate a floor's height from errors of ranges"
+STRAFED = 0.1  # m sideways, farther than a base without strafing
 CENTRE_OF_ROTATION = "centre of rotation"
-SLIPPERY = 3.0  # slip beyond so many times what is expected is said
+SLIPPERY = 3.0  # times the expected slip, for a warning
 OFF_PLANE = [2, 3, 4]  # of a twist
 
 
 @dataclass(frozen=True)
 class Wheels:
-    """The lidars against the wheels: their poses `footprint_from_lidar` (4, 4) by name, base_footprint being over the
-    floor at the centre of rotation with x along the direction of driving, and the `covariance` (6 n, 6 n) of their
-    twists there. `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`),
-    `slip` how many times larger it was than expected, `stations` the poses (4, 4) over the floor at which the robot
-    stood. `directions` are x, y and yaw of the first lidar, how well they are known and have to be; `gain` is what one
-    motion more would bring where least is known, None if no motion brings anything. A result with `refusals` must not
-    be written.
+    """The lidars against the wheels: their poses `footprint_from_lidar` (4, 4) by name, with base_footprint on the
+    floor at the centre of rotation, x along the direction of driving, and the `covariance` (6 n, 6 n) of their twists.
+
+    `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`), `slip` is over the
+    expected one, `stations` are the stations' poses (4, 4) over the floor. `directions` are x, y and yaw of the first
+    lidar with their bounds; `gain` is that of one more motion for the weakest of them, None if there is none. A result
+    with `refusals` must not be written.
     """
 
     footprint_from_lidar: dict[str, np.ndarray]
@@ -116,7 +116,7 @@ class Wheels:
 
     @property
     def enough(self) -> bool:
-        """Whether x, y and yaw are known as well as they have to be: the drive may end."""
+        """Whether x, y and yaw are within their bounds: the drive may end."""
         return all(direction.observed for direction in self.directions)
 
     @property
@@ -128,22 +128,22 @@ class Wheels:
         """Return x, y (m) and yaw (rad) of a lidar against the centre of rotation and the direction of driving, (3,),
         with their covariance (3, 3)."""
         pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
-        own = slice(6 * number, 6 * number + 6)
+        part = slice(6 * number, 6 * number + 6)
         at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[PLANAR]
         planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
-        return planar, at_lidar @ self.covariance[own, own] @ at_lidar.T
+        return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T
 
 
 @dataclass(frozen=True)
 class DrivenResult(ArrayResult):
-    """An `ArrayResult` of a robot that drove, in base_link in which its first lidar is where the description has it,
-    and where that is against the `wheels`."""
+    """An `ArrayResult` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
+    lidars against the `wheels`."""
 
     wheels: Wheels | None = None
 
 
 class _DrivenUnknowns(Unknowns):
-    """The unknowns of lidars in base_footprint, and as `others` a twist of each station in the floor's frame, then the
+    """The unknowns of lidars in base_footprint; `others` are a twist of each station in the floor's frame, then the
     odometry's three scales."""
 
     def __init__(self, models: tuple, num_stations: int):
@@ -160,7 +160,7 @@ class _DrivenUnknowns(Unknowns):
 
 
 class _ViewUnknowns(Unknowns):
-    """The same with a pose of each view, in the floor's frame, behind them."""
+    """The driven unknowns, then a pose of each view in the floor's frame."""
 
     def __init__(self, driven: _DrivenUnknowns):
         self.driven, count = driven, len(driven.views)
@@ -170,19 +170,19 @@ class _ViewUnknowns(Unknowns):
         self.size = driven.size + 6 * count
 
     def by_driven(self, stations: Sequence[np.ndarray]) -> np.ndarray:
-        """Return how these unknowns change with the driven ones, (size, driven size)."""
+        """Return the derivatives (size, driven size) of these unknowns by the driven ones."""
         change = np.zeros((self.size, self.driven.size))
         change[: self.driven.size] = np.eye(self.driven.size)
-        for own, (station, lidar) in zip(self.poses, self.driven.views, strict=True):
-            change[own, self.driven.poses[lidar]] = adjoint(stations[station])
-            change[own, self.driven.stations[station]] = np.eye(6)
+        for view, (station, lidar) in zip(self.poses, self.driven.views, strict=True):
+            change[view, self.driven.poses[lidar]] = adjoint(stations[station])
+            change[view, self.driven.stations[station]] = np.eye(6)
         return change
 
 
 @dataclass(frozen=True)
 class _Drive:
     """An estimate: the lidars' `state` in base_footprint, the `stations` (4, 4) over the floor, the odometry's `scales`
-    (3,), how far the `stance` (3,) of stations varies, and how many times `slip` is larger than expected."""
+    (3,), the standard deviations (3,) of the stations' `stance`, and the `slip` over the expected one."""
 
     state: State
     stations: list[np.ndarray]
@@ -198,32 +198,31 @@ class _Drive:
         )  # fmt: skip
 
     def stances(self) -> np.ndarray:
-        """Return how the base stands at each station, (S, 3): height (m), roll and pitch (rad)."""
+        """Return the base's height (m), roll and pitch (rad) at each station, (S, 3)."""
         return np.array([log(inverse(_planar(pose)) @ pose)[OFF_PLANE] for pose in self.stations])
 
 
 class DrivenArray:
-    """Calibrates the lidars of a robot that drives; `new_station` and `add` take what was seen, `solve` returns the
-    result."""
+    """Calibrates the lidars of a robot that drives: `new_station` and `add`, then `solve`."""
 
     def __init__(
         self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray,
         settings: DrivingSettings | None = None, body: Mapping[str, Any] | None = None,
         accept: tuple[float, float] | None = None,
     ):  # fmt: skip
-        """`lidars` by name, one or more; `nominal_footprint_from_base` (4, 4) is where the description has
-        base_footprint; `body` as of `body_settings`, `accept` as of `accepting`."""
+        """`lidars` by name, one or more; `nominal_footprint_from_base` (4, 4) is the description's; `body` as of
+        `body_settings`, `accept` as of `accepting`."""
         self._names, self._settings = tuple(lidars), settings or DrivingSettings()
         self._nominal = nominal_footprint_from_base
         self._described = [self._nominal @ lidar.base_from_lidar for lidar in lidars.values()]
         self._base_from_first = next(iter(lidars.values())).base_from_lidar
         self._sensors = tuple(lidar.sensor for lidar in lidars.values())
         body = dict(body or {})
-        self._judging = AlignmentSettings(base_from_left=self._described[0], sensor=self._sensors, **accepting(accept))
+        self._checks = AlignmentSettings(base_from_left=self._described[0], sensor=self._sensors, **accepting(accept))
         if "body" in body:
             body["body"] = apply(self._nominal, body["body"])
         self._body = AlignmentSettings(**body)
-        # The first station's views are tied by the views from all others as well.
+        # The first station's views are related by the views from all others as well.
         of_floor = FloorSettings(sensor=self._sensors, typical_std_translation=1e-4, typical_std_rotation=1e-5, **body)
         self._floor = JointFloor(self._described, np.eye(4), of_floor, self._names)
         self._intakes: list[FrameIntake] = []
@@ -232,22 +231,22 @@ class DrivenArray:
         self._at = np.zeros(3)
 
     def new_station(self, odometry: np.ndarray | Sequence[float]) -> None:
-        """Begin with the clouds of another station, at x, y (m) and yaw (rad) by odometry, (3,), or all that it said on
-        the way there, (K, 3), the last one at the station; needed where the robot turns and drives on one way. Raises
-        `InputError` if these are no such numbers."""
-        said = np.atleast_2d(np.asarray(odometry, dtype=float))
-        if said.ndim != 2 or said.shape[1] != 3 or not len(said) or not np.isfinite(said).all():
+        """Begin another station, at x, y (m) and yaw (rad) by odometry, (3,), or (K, 3) on the way there, the last row
+        at the station; the latter is needed if the robot turns and drives on one way. Raises `InputError` for other
+        arrays."""
+        poses = np.atleast_2d(np.asarray(odometry, dtype=float))
+        if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
             raise InputError(
                 f"station {len(self._cells) + 1}: odometry: x, y, yaw were expected, or rows of these; finite numbers"
             )
         if self._cells:
-            self._legs.append(Leg.along(np.vstack([self._at, said])))
-        self._at = said[-1]
+            self._legs.append(Leg.along(np.vstack([self._at, poses])))
+        self._at = poses[-1]
         self._cells.append(tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names)))))
         self._intakes.append(FrameIntake(self._names))
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
-        """Take a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`."""
+        """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`."""
         in_order = [clouds[name] for name in self._names]
         for cells, cloud in zip(self._cells[-1], self._intakes[-1].admit(*in_order), strict=True):
             cells.add(cloud)
@@ -256,7 +255,7 @@ class DrivenArray:
 
     def solve(self) -> DrivenResult:
         """Return the result, with refusals if the data does not support it. Raises `InputError` for fewer than two
-        stations, or a lidar without any return at one, `Refused` if it cannot be told how two stations fit."""
+        stations, or a lidar without any return at one, `Refused` if the views of two stations do not fit."""
         if len(self._cells) < 2:
             raise InputError(f"driving: {len(self._cells)} stations; the robot has to stand at two places or more")
         lidars = self._views()
@@ -278,23 +277,23 @@ class DrivenArray:
                     trust = FloorTrust(near, unevenness, ON_FLOOR, of_room=True)
             block = room_block(lidars, drive.views(unknowns), noise, slack, grids, trust, pairs=pairs)
             reduced, by_chance, beside = self._equations(block, drive, unknowns, lidars)
-            # What noise brings is of the room alone: in a corridor it is more than what odometry says along it.
+            # The noise information is of the room only: along a corridor it exceeds that of odometry.
             state, solution = solver.step(reduced, drive.state, by_chance, beside=beside)
             drive = replace(
                 drive, state=state, scales=drive.scales + solution.change[unknowns.scales],
                 stations=[
-                    exp(solution.change[own]) @ pose
-                    for own, pose in zip(unknowns.stations, drive.stations, strict=True)
+                    exp(solution.change[part]) @ pose
+                    for part, pose in zip(unknowns.stations, drive.stations, strict=True)
                 ],
             )  # fmt: skip
             noise = block.noise
             if on_floor:
-                drive = self._learned(drive)
+                drive = self._with_variances(drive)
         last = remeasured_block(lidars, drive.views(unknowns), block, trust)
         return self._result(unknowns, drive, solution, last, floor, suspects)
 
     def _views(self) -> list[Lidar]:
-        """Return what each lidar saw at each station, in its own frame, by station and lidar."""
+        """Return the views in the lidars' frames, by station and lidar."""
         stations = Lidar.of_places(self._cells, self._names, "station")
         return [
             Lidar(without_body(lidar.surface, pose, self._body), lidar.model)
@@ -302,13 +301,13 @@ class DrivenArray:
         ]  # fmt: skip
 
     def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[_Drive, list[int]]:
-        """Return where stations and lidars are by their views, within millimetres, and which stations' views do not
+        """Return stations and lidars by their views, within millimetres, and the numbers of stations whose views do not
         agree with any before."""
         count, poses = len(self._names), list(self._described)
 
         def aligned(first: int, second: int, given: np.ndarray) -> np.ndarray | None:
             try:
-                return coarse_alignment(lidars[first].surface, lidars[second].surface, given, self._judging)
+                return coarse_alignment(lidars[first].surface, lidars[second].surface, given, self._checks)
             except Refused:
                 return None
 
@@ -339,33 +338,33 @@ class DrivenArray:
         return _Drive(State(tuple(poses), ()), stations, np.zeros(3), STANCE), suspects
 
     def _pairs(self, views: Sequence[View], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-        """Return which views are compared: each with those that have most in common with it, and with those of the
-        same station, so that what many see costs no more than that."""
+        """Return the pairs of views that are compared: each view with those of the largest overlap, with those of its
+        station, and with the same lidar's at the station before."""
         overlaps = np.full((len(views), len(views)), -1.0)
         for pair in itertools.combinations(range(len(views)), 2):
             overlap = Views(*(views[view] for view in pair)).under(between(poses, pair), every=10).overlap
             overlaps[pair] = overlaps[pair[::-1]] = overlap
-        count, found = len(self._names), set()
-        for view, own in enumerate(overlaps):
-            others = [*np.argsort(-own)[:PARTNERS], *range(view - view % count, view - view % count + count)]
-            found |= {(min(view, int(other)), max(view, int(other))) for other in others if other != view}
-            # Along the way as well, or groups of views that are alike would be by themselves.
-            found |= {(view - count, view)} if view >= count else set()
-        return sorted(found)
+        count, pairs = len(self._names), set()
+        for view, of_view in enumerate(overlaps):
+            others = [*np.argsort(-of_view)[:PARTNERS], *range(view - view % count, view - view % count + count)]
+            pairs |= {(min(view, int(other)), max(view, int(other))) for other in others if other != view}
+            # Along the way as well, or groups of similar views would be separate.
+            pairs |= {(view - count, view)} if view >= count else set()
+        return sorted(pairs)
 
     def _onto_floor(self, drive: _Drive) -> tuple[_Drive, FloorResult]:
-        """Return the same over the floor that is seen at the first station, standing level on average, and what is
-        found of it."""
+        """Return the drive over the floor at the first station, level on average, and that floor."""
         poses = [drive.stations[0] @ pose for pose in drive.state.base_from_lidar]
         self._floor.settings = replace(self._floor.settings, units=drive.state.units)
         self._floor.begin_from(poses, None, [FIXED])
         found = self._floor.solve()
-        # What the lidars see of one floor from the first station alone is less than what ties them here, it is known
-        # better from all stations, and the lidars' own errors are said with these.
+        # All stations determine the lidars' poses and the floor better than the first one, and give the findings about
+        # the lidars' errors.
+        ignored = ("lidars_disagree", "uncertain_floor")
         found = replace(
             found,
-            refusals=[said for said in found.refusals if said.code not in ("lidars_disagree", "uncertain_floor")],
-            warnings=[said for said in found.warnings if said.code != "beyond_sensor_file"],
+            refusals=[finding for finding in found.refusals if finding.code not in ignored],
+            warnings=[finding for finding in found.warnings if finding.code != "beyond_sensor_file"],
         )
         onto = footprint_from_base(found.plane)
         drive = replace(drive, stations=[onto @ station for station in drive.stations])
@@ -378,8 +377,8 @@ class DrivenArray:
     def _equations(
         self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, lidars: Sequence[Lidar]
     ) -> tuple[NormalEquations, np.ndarray, np.ndarray]:  # fmt: skip
-        """Return what views, floor and odometry say, how much of it about the poses may be noise (room.py), and which
-        part of the information is not of the views."""
+        """Return the equations of views, floor and odometry, the noise information about the poses (room.py), and the
+        part of the information that is not of the views."""
         of_views = _ViewUnknowns(unknowns)
         equations = NormalEquations.empty(of_views.size)
         block.add_to(equations, of_views, lidars)
@@ -395,16 +394,16 @@ class DrivenArray:
         return reduced, by_chance, reduced.information - of_room
 
     def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
-        """Add that the base stands on the floor, and that the floor's frame is where it stood first."""
-        for own, pose, stance in zip(unknowns.stations, drive.stations, drive.stances(), strict=True):
+        """Add the stances, and fix the first station, which is the floor's frame."""
+        for part, pose, stance in zip(unknowns.stations, drive.stations, drive.stances(), strict=True):
             rows = adjoint(inverse(_planar(pose)))[OFF_PLANE] / drive.stance[:, None]
-            equations.information[own, own] += rows.T @ rows
-            equations.gradient[own] -= rows.T @ (stance / drive.stance)
+            equations.information[part, part] += rows.T @ rows
+            equations.gradient[part] -= rows.T @ (stance / drive.stance)
         first = columns_of(unknowns.stations[0])[PLANAR]
-        equations.information[first, first] += KEPT**-2.0
+        equations.information[first, first] += FIXED_STATION**-2.0
 
     def _add_odometry(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
-        """Add what odometry says of the ways, and what is known of its errors."""
+        """Add the odometry of all ways, and the priors of its scales."""
         for number, residual in enumerate(self._slipped(drive), start=1):
             before, after = unknowns.stations[number - 1], unknowns.stations[number]
             columns = np.concatenate(list(map(columns_of, (before, after, unknowns.scales))))
@@ -423,26 +422,23 @@ class DrivenArray:
         equations.gradient[unknowns.scales] -= precision * drive.scales
 
     def _slipped(self, drive: _Drive) -> np.ndarray:
-        """Return how far the base slipped on the way to each station but the first, (S - 1, 3): x, y, angle, in what
-        was expected."""
+        """Return the slip on the way to each station but the first, (S - 1, 3): x, y, angle, over the expected one."""
         return np.array([self._slipped_on(drive, number) for number in range(1, len(drive.stations))])
 
     def _slipped_on(self, drive: _Drive, number: int) -> np.ndarray:
         leg = self._legs[number - 1]
-        went = inverse(drive.stations[number - 1]) @ drive.stations[number]
-        slipped: np.ndarray = np.linalg.solve(
-            leg.slip_root(self._settings), log(inverse(leg.transform(drive.scales)) @ went)[PLANAR]
-        )
-        return slipped
+        way = inverse(drive.stations[number - 1]) @ drive.stations[number]
+        off = log(inverse(leg.transform(drive.scales)) @ way)[PLANAR]
+        return np.linalg.solve(leg.slip_root(self._settings), off)
 
-    def _learned(self, drive: _Drive) -> _Drive:
-        """Return the same with what the data says of stances and slip (empirical Bayes)."""
+    def _with_variances(self, drive: _Drive) -> _Drive:
+        """Return the drive with the sizes of stances and slip estimated from the data (empirical Bayes)."""
         stances, slipped = drive.stances(), self._slipped(drive)
         squares = np.sum(stances**2, axis=0) + LIKELY_STANCE**2
         stance = np.maximum(np.sqrt(squares / (len(stances) + 1.0)), LEAST_STANCE)
-        # Lever and yaw of all, and three scales, are found from the same ways.
+        # The same ways determine lever, yaw and three scales.
         freedom = max(slipped.size - 6, 0)
-        slip = np.sqrt((np.sum(slipped**2) + SLIP_BEFOREHAND) / (freedom + SLIP_BEFOREHAND))
+        slip = np.sqrt((np.sum(slipped**2) + PRIOR_SLIP) / (freedom + PRIOR_SLIP))
         return replace(drive, stance=stance, slip=float(slip))
 
     def _result(
@@ -472,7 +468,7 @@ class DrivenArray:
         refusals = [
             Finding(
                 "stations_differ",
-                f"what is seen at station {number} does not agree with any station before",
+                f"the views at station {number} do not agree with those of any station before",
                 "keep people out of view, stop at shorter distances, and drive where there is no slip",
             ) for number in suspects
         ] or movement(motion, float(disturbed.max()), last.num_used)  # fmt: skip
@@ -480,27 +476,27 @@ class DrivenArray:
         far, near = [], []
         for name in names[1:]:
             between_two = result.transform(names[0], name)
-            found = self._judging.directions(result.covariance(names[0], name), first)
+            found = self._checks.directions(result.covariance(names[0], name), first)
             where = f"lidar {name} to {names[0]}" if count > 2 else ""
-            refusals += [said.at(where) if where else said for said in unobserved(found)]
+            refusals += [finding.at(where) if where else finding for finding in unobserved(found)]
             described = inverse(self._described[0]) @ self._described[names.index(name)]
-            for kind, said in zip((far, near), model_findings(described, between_two), strict=True):
-                kind += said
+            for kind, findings in zip((far, near), model_findings(described, between_two), strict=True):
+                kind += findings
         refusals = refusals or large_residuals(last.scale, result.rmse)
         refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
-        warnings = list(dict.fromkeys(said for intake in self._intakes for said in intake.warnings()))
+        warnings = list(dict.fromkeys(warning for intake in self._intakes for warning in intake.warnings()))
         warnings += near + disturbance(float(moving.max())) + unit_warnings(numbers_of_units, self._sensors, names)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
-        """Return whether what two lidars both see from the first station says otherwise than the estimate with the
-        `covariance` (6 n, 6 n) in base_footprint."""
-        found, apart = [], by_poses(np.eye(4), len(self._names) - 1)
-        for number, change in enumerate(apart.reshape(-1, 6, len(covariance)), start=1):
+        """Compare the estimate, with its `covariance` (6 n, 6 n) in base_footprint, with the registration of all that
+        two lidars see from the first station."""
+        findings, to_first = [], by_poses(np.eye(4), len(self._names) - 1)
+        for number, change in enumerate(to_first.reshape(-1, 6, len(covariance)), start=1):
             if last.used_between((0, number)) >= ENOUGH:
-                found += another_opinion(second_opinion(last.surface, (0, number)), change @ covariance @ change.T)
-        return found
+                findings += another_opinion(second_opinion(last.surface, (0, number)), change @ covariance @ change.T)
+        return findings
 
     def _wheels(self, drive: _Drive, solution: Solution, unknowns: _DrivenUnknowns, covariance: np.ndarray) -> Wheels:
         deviations = np.sqrt(np.diag(solution.covariance[unknowns.scales, unknowns.scales]))
@@ -519,72 +515,57 @@ class DrivenArray:
             self._settings, drive.slip, motions(strafes),
         )  # fmt: skip
         bound = self._settings.max_std_translation
-        against = f"the {self._names[0]} lidar's {{}} against the {{}}"
-        found = [
-            Direction(against.format("x", CENTRE_OF_ROTATION), known[0], bound),
-            Direction(against.format("y", CENTRE_OF_ROTATION), known[1], bound),
-            Direction(against.format("yaw", "direction of driving"), known[2], self._settings.max_std_yaw),
-        ]
-        wheels = replace(wheels, directions=found, gain=gain)
-        refusals, warnings = [], []
-        for number, direction in enumerate(found):
-            if direction.observed:
-                continue
-            code, factor, unit, remedy = (
-                ("unobserved_lever", 1e3, "mm", "turn on the spot by a full circle and back, with a stop every 45 deg")
-                if number < 2
-                else ("unobserved_yaw", np.degrees(1.0), "deg", "drive straight ahead and back by 1 m or more, with "
-                      "stops")
-            )  # fmt: skip
-            if gain is not None and gain.of == number:
-                remedy = gain.words
-            refusals.append(Finding(
+        lever = "unobserved_lever", 1e3, "mm", "turn on the spot by a full circle and back, with a stop every 45 deg"
+        yaw = "unobserved_yaw", np.degrees(1.0), "deg", "drive straight ahead and back by 1 m or more, with stops"
+        directions, refusals = [], []
+        for number, (name, against, limit, (code, factor, unit, remedy)) in enumerate((
+            ("x", CENTRE_OF_ROTATION, bound, lever), ("y", CENTRE_OF_ROTATION, bound, lever),
+            ("yaw", "direction of driving", self._settings.max_std_yaw, yaw),
+        )):  # fmt: skip
+            name = f"the {self._names[0]} lidar's {name} against the {against}"
+            directions.append(Direction(name, known[number], limit))
+            refusals += when(
+                not directions[-1].observed,
                 code,
-                f"the drive does not determine {direction.name}: standard deviation "
-                f"{factor * direction.standard_deviation:.2g} {unit}, at most {factor * direction.bound:.2g} {unit} "
-                "is allowed",
-                remedy,
-            ))  # fmt: skip
-        if drive.slip > SLIPPERY:
-            warnings.append(Finding(
-                "slippery", f"the base slipped {drive.slip:.1f} times as much as expected",
-                "clean the wheels, drive more slowly, or say what slip is usual on this floor",
-            ))  # fmt: skip
-        nominal = self._described[0]
-        beyond, _ = model_findings(nominal, drive.state.base_from_lidar[0])
-        refusals += [Finding(said.code, f"against the wheels {said.sentence}", said.remedy) for said in beyond]
-        return replace(wheels, refusals=refusals, warnings=warnings)
+                f"the drive does not determine {name}: standard deviation {factor * known[number]:.2g} {unit}, at most "
+                f"{factor * limit:.2g} {unit} is allowed",
+                gain.words if gain is not None and gain.of == number else remedy,
+            )
+        warnings = when(
+            drive.slip > SLIPPERY,
+            "slippery",
+            f"the base slipped {drive.slip:.1f} times as much as expected",
+            "clean the wheels, drive more slowly, or set the slip that is usual on this floor",
+        )
+        beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0])
+        refusals += [Finding(far.code, f"against the wheels {far.sentence}", far.remedy) for far in beyond]
+        return replace(wheels, directions=directions, gain=gain, refusals=refusals, warnings=warnings)
 
     def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
-        """Return the floor in base_link under all stations, as `found` under the first, with its covariance by that
-        (6, 6) of the first lidar's pose; refused if that is too uncertain."""
+        """Return the floor in base_link under all stations, `found` under the first, with the covariance by that (6, 6)
+        of the first lidar's pose; refused if that is too uncertain."""
         level = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
         plane = level.moved(base_from_footprint)
         change = np.column_stack([
             floor_between(plane, level.moved(base_from_footprint @ exp(-step))) / STEP for step in STEP * np.eye(6)
         ])  # fmt: skip
         known = change @ covariance @ change.T + (0.0 if found.systematic is None else found.systematic)
-        findings = Findings(refusals=list(found.refusals))
-        if found.accepted:
-            check_certainty(findings, known, self._floor.settings, FLOOR_REMEDY)
-        return replace(
-            found, plane=plane, footprint_from_base=footprint_from_base(plane), covariance=known,
-            refusals=findings.refusals,
-        )  # fmt: skip
+        refusals = found.refusals or uncertain_floor(known, self._floor.settings, FLOOR_REMEDY)
+        footprint = footprint_from_base(plane)
+        return replace(found, plane=plane, footprint_from_base=footprint, covariance=known, refusals=refusals)
 
 
 def _planar(pose: np.ndarray) -> np.ndarray:
-    """Return the pose (4, 4) in the plane below a pose (4, 4) that stands nearly level."""
+    """Return the projection of a nearly level pose (4, 4) onto the plane."""
     return from_xyz_rpy((pose[0, 3], pose[1, 3], 0.0), (0.0, 0.0, float(np.arctan2(pose[1, 0], pose[0, 0]))))
 
 
 def _near(stations: Sequence[np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what says whether points (N, 3) are near enough to a station to be floor, (N,)."""
+    """Return the weight (N,) of points (N, 3) as floor: 1 within `RADIUS` of a station."""
     places = np.array([pose[:2, 3] for pose in stations])
 
     def near(points: np.ndarray) -> np.ndarray:
         apart = np.linalg.norm(points[:, None, :2] - places, axis=2)
-        found: np.ndarray = (apart.min(axis=1) < RADIUS).astype(float)
-        return found
+        return (apart.min(axis=1) < RADIUS).astype(float)
 
     return near

@@ -1,17 +1,14 @@
-"""A finding: something that a user should know of a result."""
+"""A finding: one line about a result for its user."""
 
 MORE_SURFACES = "turn the robot or move it to where more surfaces face that way"
 OF_ALL_PLACES = ("unobserved", "little_support")
-"""Codes of findings that depend on all standing places together: another one may cure them."""
+"""Codes of findings about all stations together, which another station may resolve."""
 ANOTHER_PLACE_MAY = "another standing place may determine it"
-"""Begins the line in which the alignment says that one may cure all findings."""
+"""Begins the alignment's line that another station may resolve all findings."""
 
 
 class Finding(str):
-    """One line: `sentence`, then `remedy`, "" if nothing has to be done.
-
-    `code` names the kind of finding and stays the same from release to release.
-    """
+    """`sentence`, then `remedy`, "" if nothing has to be done. The `code` stays the same from release to release."""
 
     code: str
     sentence: str
@@ -30,8 +27,13 @@ class Finding(str):
         return {"code": self.code, "sentence": self.sentence, "remedy": self.remedy}
 
     def at(self, place: str) -> "Finding":
-        """Return the same, at one place."""
+        """Return the same finding of one place."""
         return Finding(self.code, f"{self.sentence} ({place})", self.remedy)
+
+
+def when(condition: bool, code: str, sentence: str, remedy: str = "") -> list[Finding]:
+    """Return the finding if the condition holds, else none."""
+    return [Finding(code, sentence, remedy)] if condition else []
 
 
 def coded(sentence: str) -> Finding:

@@ -1,8 +1,7 @@
-"""Every check of every stage: its limit, and the finding that it gives; those of the floor are in floor/findings.py.
+"""The checks of all stages: their limits, and the findings that they return; those of the floor: floor/findings.py.
 
-A finding is one line for people, with a code that stays the same from release to release and a remedy. A stage refuses
-its result for some of them, `refusals`, and reports the others, `warnings`; nodes, `calibrate` and the Python API show
-the same.
+A stage rejects its result for some findings, `refusals`, and reports the others, `warnings`. Nodes, `calibrate` and the
+Python API report the same ones.
 
 | question | checks |
 |---|---|
@@ -21,7 +20,7 @@ from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
 from stretch_sim_cal.calibration.cloud_frames import beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
-from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
+from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding, when
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts.result import (
     FARTHEST,
@@ -46,25 +45,25 @@ MIN_PATCHES = 12
 MIN_OVERLAP = 0.1
 # Below this the overlap may be one sector of a view; two lidars of a robot have 0.5 and more, two domes 0.11.
 NARROW_OVERLAP = 0.2
-# So many surfaces may be outliers: what is left has to determine each direction.
+# So many surfaces may be outliers: the others have to determine each direction.
 OUTVOTED = 2
 # Surfaces that disagree with the rest: in rooms in which somebody moved things a few do, of 1 to 2 %.
 MIN_DISSENT, MAX_DISSENT = 4, 0.04
-# How far the robot may move while the frames are taken. Both lidars move together, so a little does no harm.
+# Bounds (m, rad) of the robot's motion during the recording; both lidars move together, so a little does no harm.
 MAX_MOTION = 0.003
 MAX_MOTION_ROTATION = float(np.deg2rad(0.1))
-# How far one lidar may move against the other meanwhile; what is less is in the covariance.
+# Of one lidar's motion against the other; less is in the covariance.
 MAX_APART = 0.0005
 MAX_APART_ROTATION = float(np.deg2rad(0.02))
-# The share of the view that may see something else for a while.
+# Of the share of the view that changes for a while.
 MAX_DISTURBED = 0.3
 WARN_DISTURBED = 0.02
-# How many times larger than expected the gaps may be when they also exceed MAX_GAP (m).
+# Of the plane-to-plane residuals over the expected ones, if they also exceed MAX_GAP (m).
 MAX_SCALE = 3.0
 MAX_GAP = 0.002
-# A result further than this from the description's transform is reported: it is hardly of the robot described (a
-# swapped pair, a wrong model). A real robot's published calibration is 43 mm and 0.6 deg off and fine, so 5 cm would
-# leave no room; swapped, the Stretch's lidars are 24 cm and 116 deg off. So many times as far is another robot's.
+# A result farther than this from the description's transform is reported: a swapped pair, or a wrong model. A real
+# robot's published calibration is 43 mm and 0.6 deg off and right, so 5 cm would be too little; swapped, the Stretch's
+# lidars are 24 cm and 116 deg off. A result so many times as far is of another robot.
 MAX_MODEL_TRANSLATION, MAX_MODEL_ROTATION = 0.1, float(np.deg2rad(5.0))
 ANOTHER_ROBOT = 3.0
 
@@ -86,76 +85,69 @@ WRONG_ROTOR = float(np.deg2rad(0.15))
 
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
-    """Return which of the lidars' own errors, `numbers` by name and lidar as in a result's diagnostics, are larger than
-    those of the units that the sensor file describes, and which corrections their drivers leave out.
+    """Return the lidars' errors, `numbers` by name and lidar as in a result's diagnostics, that are beyond their sensor
+    files, and the corrections that their drivers omit.
 
-    Their priors were widened (`Solver`), so neither the result nor its covariance relies on the file there.
+    Their priors were widened (`Solver`), so neither the result nor its covariance depends on the file.
     """
-    found = [] if sensors is None else _uncorrected(numbers, names)
-    for side, sensor in zip(names, by_lidar(sensors, len(names)), strict=True):
+    findings = [] if sensors is None else _uncorrected(numbers, names)
+    for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True):
         if sensor is None:
-            if (beside := beside_axis(numbers, side)) is not None:
-                found.append(Finding(
+            if (beside := beside_axis(numbers, name)) is not None:
+                findings.append(Finding(
                     "driver_uncorrected",
-                    f"the {side} lidar's rays begin {1e3 * beside[0]:.1f} +- {1e3 * beside[1]:.1f} mm beside its spin "
+                    f"the {name} lidar's rays begin {1e3 * beside[0]:.1f} +- {1e3 * beside[1]:.1f} mm beside its spin "
                     "axis: its driver does not correct the optical centre",
-                    "name the sensor (its table says how far along the axis, too), or turn the correction on",
+                    "name the sensor (its table has the offset along the axis, too), or turn the correction on",
                 ))  # fmt: skip
             continue
         beyond = [
             f"{scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.1f}"
-            for scalar, value, deviation, known in _beyond_prior(numbers, side, sensor)
+            for scalar, value, deviation, known in _beyond_prior(numbers, name, sensor)
         ]
         for kind in CHANNEL_KINDS:
-            share = numbers.get(f"{kind}_spread_{side}", 0.0) / (getattr(sensor.expected, kind) or np.inf)
+            share = numbers.get(f"{kind}_spread_{name}", 0.0) / (getattr(sensor.expected, kind) or np.inf)
             if share > BEYOND_SPREAD:
                 beyond.append(f"channels differ in {kind} by {share:.1f}")
-        found += [
-            Finding(
-                "beyond_sensor_file",
-                f"the {side} lidar's {excess} standard deviations of what sensor file {sensor.name} allows; it was "
-                "estimated without that limit", "give a unit file of this lidar, or the sensor file of its kind",
-            ) for excess in beyond
-        ]  # fmt: skip
-    return found
+        sentence = f"standard deviations of what sensor file {sensor.name} allows; it was estimated without that limit"
+        remedy = "give a unit file of this lidar, or the sensor file of its kind"
+        findings += [
+            Finding("beyond_sensor_file", f"the {name} lidar's {excess} {sentence}", remedy) for excess in beyond
+        ]
+    return findings
 
 
 def beyond_sensor_files(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str]) -> float:
     """Return how many times further than `BEYOND_PRIOR` standard deviations of their sensor files the errors of the
-    lidars' azimuths are, at least 1: as large may be those of higher harmonics, which the model does not have."""
-    return max(
-        (
-            abs(value) / (BEYOND_PRIOR * known)
-            for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
-            for scalar, value, _, known in _beyond_prior(numbers, name, sensor) if scalar.startswith("azimuth")
-        ),
-        default=1.0,
-    )  # fmt: skip
+    lidars' azimuths are, at least 1: higher harmonics, which the model lacks, may be as large."""
+    excesses = [
+        abs(value) / (BEYOND_PRIOR * known)
+        for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
+        for scalar, value, _, known in _beyond_prior(numbers, name, sensor) if scalar.startswith("azimuth")
+    ]  # fmt: skip
+    return max(excesses, default=1.0)
 
 
-def _beyond_prior(
-    numbers: Mapping[str, float], name: str, sensor: Sensor
-) -> Iterator[tuple[str, float, float, float]]:  # fmt: skip
-    """Yield those of a lidar's errors, as `_scalars_of`, that its sensor file does not allow."""
+Scalar = tuple[str, float, float, float]
+"""An error of a lidar: name, value, standard deviation, and one standard deviation of the sensor file."""
+
+
+def _beyond_prior(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iterator[Scalar]:
     for scalar, value, deviation, known in _scalars_of(numbers, name, sensor):
-        # What is less certain may as well be the other lidar's.
+        # A less certain error may be the other lidar's.
         if abs(value) >= 2.0 * deviation and abs(value) > BEYOND_PRIOR * known:
             yield scalar, value, deviation, known
 
 
-def _scalars_of(
-    numbers: Mapping[str, float], name: str, sensor: Sensor
-) -> Iterator[tuple[str, float, float, float]]:  # fmt: skip
-    """Yield a lidar's errors that no channel has of its own: name, value, standard deviation, and what one standard
-    deviation of its sensor file is."""
+def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iterator[Scalar]:
     for scalar, known in zip(SCALARS, sensor.error_model().scalar_deviations, strict=True):
         if scalar not in UNCORRECTED and known > 0 and f"{scalar}_{name}" in numbers:
             yield scalar, numbers[f"{scalar}_{name}"], numbers[f"{scalar}_{name}_std"], float(known)
 
 
 def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str]) -> list[Finding]:
-    """Return which lidars have errors, by `numbers` as of `unit_warnings`, that no lidar of their kind has, if the data
-    leaves no doubt. The scale of ranges is not among them: of that there are hypotheses (`Solver`)."""
+    """Return the lidars' errors, `numbers` as of `unit_warnings`, that no lidar of their kind has, if the data leaves
+    no doubt. Scales of ranges are left out: the solver has hypotheses of them (`Solver`)."""
     return [
         Finding(
             "impossible_unit",
@@ -173,19 +165,19 @@ def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, name
 
 
 def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:
-    """Return which corrections the drivers leave out: one finding for all lidars if they are the same."""
-    left_out = {
-        side: " and ".join(
+    """Return the corrections that drivers omit: one finding for all lidars if they are the same."""
+    omitted = {
+        name: " and ".join(
             correction
             for scalar, correction in UNCORRECTED.items()
-            if (name := f"{scalar}_{side}") in numbers and numbers[name] - 3.0 * numbers[f"{name}_std"] > 0.5
+            if (key := f"{scalar}_{name}") in numbers and numbers[key] - 3.0 * numbers[f"{key}_std"] > 0.5
         )
-        for side in names
+        for name in names
     }
-    drivers = {f"the {side} lidar's driver does": corrections for side, corrections in left_out.items()}
-    if len(set(left_out.values())) == 1:
+    drivers = {f"the {name} lidar's driver does": corrections for name, corrections in omitted.items()}
+    if len(set(omitted.values())) == 1:
         count = "both" if len(names) == len(SIDES) else "all"
-        drivers = {f"the drivers of {count} lidars do": left_out[names[0]]}
+        drivers = {f"the drivers of {count} lidars do": omitted[names[0]]}
     remedy = (
         "turn the correction on and calibrate again: the calibration holds only for clouds corrected by the same amount"
     )
@@ -197,23 +189,20 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
 
 
 def differing_ranges(difference: float, deviation: float, allowed: float) -> list[Finding]:
-    """Return whether the ranges of two lidars differ by a share, with its standard deviation, beyond what is `allowed`
-    (one standard deviation of two units that their sensor files describe)."""
-    if not allowed or abs(difference) - 3.0 * deviation < BEYOND_PRIOR * allowed:
-        return []
-    return [
-        Finding(
-            "differing_ranges",
-            f"the ranges of the two lidars differ by {100.0 * abs(difference):.2f} +- {100.0 * deviation:.2f} %, more "
-            "than their sensor files allow, and the data does not show which lidar's are wrong",
-            "check both lidars for range errors, of all ranges or of a sector (glass, a cover)",
-        )
-    ]
+    """Check the relative difference of two lidars' ranges, with its standard deviation, against `allowed`: one standard
+    deviation of two units that their sensor files describe."""
+    return when(
+        bool(allowed) and not abs(difference) - 3.0 * deviation < BEYOND_PRIOR * allowed,
+        "differing_ranges",
+        f"the ranges of the two lidars differ by {100.0 * abs(difference):.2f} +- {100.0 * deviation:.2f} %, more "
+        "than their sensor files allow, and the data does not show which lidar's are wrong",
+        "check both lidars for range errors, of all ranges or of a sector (glass, a cover)",
+    )
 
 
 def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
-    """Return which lidars' rotor angles, as of `wrong_rotor_angles`, are none that an encoder gives, if the data leaves
-    no doubt: what gives them has more than the two harmonics of the error model."""
+    """Check the lidars' rotor angles, as of `wrong_rotor_angles`: errors that are too large for an encoder have more
+    than the two harmonics of the error model."""
     return [
         Finding(
             "distorted_clouds",
@@ -235,42 +224,36 @@ def error_in_units(name: str, value: float, deviation: float) -> str:
 
 
 def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
-    """Return why the two views have too little in common."""
-    if used >= MIN_PATCHES and views.overlap >= MIN_OVERLAP:
-        return []
-    return [
-        Finding(
-            "little_overlap",
-            f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
-            f"{100.0 * views.overlap:.0f} % overlap",
-            "stow the arm and move the robot to where both see the same surfaces",
-        )
-    ]  # fmt: skip
+    """Check that two views have enough in common, of which `used` flat patches."""
+    return when(
+        not (used >= MIN_PATCHES and views.overlap >= MIN_OVERLAP),
+        "little_overlap",
+        f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
+        f"{100.0 * views.overlap:.0f} % overlap",
+        "stow the arm and move the robot to where both see the same surfaces",
+    )
 
 
 def narrow_overlap(overlap: float) -> list[Finding]:
-    """Return whether the `overlap` of two views is so small that all of it may have one lidar's error."""
-    if overlap >= NARROW_OVERLAP:
-        return []
-    return [
-        Finding(
-            "narrow_overlap",
-            f"only {100.0 * overlap:.0f} % of the two views overlap: an error of one lidar in that part of its "
-            "view, beyond what its sensor file allows, cannot be distinguished from its pose",
-            "compare with a calibration by driving, or from several standing places",
-        )
-    ]  # fmt: skip
+    """Check whether the `overlap` of two views is so small that all of it may have one lidar's error."""
+    return when(
+        not overlap >= NARROW_OVERLAP,
+        "narrow_overlap",
+        f"only {100.0 * overlap:.0f} % of the two views overlap: an error of one lidar in that part of its "
+        "view, beyond what its sensor file allows, cannot be distinguished from its pose",
+        "compare with a calibration by driving, or from several standing places",
+    )
 
 
 def little_support(
     blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings, lidar: int = 1
 ) -> list[Finding]:
-    """Return the base axes along or about which too few surfaces determine a lidar's pose to outvote an outlier:
-    without `OUTVOTED` of the most informative ones the standard deviation would exceed its bound. `covariance` is that
-    of all lidars but the first."""
+    """Return the base axes along or about which too few surfaces determine a lidar's pose to reject an outlier: without
+    the `OUTVOTED` most informative ones the standard deviation would exceed its bound. `covariance` is that of all
+    lidars but the first."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
-    sentences = []
+    findings = []
     for verb, part, bound in (
         ("sliding along", slice(0, 3), settings.max_std_translation),
         ("turning about", slice(3, 6), settings.max_std_rotation),
@@ -293,8 +276,8 @@ def little_support(
             if left <= 1e-9 or direction @ moved > left * bound**2:
                 number = total**2 / max(squares, 1e-300)
                 sentence = f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}"
-                sentences.append(Finding("little_support", sentence, MORE_SURFACES))
-    return sentences
+                findings.append(Finding("little_support", sentence, MORE_SURFACES))
+    return findings
 
 
 COARSE_ONLY = Finding(
@@ -302,240 +285,236 @@ COARSE_ONLY = Finding(
     "the few small flat surfaces that both lidars see contradict the views as a whole, so the "
     "registration of all that both see is the result",
     "turn the robot or move it to where more walls are near, and take more frames",
-)  # fmt: skip
+)
 
 
 def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
-    """Return why the transform is wrong altogether, `near` the description or not; views that hardly overlap are no
-    reason."""
+    """Check that two views agree under the transform, `near` the description or not; views that hardly overlap need
+    not."""
     hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
-    if credible(views, near) or hardly_meet:
-        return []
     contradict = SOMEBODY if near else CREDIBLE_CONTRADICT
-    return [
-        Finding(
-            "contradicting_views",
-            f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree "
-            f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
-            f"lidar found free (at most {100.0 * contradict:.0f} %); a wrong first guess, or something moved between "
-            "the lidars' scans",
-            "check the description's poses and which lidar is left",
-        )
-    ]
+    return when(
+        not credible(views, near) and not hardly_meet,
+        "contradicting_views",
+        f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree "
+        f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
+        f"lidar found free (at most {100.0 * contradict:.0f} %); a wrong first guess, or something moved between "
+        "the lidars' scans",
+        "check the description's poses and which lidar is left",
+    )
 
 
 def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
-    """Return why robot or scene did not stand still. Too few patches, as under a wrong transform, do not show
-    motion."""
-    found = []
-    moved = motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION
-    if moved and used >= MIN_PATCHES:
-        by = f"{1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg"
-        sentence = f"the robot moved by {by} while the frames were taken"
-        found.append(Finding("moved", sentence, "keep it still and repeat"))
-    apart = motion.apart > MAX_APART or motion.apart_rotation > MAX_APART_ROTATION
-    if apart and used >= MIN_PATCHES:
-        by = f"{1000.0 * motion.apart:.1f} mm and {np.rad2deg(motion.apart_rotation):.3f} deg"
-        sentence = f"one lidar moved against the other by {by} while the frames were taken"
-        found.append(Finding("lidar_moved", sentence, "check its mount and its bolts, and repeat"))
-    if disturbed > MAX_DISTURBED:
-        sentence = f"{100.0 * disturbed:.0f} % of the view changed while the frames were taken"
-        found.append(Finding("moving_scene", sentence, "repeat when nothing moves"))
-    return found
+    """Check that robot, lidars and scene did not move; with too few patches `used`, motion is not observable."""
+    enough = used >= MIN_PATCHES
+    return [
+        *when(
+            enough and (motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION),
+            "moved",
+            f"the robot moved by {1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg while "
+            "the frames were taken",
+            "keep it still and repeat",
+        ),
+        *when(
+            enough and (motion.apart > MAX_APART or motion.apart_rotation > MAX_APART_ROTATION),
+            "lidar_moved",
+            f"one lidar moved against the other by {1000.0 * motion.apart:.1f} mm and "
+            f"{np.rad2deg(motion.apart_rotation):.3f} deg while the frames were taken",
+            "check its mount and its bolts, and repeat",
+        ),
+        *when(
+            disturbed > MAX_DISTURBED,
+            "moving_scene",
+            f"{100.0 * disturbed:.0f} % of the view changed while the frames were taken",
+            "repeat when nothing moves",
+        ),
+    ]
 
 
 def dissenting(block: RoomBlock, lidar: int = 1) -> list[Finding]:
-    """Return whether surfaces that a lidar and another one see, and that were left out since they disagree with the
-    rest, are too large a share of what there is in one direction: then nothing says which of them stand where they seem
-    to."""
+    """Check the surfaces that a lidar and another one see and that were rejected as outliers: if they have a large
+    share of the information in one direction, they may be the right ones."""
     shares, count = block.dissent(lidar)
     if count < MIN_DISSENT or shares.max() < MAX_DISSENT:
         return []
     gaps = np.abs(block.gaps.values[block.weights == 0])
-    return [
-        Finding(
-            "dissenting_surfaces",
-            f"{count:.0f} surfaces that both lidars see remain {1000.0 * np.median(gaps):.0f} mm apart (median) while "
-            f"the others fit: {100.0 * shares.max():.0f} % of the information in one direction (at most "
-            f"{100.0 * MAX_DISSENT:.0f} %)",
-            "something moved between the lidars' scans, or one lidar sees part of the scene through glass or a cover",
-        )
-    ]
+    sentence = (
+        f"{count:.0f} surfaces that both lidars see remain {1000.0 * np.median(gaps):.0f} mm apart (median) while "
+        f"the others fit: {100.0 * shares.max():.0f} % of the information in one direction (at most "
+        f"{100.0 * MAX_DISSENT:.0f} %)"
+    )
+    remedy = "something moved between the lidars' scans, or one lidar sees part of the scene through glass or a cover"
+    return [Finding("dissenting_surfaces", sentence, remedy)]
 
 
 def another_opinion(opinion: SecondOpinion, covariance: np.ndarray) -> list[Finding]:
-    """Return whether another method, by all cells, comes to another transform than the estimate, further away than its
-    own uncertainty and the estimate's `covariance` (6, 6) allow."""
-    if opinion.chi_square(covariance) <= BEYOND_CHANCE:
-        return []
+    """Check whether another method, by all cells, gives another transform than the estimate, farther than its
+    uncertainty and the estimate's `covariance` (6, 6) allow."""
     distance, angle = np.linalg.norm(opinion.twist[:3]), np.linalg.norm(opinion.twist[3:])
-    return [
-        Finding(
-            "second_opinion",
-            f"registration of all that both lidars see gives a transform {1000.0 * distance:.1f} mm and "
-            f"{np.degrees(angle):.3f} deg from that of the flat surfaces, more than both uncertainties allow",
-            "check both lidars' clouds (range scale, angles, a cover), or move the robot to where more surfaces "
-            "face other directions",
-        )
-    ]
+    return when(
+        not opinion.chi_square(covariance) <= BEYOND_CHANCE,
+        "second_opinion",
+        f"registration of all that both lidars see gives a transform {1000.0 * distance:.1f} mm and "
+        f"{np.degrees(angle):.3f} deg from that of the flat surfaces, more than both uncertainties allow",
+        "check both lidars' clouds (range scale, angles, a cover), or move the robot to where more surfaces "
+        "face other directions",
+    )
 
 
 def large_residuals(scale: float, rmse: float) -> list[Finding]:
-    """Return whether the plane-to-plane residuals, `rmse` (m), are larger than noise explains, `scale` times."""
-    if scale <= MAX_SCALE or rmse <= MAX_GAP:
-        return []
-    return [
-        Finding(
-            "large_residuals",
-            f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise "
-            "explains; a range bias between the lidars, or something moved",
-            "give the sensor that recorded the clouds; keep the scene still",
-        )
-    ]
+    """Check the plane-to-plane residuals, `rmse` (m), which are `scale` times as large as noise explains."""
+    return when(
+        not (scale <= MAX_SCALE or rmse <= MAX_GAP),
+        "large_residuals",
+        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise "
+        "explains; a range bias between the lidars, or something moved",
+        "give the sensor that recorded the clouds; keep the scene still",
+    )
 
 
 def disturbance(disturbed: float) -> list[Finding]:
-    """Return whether something moved through so little of the view that it could be left out."""
-    if not WARN_DISTURBED < disturbed <= MAX_DISTURBED:
-        return []
-    return [Finding("moving_scene", f"something moved through {100.0 * disturbed:.0f} % of the view; it was left out")]
+    """Return a warning if something moved through so little of the view that it was left out."""
+    sentence = f"something moved through {100.0 * disturbed:.0f} % of the view; it was left out"
+    return when(WARN_DISTURBED < disturbed <= MAX_DISTURBED, "moving_scene", sentence)
 
 
 def mirrored(sides: Sequence[str]) -> list[Finding]:
     """Return that the clouds of the lidars on `sides` are mirrored."""
-    if not sides:
-        return []
     whose = f"the {sides[0]} lidar's clouds are" if len(sides) == 1 else "the clouds of both lidars are"
     sentence = f"{whose} mirrored: with y reversed, or x and y exchanged, the views fit the description"
-    return [Finding("mirrored", sentence, "correct the driver or the converter that wrote them")]
+    return when(bool(sides), "mirrored", sentence, "correct the driver or the converter that wrote them")
 
 
 def model_findings(initial: np.ndarray | None, estimate: np.ndarray) -> tuple[list[Finding], list[Finding]]:
-    """Return whether `estimate` is far from the description's transform `initial`, both (4, 4), or near its inverse:
-    refusals and warnings. The description may be off by a few centimetres; what is farther off is another robot's."""
+    """Compare `estimate` with the description's transform `initial`, both (4, 4), and with its inverse: refusals and
+    warnings. The description may be off by a few centimetres; what is farther off is another robot's."""
     if initial is None:
         return [], []
     distance, angle = error(initial, estimate)
     if distance <= MAX_MODEL_TRANSLATION and angle <= MAX_MODEL_ROTATION:
         return [], []
-    said = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
+    sentence = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
     swapped_distance, swapped_angle = error(inverse(initial), estimate)
     if swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
-        sentence = f"{said}; near its inverse, as if left and right are swapped"
+        sentence = f"{sentence}; near its inverse, as if left and right are swapped"
         return [Finding("swapped", sentence, "exchange left and right")], []
-    far = Finding("far_from_description", said, "check the model, the mounts and whether left and right are swapped")
+    remedy = "check the model, the mounts and whether left and right are swapped"
+    far = [Finding("far_from_description", sentence, remedy)]
     beyond = max(distance / MAX_MODEL_TRANSLATION, angle / MAX_MODEL_ROTATION)
-    return ([far], []) if beyond > ANOTHER_ROBOT else ([], [far])
+    return (far, []) if beyond > ANOTHER_ROBOT else ([], far)
 
 
 UNSETTLED = Finding(
     "unsettled_errors",
     "the lidars' own errors have not converged; do not rely on them or on their standard deviations",
     "collect more arm poses, or identify the lidars first",
-)  # fmt: skip
+)
 
 
 def mount_warnings(
-    found: Mapping[str, list[Direction]], joints: Sequence[JointOffset], link_residuals: Sequence[LinkResidual],
+    observed: Mapping[str, list[Direction]], joints: Sequence[JointOffset], link_residuals: Sequence[LinkResidual],
     residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None,
     asked: bool,
 ) -> list[Finding]:  # fmt: skip
-    """Return what a user should know before using the lidar extrinsics."""
-    warnings = []
-    for side in found:
-        for direction in found[side]:
-            if not direction.observed:
-                said = f"do not determine {direction.name} well: standard deviation {_said(direction)}"
-                warnings.append(Finding("uncertain_mounts", f"{side} lidar: these poses {said}"))
+    """Return the warnings of the lidar extrinsics; `observed` are their directions by lidar, `asked` whether joint
+    zeros were asked for."""
+    warnings = [
+        Finding(
+            "uncertain_mounts",
+            f"{lidar} lidar: these poses do not determine {direction.name} well: standard deviation "
+            f"{_deviation(direction)}",
+        )
+        for lidar, directions in observed.items() for direction in directions if not direction.observed
+    ]  # fmt: skip
     for joint in joints:
-        if asked and not joint.separable:
-            sentence = f"the zero of {joint.joint} is not separable from the mounts with these poses"
-            remedy = "leave it out, or add poses in which it differs"
-            warnings.append(Finding("joint_zero_unobserved", sentence, remedy))
-        if not asked and abs(joint.value) > MISPLACED * joint.standard_deviation:
-            off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
-            sentence = f"{joint.joint} zero offset: {off}"
-            warnings.append(Finding("joint_zero_off", sentence, "home the robot, or use --with-joint-offsets"))
-        if abs(joint.scale) > MISPLACED * joint.scale_deviation:
-            sentence = (
-                f"{joint.joint} moves {abs(100.0 * joint.scale):.2f} % {'further' if joint.scale > 0 else 'less'}"
-            )
-            remedy = "correct the scale in its driver; the mounts allow for it"
-            warnings.append(Finding("joint_scale_off", f"{sentence} than it reports", remedy))
+        warnings += when(
+            asked and not joint.separable,
+            "joint_zero_unobserved",
+            f"the zero of {joint.joint} is not separable from the mounts with these poses",
+            "leave it out, or add poses in which it differs",
+        )
+        off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
+        warnings += when(
+            not asked and abs(joint.value) > MISPLACED * joint.standard_deviation,
+            "joint_zero_off",
+            f"{joint.joint} zero offset: {off}",
+            "home the robot, or use --with-joint-offsets",
+        )
+        further = "further" if joint.scale > 0 else "less"
+        warnings += when(
+            abs(joint.scale) > MISPLACED * joint.scale_deviation,
+            "joint_scale_off",
+            f"{joint.joint} moves {abs(100.0 * joint.scale):.2f} % {further} than it reports",
+            "correct the scale in its driver; the mounts allow for it",
+        )
     for link in link_residuals:
-        if link.released or link.sigmas > MISPLACED:
-            off = (
-                f"{1e3 * np.linalg.norm(link.motion[:3]):.1f} mm and "
-                f"{np.degrees(np.linalg.norm(link.motion[3:])):.2f} deg"
-            )
-            warnings.append(Finding("link_misplaced", f"{link.link}, with the links on it, is {off} off the model"))
-    for link, share in unexplained(residuals, links):
+        distance, angle = np.linalg.norm(link.motion[:3]), np.linalg.norm(link.motion[3:])
+        sentence = f"{1e3 * distance:.1f} mm and {np.degrees(angle):.2f} deg off the model"
+        misplaced = link.released or link.sigmas > MISPLACED
+        warnings += when(misplaced, "link_misplaced", f"{link.link}, with the links on it, is {sentence}")
+    for name, share in unexplained(residuals, links):
         sentence = (
-            f"{100 * share:.0f} % of the returns on {link} lie in front of it: a payload, or something in the way"
+            f"{100 * share:.0f} % of the returns on {name} lie in front of it: a payload, or something in the way"
         )
         warnings.append(Finding("payload", sentence, "they are left out"))
     if alignment is not None:
         sigmas = float(alignment.off(tuple(poses.values())).max())
-        if sigmas > ALIGNMENT_SIGMAS:
-            sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
-            warnings.append(Finding("alignment_contradicted", sentence))
+        sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
+        warnings += when(sigmas > ALIGNMENT_SIGMAS, "alignment_contradicted", sentence)
     return warnings
 
 
 def mount_refusals(
-    counts: Mapping[str, int], found: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
+    counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
     nominal: Mapping[str, np.ndarray], min_points: int, settings: MountSettings, tied: bool,
 ) -> list[Finding]:  # fmt: skip
-    """Return why the lidar extrinsics must not be used; `tied` to each other, lidars need not all see the robot."""
+    """Return why the lidar extrinsics are rejected; not all lidars that are `tied` to each other need returns from the
+    robot."""
     refusals = []
-    enough = {side for side in found if counts[side] >= min_points}
-    for side in found:
-        if side not in enough and not (tied and enough):
-            sentence = f"{side} lidar: only {counts[side]} returns from the robot, at least {min_points} are needed"
+    enough = {lidar for lidar in observed if counts[lidar] >= min_points}
+    for lidar, directions in observed.items():
+        if lidar not in enough and not (tied and enough):
+            sentence = f"{lidar} lidar: only {counts[lidar]} returns from the robot, at least {min_points} are needed"
             refusals.append(Finding("few_returns", sentence))
             continue
-        for direction in found[side]:
-            if direction.standard_deviation > settings.refuse_factor * direction.bound:
-                said = f"do not determine {direction.name}: standard deviation {_said(direction)}"
-                refusals.append(Finding("unobserved", f"{side} lidar: these poses {said}"))
-        distance, angle = error(nominal[side], poses[side])
-        if distance > FARTHEST or angle > FARTHEST_ANGLE:
-            sentence = (
-                f"{side} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its "
-                "described pose, beyond the range of this method; are the lidars swapped, or "
-                "the description another robot's?"
-            )
-            refusals.append(Finding("far_from_description", sentence))
+        for direction in directions:
+            sentence = f"these poses do not determine {direction.name}: standard deviation {_deviation(direction)}"
+            weak = direction.standard_deviation > settings.refuse_factor * direction.bound
+            refusals += when(weak, "unobserved", f"{lidar} lidar: {sentence}")
+        distance, angle = error(nominal[lidar], poses[lidar])
+        refusals += when(
+            distance > FARTHEST or angle > FARTHEST_ANGLE,
+            "far_from_description",
+            f"{lidar} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its described pose, "
+            "beyond the range of this method; are the lidars swapped, or the description another robot's?",
+        )
     return refusals
 
 
-def _said(direction: Direction) -> str:
+def _deviation(direction: Direction) -> str:
     digits = 2 if direction.unit == "deg" else 1
     return f"{direction.factor * direction.standard_deviation:.{digits}f} {direction.unit}"
 
 
-def left_off(found: MountsResult, described: np.ndarray) -> list[Finding]:
-    """Return how far the left lidar is off its described pose (4, 4), if that is significant and large enough to
-    matter."""
-    pose = found.base_from_lidar["left"]
+def left_off(result: MountsResult, described: np.ndarray) -> list[Finding]:
+    """Check the left lidar's extrinsics: are they off its described pose (4, 4), significantly and by enough to
+    matter?"""
+    pose = result.base_from_lidar["left"]
     twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
-    beyond_chance = twist @ np.linalg.solve(found.covariance_of("left"), twist) > BEYOND_CHANCE
-    if not beyond_chance or (distance < WORTH_DISTANCE and angle < WORTH_ANGLE):
-        return []
-    deviations = found.spread_of("left")
-    return [
-        Finding(
-            "left_lidar_off",
-            f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from "
-            f"where the description has it (standard deviation {1e3 * deviations[0]:.0f} mm, "
-            f"{np.rad2deg(deviations[1]):.1f} deg); floor and body will be off by as much",
-            "find the mounts with ros_calibrate_lidar_mounts",
-        )
-    ]
+    beyond_chance = twist @ np.linalg.solve(result.covariance_of("left"), twist) > BEYOND_CHANCE
+    position, orientation = result.spread_of("left")
+    return when(
+        beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE),
+        "left_lidar_off",
+        f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from "
+        f"where the description has it (standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} "
+        "deg); floor and body will be off by as much",
+        "find the mounts with ros_calibrate_lidar_mounts",
+    )
 
 
 def unexplained(residuals: Residuals, links: Sequence[str]) -> list[tuple[str, float]]:
-    """Return the links, with the share of their returns, in front of which many returns lie that are not of them."""
+    """Return the links, with the share of their returns, that have many returns in front of them."""
     front = residuals.distances > FRONT
     counts = np.bincount(residuals.links, minlength=len(links))
     fronts = np.bincount(residuals.links[front], minlength=len(links))

@@ -1,9 +1,9 @@
-"""Identification of a robot's two lidars: the error parameters of both units and their range noise, from recordings of
-the robot standing in a furnished room.
+"""Identification of a robot's two lidars: the error parameters of both units and their range noise, by recordings at
+stations in a furnished room.
 
-The estimate is that of the alignment (`problem.py`, `room.py`), over all recordings: the units and the lidars' pose to
-each other are common, every recording has planes of its own. Turning the robot in place between recordings shows each
-wall to other channels and at other azimuths.
+The estimate is that of the alignment (`problem.py`, `room.py`) over all recordings: the units and the lidars' pose to
+each other are common, planes are of one recording. If the robot turns in place between recordings, other channels see
+each wall, at other azimuths.
 
     parameters   posterior of the units under the sensor file's priors; a parameter whose standard deviation stays above
                  `NOT_DETERMINED` of its prior's is not determined
@@ -45,7 +45,7 @@ TRADE_OFF = 0.9
 # Single returns that are kept for the noise law, per scan of a lidar.
 KEPT_RETURNS = 8000
 MIN_FRAMES = 5
-# Returns further than so many standard deviations from their plane are of something else.
+# Returns farther than so many standard deviations from their plane are of another surface.
 TRIM = 4.0
 FARTHEST = 0.15  # m
 MIN_RETURNS = 1000
@@ -55,11 +55,9 @@ NOISE_STEPS = 15
 BEFORE_STEPS = 4
 
 
-class Standing:
-    """The returns of both lidars while the robot stood in one place. Scans are reduced as they come.
-
-    `signatures` name the table that each driver uses, and whether it corrects the optical centre, which is undone.
-    """
+class Station:
+    """The returns of both lidars at one station, reduced scan by scan. `signatures` name the table that each driver
+    uses, and whether it corrects the optical centre, which is undone."""
 
     def __init__(self, signatures: tuple[Signature, Signature], settings: AlignmentSettings | None = None):
         for name, signature in zip(SIDES, signatures, strict=True):
@@ -71,7 +69,7 @@ class Standing:
         self._kept: tuple[list[Cloud], list[Cloud]] = ([], [])
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Take one scan of each lidar as published, structured arrays (N,) with x, y, z, ring and perhaps intensity."""
+        """Add one scan of each lidar as published, structured arrays (N,) with x, y, z, ring and perhaps intensity."""
         scans = [self._as_measured(scan, side) for side, scan in enumerate((left, right))]
         for side, cloud in enumerate(self.intake.admit(*scans)):
             if len(cloud):
@@ -86,37 +84,33 @@ class Standing:
 
     def _as_measured(self, scan: np.ndarray, side: int) -> np.ndarray:
         """Return a scan's returns without the driver's correction."""
-        signature = self.signatures[side]
-        scan = returns_of(scan)
+        signature, scan = self.signatures[side], returns_of(scan)
         if signature.distance_correction:
             points = without_optical_centre(coordinates(scan).astype(float), scan["ring"], signature.sensor)
             scan = scan.copy()
-            for axis, name in enumerate("xyz"):
-                scan[name] = points[:, axis]
+            scan["x"], scan["y"], scan["z"] = points.T
         return scan
 
 
 @dataclass(frozen=True)
 class NoiseLaw:
     """Standard deviation of a single range: `constant` (m) and its `growth` in quadrature, with the standard
-    `deviations` of constant, range, incidence and echo; infinite if the data does not determine it: the sensor file's
-    value."""
+    `deviations` of constant, range, incidence and echo: infinite for a value of the sensor file."""
 
     constant: float
     growth: NoiseGrowth
     deviations: tuple[float, float, float, float]
 
     def variances(self, residuals: "Residuals", quantisation: float, beam_divergence: float) -> np.ndarray:
-        """Return the expected variances (N,) of residuals, those by a step (m) and by a beam's width (rad) included."""
+        """Return the expected variances (N,) of residuals, including quantisation (m) and the beam's width (rad)."""
         sizes = [self.constant, self.growth.range, self.growth.incidence, self.growth.echo]
         return _noise_terms(residuals) @ np.square(sizes) + _other_variances(residuals, quantisation, beam_divergence)
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """Single returns against the room's planes: range residuals (N,) in m `before` any error of the unit is taken out
-    (the lidars aligned as well as is possible without) and `after`; and the quantities they may depend on, (N,)
-    each."""
+    """Single returns against the room's planes: range residuals (N,) in m `before` the unit's errors are subtracted
+    (with the best alignment without them) and `after`; and the quantities they may depend on, (N,) each."""
 
     before: np.ndarray
     after: np.ndarray
@@ -130,8 +124,8 @@ class Residuals:
 @dataclass(frozen=True)
 class Identification:
     """The result: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
-    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the
-    `signatures` of the first recording's points; `trade_offs` as sentences; what the two lidars are called."""
+    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the `signatures` of
+    the first recording's points; `trade_offs` as sentences; what the two lidars are called."""
 
     units: tuple[Unit, Unit]
     models: tuple[ErrorModel, ErrorModel]
@@ -145,7 +139,7 @@ class Identification:
     names: tuple[str, str] = SIDES
 
     def save(self, path: str | Path, side: int) -> None:
-        """Write a lidar's unit file, with which the simulator has this unit again. Raises `InputError`."""
+        """Write a lidar's unit file, for the simulator. Raises `InputError`."""
         signature, noise = self.signatures[side], self.noise[side]
         sensor = signature.sensor
         keys = signature.keys() | sensor.own_tables() | {
@@ -157,28 +151,25 @@ class Identification:
         write_unit(path, sensor.kind, self.models[side], self.units[side], **keys)
 
     def determined(self, side: int) -> np.ndarray:
-        """Return which parameters (n,) of a lidar's error model are determined."""
         return _determined(self.models[side], self.units[side].standard_deviations)
 
 
-def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Identification:
-    """Return the errors of both lidars by recordings, from a first guess of right_to_left (4, 4), or none.
-
-    Raises `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, the
-    lidars see too little in common.
-    """
+def identify(stations: Sequence[Station], initial: np.ndarray | None) -> Identification:
+    """Return the errors of both lidars by recordings, from an initial right_to_left (4, 4), or none. Raises
+    `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, too little
+    overlap."""
     rooms, seen = [], []
-    for number, standing in enumerate(standings, start=1):
-        frames = [cells.num_frames for cells in standing.cells]
+    for number, station in enumerate(stations, start=1):
+        frames = [cells.num_frames for cells in station.cells]
         if min(frames) < MIN_FRAMES:
             short = SIDES[int(np.argmin(frames))]
             raise InputError(
                 f"recording {number}: {min(frames)} scans of the {short} lidar, at least {MIN_FRAMES} are needed"
             )
-        lidars = tuple(map(Lidar.of_cells, standing.cells))
+        lidars = tuple(map(Lidar.of_cells, station.cells))
         seen.append(lidars)
-        initial = coarse_alignment(*(lidar.surface for lidar in lidars), initial, standing.settings)
-        rooms.append(seen_by_another(lidars, (np.eye(4), initial), ((0, 1),), standing.settings)[1])
+        initial = coarse_alignment(*(lidar.surface for lidar in lidars), initial, station.settings)
+        rooms.append(seen_by_another(lidars, (np.eye(4), initial), ((0, 1),), station.settings)[1])
     unknowns = Unknowns(tuple(lidar.model for lidar in rooms[0]))
     solver, first = Solver.starting(unknowns, (np.eye(4), initial))
     found = estimate_jointly(rooms, first, solver)
@@ -190,35 +181,31 @@ def identify(standings: Sequence[Standing], initial: np.ndarray | None) -> Ident
     scale = max(block.scale for block in blocks)
     covariance = solution.covariance * scale**2
     units = tuple(
-        _unit(unknowns.models[side], state.units[side], covariance[own, own], standings[0].signatures[side])
+        _unit(unknowns.models[side], state.units[side], covariance[own, own], stations[0].signatures[side])
         for side, own in enumerate(unknowns.units)
     )
     residuals = tuple(
         joined(Residuals, [
-            _residuals(standing.returns(side), lidars, block, side)
-            for standing, lidars, block in zip(standings, rooms, blocks, strict=True)
+            _residuals(station.returns(side), lidars, block, side)
+            for station, lidars, block in zip(stations, rooms, blocks, strict=True)
         ]) for side in (0, 1)
     )  # fmt: skip
     noise = tuple(
-        noise_law(found, standings[0].signatures[side].quantisation, standings[0].signatures[side].sensor)
+        noise_law(found, stations[0].signatures[side].quantisation, stations[0].signatures[side].sensor)
         for side, found in enumerate(residuals)
     )
     return Identification(
         units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT],
-        tuple(map(dict, solution.spreads)), standings[0].signatures, _trade_offs(unknowns, covariance),
+        tuple(map(dict, solution.spreads)), stations[0].signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 
 def _refusals(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> list[str]:
-    """Return why a recording must not be identified by."""
     motion = motion_of(last.surface, last.flat, last.noise)
     corrected = (lidar.corrected(values) for lidar, values in zip(lidars, last.state.units, strict=True))
     views = Views(*corrected).under(last.state.left_from_right)
     disturbed = float(np.mean(np.concatenate([lidar.surface.disturbed for lidar in lidars]) > 0))
     return movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
-
-
-# The units.
 
 
 def _determined(model: ErrorModel, deviations: np.ndarray) -> np.ndarray:
@@ -227,7 +214,7 @@ def _determined(model: ErrorModel, deviations: np.ndarray) -> np.ndarray:
 
 
 def _unit(model: ErrorModel, values: np.ndarray, covariance: np.ndarray, signature: Signature) -> Unit:
-    """Return a unit as its file has it, with the driver's correction as it is."""
+    """Return a unit for its file, with the driver's correction."""
     values, deviations = values.copy(), np.sqrt(np.maximum(np.diag(covariance), 0.0))
     if signature.distance_correction:
         values[CENTRE_SHARE] -= 1.0  # the driver's correction was undone
@@ -241,20 +228,16 @@ def _unit(model: ErrorModel, values: np.ndarray, covariance: np.ndarray, signatu
 
 
 def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
-    """Return a sentence for each pair of parameters of which the data knows a combination much better than either
-    one."""
+    """Return a sentence for each pair of parameters of which a combination is determined much better than either."""
     rows, names = [], []
-    for name, model, own in zip(SIDES, unknowns.models, unknowns.units, strict=True):
-        for index, scalar in enumerate(SCALARS):
-            row = np.zeros(unknowns.size)
-            row[own.start + index] = 1.0
-            rows.append(row)
-            names.append((scalar, name))
-        for kind in CHANNEL_KINDS:
-            row = np.zeros(unknowns.size)
-            row[own][model.of_kind(kind)] = 1.0 / model.num_channels
-            rows.append(row)
-            names.append((f"mean {kind}", name))
+    for side, model, unit in zip(SIDES, unknowns.models, unknowns.units, strict=True):
+        every = np.eye(model.size)
+        parts = {scalar: every[index] for index, scalar in enumerate(SCALARS)}
+        parts |= {f"mean {kind}": every[model.of_kind(kind)].sum(axis=0) / model.num_channels for kind in CHANNEL_KINDS}
+        for name, part in parts.items():
+            rows.append(np.zeros(unknowns.size))
+            rows[-1][unit] = part
+            names.append((name, side))
     rows = np.array(rows)
     joint = rows @ covariance @ rows.T
     deviations = np.sqrt(np.maximum(np.diag(joint), 0.0))
@@ -278,11 +261,8 @@ def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
     return sentences
 
 
-# Single returns against the planes.
-
-
 def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side: int) -> Residuals:
-    """Return how far single returns of a lidar lie beyond the planes of the cells that they belong to."""
+    """Return the residuals of single returns of a lidar from the planes of their cells."""
     lidar, state = lidars[side], last.state
     first = side * len(lidars[0].surface.points)
     members = last.members.each_cell_once()
@@ -298,7 +278,7 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
     echo = np.zeros(len(near)) if cloud.intensity is None else weak_echo(intensity)
     returns = lidar.model.returns(points, channel, echo)
     cosines = members.cosines[nearest[near]]
-    found = []
+    residuals = []
     for estimate in (_without_units(lidars, last), state):
         surface = in_base(lidars, estimate)
         again = remeasured(surface, last.flat[0], last.members)
@@ -307,8 +287,8 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
         pose = estimate.base_from_lidar[side]
         true, origins = true @ pose[:3, :3].T + pose[:3, 3], origins @ pose[:3, :3].T + pose[:3, 3]
         residual, cosines = _beyond(true, origins, last.flat[0], fits.coefficients, patch)
-        found.append(residual)
-    before, after = found
+        residuals.append(residual)
+    before, after = residuals
     kept = (np.abs(after) < FARTHEST) & (cosines > LEAST_COSINE)
     rotor = returns.rotor
     return Residuals(
@@ -317,7 +297,7 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
 
 
 def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far (N,) points lie beyond the planes of their patches along their rays, and the cosines of
+    """Return the distances (N,) of points beyond the planes of their patches along the rays, and the cosines of
     incidence."""
     rays = points - origins
     rays /= np.linalg.norm(rays, axis=1)[:, None]
@@ -331,7 +311,7 @@ def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, 
 
 
 def _without_units(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
-    """Return the lidars aligned on the same patches as well as is possible with no error of their units taken out."""
+    """Return the best alignment on the same patches without the errors of units."""
     state = replace(last.state, units=tuple(np.zeros_like(values) for values in last.state.units))
     for _ in range(BEFORE_STEPS):
         block = remeasured_block(lidars, state, last, None)
@@ -342,9 +322,6 @@ def _without_units(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
     return state
 
 
-# The noise.
-
-
 def _noise_terms(residuals: Residuals) -> np.ndarray:
     """Return the factors (N, 4) of the squares of constant, range, incidence and echo in the variances."""
     echo = np.zeros(len(residuals.after)) if np.isnan(residuals.intensity).any() else weak_echo(residuals.intensity)
@@ -353,18 +330,17 @@ def _noise_terms(residuals: Residuals) -> np.ndarray:
 
 
 def _other_variances(residuals: Residuals, quantisation: float, beam_divergence: float) -> np.ndarray:
-    """Return the variances (N,) that quantisation and the beam's width add: light from the beam's edge, a quarter of
-    its width off in one standard deviation, has a share of the return that is anything from none to all."""
+    """Return the variances (N,) by quantisation and the beam's width: light from the beam's edge, a quarter of its
+    width off in one standard deviation, has any share of the return."""
     slope = np.sqrt(np.maximum(1.0 / np.maximum(residuals.cosines, LEAST_COSINE) ** 2 - 1.0, 0.0))
     return quantisation**2 / 12.0 + (residuals.ranges * slope * beam_divergence / 4.0) ** 2 / 3.0
 
 
 def noise_law(residuals: Residuals, quantisation: float, sensor: Sensor) -> NoiseLaw:
-    """Return the noise of a single range from residuals, without the parts of quantisation in steps of so many m and of
-    the width of the sensor's beam.
+    """Return the noise of a single range by residuals, without the parts of quantisation (m) and of the sensor's beam.
 
     Each squared residual is an estimate of the variance at its range, incidence and echo (iteratively reweighted, not
-    negative). The echoes' part is the sensor file's if hardly any echo is weak. Raises `InputError` for few returns.
+    negative). Without enough weak echoes, their part is the sensor file's. Raises `InputError` for few returns.
     """
     terms, values = _noise_terms(residuals), residuals.after
     if len(values) < MIN_RETURNS:

@@ -1,16 +1,16 @@
-"""How well each direction of a transform is determined, in numbers and in words."""
+"""The directions of a transform with their standard deviations, in numbers and in words."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding
+from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding, when
 
 # An axis that is this close to a base axis is named after it.
 _AXIS_COSINE = np.cos(np.deg2rad(25.0))
 # A direction without information gets this standard deviation (m, rad): more than two lidars of a robot are apart.
 UNOBSERVED = 1.0
-# A direction this much weaker than its bound stands for itself, and is not mixed into the others.
+# A direction this much weaker than its bound is separated from the others.
 _HOPELESS = 20.0
 _TURNING_SHARE = 0.1
 # Principal axes whose deviations differ by less than this factor are chosen by chance within their span.
@@ -19,12 +19,9 @@ _ALIKE = 1.5
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a transform, and how well the scene determines it.
-
-    `name` is in words ("sliding along base x", "turning about base z"); `standard_deviation` and `bound` are in m for
-    sliding, in rad for turning; a direction that the scene does not determine at all has an infinite standard
-    deviation.
-    """
+    """One direction of a transform: `name` in words ("sliding along base x", "turning about base z"),
+    `standard_deviation`, infinite if the scene does not determine it, and `bound`, in m for sliding, in rad for
+    turning."""
 
     name: str
     standard_deviation: float
@@ -32,12 +29,12 @@ class Direction:
 
     @property
     def unit(self) -> str:
-        """The unit in which people are told of it."""
+        """The unit for messages."""
         return "deg" if self.name.startswith("turning") else "mm"
 
     @property
     def factor(self) -> float:
-        """How many of these units a rad or a m is."""
+        """Units per rad or m."""
         return float(np.degrees(1.0)) if self.unit == "deg" else 1e3
 
     @property
@@ -47,10 +44,8 @@ class Direction:
 
 
 def covariance_of(information: np.ndarray) -> np.ndarray:
-    """Return the covariance (6, 6) of an information matrix (6, 6) that may lack directions, or be slightly indefinite.
-
-    No direction gets a standard deviation beyond `UNOBSERVED`.
-    """
+    """Return the covariance (6, 6) of an information matrix (6, 6) that may lack directions, or be slightly indefinite;
+    standard deviations are at most `UNOBSERVED`."""
     values, axes = np.linalg.eigh((information + information.T) / 2)
     return (axes / np.maximum(values, UNOBSERVED**-2)) @ axes.T
 
@@ -59,29 +54,26 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
                max_std_rotation: float) -> list[Direction]:  # fmt: skip
     """Return the three sliding and three turning directions of a covariance (6, 6), weakest first within each kind.
 
-    They are the principal axes of the translation's and of the rotation's covariance; if some are equally weak, so
-    that any others in their span would do as well, those nearest to the frame's axes. `base_from_target` (4, 4)
-    turns them into base_link's axes; without it they are named in the left lidar's axes.
+    They are the principal axes of the translation's and of the rotation's covariance; for equally weak ones, the axes
+    of their span nearest to the frame's. `base_from_target` (4, 4) turns them into base_link's axes; without it they
+    are in the left lidar's axes.
     """
     frame = "lidar" if base_from_target is None else "base"
     rotation = np.eye(3) if base_from_target is None else base_from_target[:3, :3]
     sliding, turning = _by_kind(covariance, _HOPELESS * max(max_std_translation, max_std_rotation))
-    found = []
-    for own, verb, bound in (
-        (sliding[:3, :3], "sliding along", max_std_translation), (turning[3:, 3:], "turning about", max_std_rotation),
-    ):  # fmt: skip
-        for std, axis in _principal_directions(rotation @ own @ rotation.T, bound):
-            found.append(Direction(f"{verb} {axis_name(axis, frame)}", std, bound))
-    return found
+    kinds = (
+        ("sliding along", sliding[:3, :3], max_std_translation), ("turning about", turning[3:, 3:], max_std_rotation)
+    )  # fmt: skip
+    return [
+        Direction(f"{verb} {axis_name(axis, frame)}", deviation, bound)
+        for verb, of_kind, bound in kinds
+        for deviation, axis in _principal_directions(rotation @ of_kind @ rotation.T, bound)
+    ]
 
 
 def _principal_directions(covariance: np.ndarray, bound: float) -> list[tuple[float, np.ndarray]]:
     """Return standard deviations, infinite if unobserved, and orthogonal axes (3,) of a covariance (3, 3), weakest
-    first.
-
-    Axes that are alike are exchanged for those nearest to the frame's own, but only on the same side of `bound`, so
-    that no direction gets across it by the exchange.
-    """
+    first. Axes that are alike, on the same side of `bound`, are replaced by those nearest to the frame's."""
     variances, axes = np.linalg.eigh(covariance)
     deviations = [_deviation(variance) for variance in variances]
     groups: list[list[int]] = []
@@ -90,11 +82,12 @@ def _principal_directions(covariance: np.ndarray, bound: float) -> list[tuple[fl
             groups[-1].append(number)
         else:
             groups.append([number])
-    found = []
+    principal = []
     for group in groups:
         chosen = _along_the_frame(axes[:, group]) if len(group) > 1 else axes[:, group].T
-        found += sorted(((_deviation(axis @ covariance @ axis), axis) for axis in chosen), key=lambda pair: -pair[0])
-    return found
+        pairs = [(_deviation(axis @ covariance @ axis), axis) for axis in chosen]
+        principal += sorted(pairs, key=lambda pair: -pair[0])
+    return principal
 
 
 def _deviation(variance: float) -> float:
@@ -122,11 +115,9 @@ def _along_the_frame(spanned: np.ndarray) -> np.ndarray:
 
 
 def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return two covariances (6, 6), one for naming translations, one for naming rotations.
-
-    Axes weaker than `hopeless` are distinguished: if a corridor leaves sliding undetermined, the trace of turning in
-    that axis is an artefact; if nothing determines the turning, the sliding that goes with it depends on the origin.
-    """
+    """Return two covariances (6, 6), one for translations, one for rotations. Axes weaker than `hopeless` are of one
+    kind only: in a corridor, the turning in the axis that slides is an artefact; if nothing determines a turning, the
+    sliding with it depends on the origin."""
     values, vectors = np.linalg.eigh(covariance)
     weak = np.sqrt(np.maximum(values, 0.0)) >= hopeless
     rest = (vectors[:, ~weak] * values[~weak]) @ vectors[:, ~weak].T
@@ -141,7 +132,7 @@ def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.nd
 
 
 def axis_name(axis: np.ndarray, frame: str) -> str:
-    """Return words for a unit vector (3,): "base x" if it is near an axis, else its components."""
+    """Return a unit vector (3,) in words: "base x" if it is near an axis, else its components."""
     strongest = int(np.argmax(np.abs(axis)))
     if abs(axis[strongest]) >= _AXIS_COSINE:
         return f"{frame} {'xyz'[strongest]}"
@@ -149,18 +140,15 @@ def axis_name(axis: np.ndarray, frame: str) -> str:
     return f"{frame} ({', '.join(f'{component:.1f}' for component in axis + 0.0)})"
 
 
-def unobserved(found: list[Direction]) -> list[Finding]:
+def unobserved(directions: list[Direction]) -> list[Finding]:
     """Return a finding for every direction that exceeds its bound."""
-    sentences = []
-    for direction in found:
-        if not direction.observed:
-            deviation, bound = (
-                f"{direction.factor * size:.2g} {direction.unit}" if np.isfinite(size) else "unbounded"
-                for size in (direction.standard_deviation, direction.bound)
-            )
-            sentence = (
-                f"the scene does not determine {direction.name}: standard deviation "
-                f"{deviation}, at most {bound} is allowed"
-            )
-            sentences.append(Finding("unobserved", sentence, MORE_SURFACES))
-    return sentences
+    findings = []
+    for direction in directions:
+        deviation, bound = (
+            f"{direction.factor * size:.2g} {direction.unit}" if np.isfinite(size) else "unbounded"
+            for size in (direction.standard_deviation, direction.bound)
+        )
+        sentence = f"standard deviation {deviation}, at most {bound} is allowed"
+        sentence = f"the scene does not determine {direction.name}: {sentence}"
+        findings += when(not direction.observed, "unobserved", sentence, MORE_SURFACES)
+    return findings

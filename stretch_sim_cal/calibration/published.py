@@ -1,13 +1,12 @@
-"""The published methods, written anew from their public description: ours are compared with them, and users can
-run both on the same data (`published`, `published_code` by name).
+"""The published methods, by their public description, for comparisons (`published`, `published_code` by name).
 
-Alignment: every pair of clouds is registered by itself (small_gicp's GICP, the description's transform as the first
-guess); the result is the mean over all pairs. Floor: both clouds in base_link, pooled; the tallest bin of a histogram
-of heights is taken for the floor, then planes are fitted by singular value decomposition to the returns within a gate
-that shrinks from 10 cm, to 3 mm by the description (`published`) or 3 cm as in the code (`published_code`).
+Alignment: each pair of clouds is registered (small_gicp's GICP from the description's transform); the result is the
+mean over all pairs. Floor: both clouds in base_link, pooled; the floor is the largest bin of a histogram of heights,
+then planes are fitted by singular value decomposition to the returns within a gate that shrinks from 10 cm to 3 mm, by
+the description (`published`), or to 3 cm, as in the code (`published_code`).
 
-They assume that the scene determines the result and that the floor returns more rays than any other level surface;
-neither they nor this file check it, and every result warns of that. The floor's memory grows with the returns.
+They assume that the scene determines the result and that the floor returns more rays than any other level surface; this
+is not checked, and every result warns of it. The floor's memory grows with the returns.
 """
 
 import numpy as np
@@ -23,9 +22,8 @@ from stretch_sim_cal.geometry.planes import Plane, fit_plane, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, from_rotation_translation, inverse, log
 
 UNCHECKED = "the published method checks neither the scene nor its result; its standard deviations are typical ones"
-# The error that all pairs of clouds have in common, one standard deviation (m, rad) per axis, as measured in a
-# furnished room (docs/accuracy.md): voxels and gates displace every estimate alike, so the scatter between pairs does
-# not show it.
+# Standard deviations (m, rad) per axis of the error that all pairs of clouds have in common, by voxels and gates, as
+# measured in a furnished room (docs/accuracy.md).
 ALIGNMENT_STD = np.array([4e-4] * 3 + [2e-4] * 3)
 FLOOR_STD = np.array([2e-4, 1e-4, 1e-4])
 
@@ -42,7 +40,7 @@ class PublishedAlignment:
     name = "published"
 
     def __init__(self, initial_right_to_left: np.ndarray, settings: AlignmentSettings | None = None):
-        """Start every registration from `initial_right_to_left` (4, 4). Raises `InputError` if it is not rigid."""
+        """Registrations start at `initial_right_to_left` (4, 4). Raises `InputError` if it is not rigid."""
         self._settings = settings or AlignmentSettings()
         self._initial = check_rigid(initial_right_to_left, "initial right_to_left")
         self._estimates: list[np.ndarray] = []
@@ -89,8 +87,8 @@ class PublishedAlignment:
         )  # fmt: skip
 
     def _agreement(self, right_to_left: np.ndarray) -> tuple[float, float]:
-        """Return the distance (m, rms) between the last pair's surfaces, and the share of the right one's that lies
-        within a voxel of the left one's."""
+        """Return the distance (m, rms) between the last pair's surfaces, and the share of the right one's within a
+        voxel of the left one's."""
         resolution = self._settings.downsampling_resolution
         (target, tree), (source, _) = (small_gicp.preprocess_points(cloud, resolution) for cloud in self._last)
         near, _, _, gaps = matched_points(target, tree, source, right_to_left, self._settings)
@@ -98,23 +96,17 @@ class PublishedAlignment:
 
 
 class PublishedFloor:
-    """Histogram of heights, gate, singular value decomposition, as the description has it."""
+    """Histogram of heights, gate, singular value decomposition, by the description."""
 
     name = "published"
     gate = 0.003
     """The last gate in m: returns this near to the last plane are fitted."""
 
     def __init__(
-        self,
-        base_from_left: np.ndarray,
-        right_to_left: np.ndarray,
-        nominal_footprint_from_base: np.ndarray,
+        self, base_from_left: np.ndarray, right_to_left: np.ndarray, nominal_footprint_from_base: np.ndarray,
         settings: object = None,
-    ):
-        """Take the lidars' poses from `base_from_left` and `right_to_left` (4, 4); nothing else is used.
-
-        Raises `InputError` if one of the transforms is not rigid.
-        """
+    ):  # fmt: skip
+        """Raises `InputError` if one of the transforms (4, 4) is not rigid."""
         base_from_left = check_rigid(base_from_left, "base_from_left")
         self._poses = base_from_left, base_from_left @ check_rigid(right_to_left, "right_to_left")
         self._nominal = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")

@@ -1,8 +1,8 @@
-"""The robot's own `stretch_calibration_values.yaml`: calibrated origins of joints, which its description takes over.
+"""The robot's `stretch_calibration_values.yaml`: calibrated origins of joints for its description, and so for
+robot_state_publisher.
 
-This is the lasting way of a calibration into TF: robot_state_publisher then publishes the calibrated frames itself. The
-entries are written by the vendor's own function if it is installed, but on a copy that replaces the file only when
-complete; the file before is kept as a backup.
+Entries are written by the vendor's function if it is installed, on a copy that replaces the file when it is complete;
+the replaced file is kept as a backup.
 """
 
 import datetime
@@ -26,7 +26,7 @@ FILE_NAME = "stretch_calibration_values.yaml"
 FORMAT_VERSION = "2.0"
 JOINTS = "joint_calibration"
 
-LEFT_JOINT, RIGHT_JOINT, BASE_JOINT = "lidar_left_joint", "lidar_right_joint", "base_ref"
+BASE_JOINT = "base_ref"
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,18 @@ class JointOrigin:
 
     @property
     def xyz(self) -> str:
-        """The origin's translation as a URDF writes it."""
-        return _numbers_text(to_xyz_rpy(self.parent_from_child)[0])
+        """The origin's translation as in a URDF."""
+        return " ".join(repr(float(value)) for value in to_xyz_rpy(self.parent_from_child)[0])
 
     @property
     def rpy(self) -> str:
-        """The origin's rotation as a URDF writes it (fixed axes)."""
-        return _numbers_text(to_xyz_rpy(self.parent_from_child)[1])
+        """The origin's rotation as in a URDF (fixed axes)."""
+        return " ".join(repr(float(value)) for value in to_xyz_rpy(self.parent_from_child)[1])
 
 
 def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the path of the robot's values: `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` as the path
-    if that is unset. Raises `InputError` if `HELLO_FLEET_ID` is not set."""
+    """Return the file's path in `$HELLO_FLEET_PATH/$HELLO_FLEET_ID/`, with `~/stretch_user` for an unset path. Raises
+    `InputError` if `HELLO_FLEET_ID` is not set."""
     environment = os.environ if environment is None else environment
     fleet_id = environment.get("HELLO_FLEET_ID")
     if not fleet_id:
@@ -67,9 +67,8 @@ def calibrated_joints(
 ) -> list[JointOrigin]:  # fmt: skip
     """Return the joints with calibrated origins, as far as the calibration has them.
 
-    `left`, `right`, `base`, and `further` by name, are the joints as the description has them; the left lidar stays
-    where it is (the gauge), the others follow it, their origins being those in the left one's parent. A None leaves its
-    joint out (the left goes with the right).
+    `left`, `right`, `base`, and `further` by name, are the described joints; the left lidar stays, the others' origins
+    are relative to it and in its parent. A None leaves its joint out (the left with the right).
     """
     joints = []
     if calibration.right_to_left is not None and left is not None and right is not None:
@@ -87,8 +86,8 @@ def calibrated_joints(
 def lidar_joints(head_from_left: np.ndarray, right_to_left: np.ndarray, parent: str = "head_link") -> list[JointOrigin]:
     """Return the Stretch's lidar joints: the left one as described, the right one by the alignment."""
     return [
-        JointOrigin(LEFT_JOINT, parent, "lidar_left_link", head_from_left),
-        JointOrigin(RIGHT_JOINT, parent, "lidar_right_link", head_from_left @ right_to_left),
+        JointOrigin("lidar_left_joint", parent, "lidar_left_link", head_from_left),
+        JointOrigin("lidar_right_joint", parent, "lidar_right_link", head_from_left @ right_to_left),
     ]
 
 
@@ -98,33 +97,23 @@ def base_joint(footprint_from_base: np.ndarray) -> JointOrigin:
 
 
 def record_joints(
-    path: str | Path,
-    joints: Sequence[JointOrigin],
-    robot_id: str,
-    extra: Mapping[str, Any] | None = None,
+    path: str | Path, joints: Sequence[JointOrigin], robot_id: str, extra: Mapping[str, Any] | None = None
 ) -> Path | None:
-    """Write joints into a values file, all or none; other joints stay. Return the backup of the file before, if there
-    was one.
-
-    `extra` goes into every entry (method, covariance). Raises `InputError` for a file that cannot be
-    read, which is then left as it is, or cannot be written.
-    """
+    """Write joints into a values file, all or none, and return the backup of the replaced one, if any. `extra` goes
+    into every entry (method, covariance). Raises `InputError` for a file that cannot be read, which stays, or
+    written."""
     path = Path(path)
-    when = datetime.datetime.now().isoformat()
     with files.locked(path):
-        text = values_text(path, joints, robot_id, when, extra)
+        text = values_text(path, joints, robot_id, datetime.datetime.now().isoformat(), extra)
         backup = backups.keep_backup(path)
         files.write_text(path, text)
     return backup
 
 
 def values_text(
-    path: str | Path,
-    joints: Sequence[JointOrigin],
-    robot_id: str,
-    timestamp: str,
+    path: str | Path, joints: Sequence[JointOrigin], robot_id: str, timestamp: str,
     extra: Mapping[str, Any] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """Return the text of the values file at `path` (which need not exist) with the joints recorded."""
     path = Path(path)
     old = _existing(path)
@@ -139,13 +128,13 @@ def values_text(
                 robot_id=str(robot_id), timestamp=timestamp, extra=dict(extra or {}), filepath=str(copy),
             )  # fmt: skip
         data = files.read_yaml(copy) if copy.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
-    # The vendor's function keeps only keys that it knows; others are put back.
+    # The vendor's function drops unknown keys; they are added again.
     unknown = {key: value for key, value in old.items() if key not in ("version", JOINTS, "robot_calibration", *data)}
     return files.yaml_text({**data, **unknown}, flow_style=False)
 
 
 def _existing(path: Path) -> dict[str, Any]:
-    """Return the mapping in a values file, {} if there is none. The vendor's reader would go on without it."""
+    """Return the mapping in a values file, {} without one; the vendor's reader ignores invalid files."""
     if not path.exists() or not files.read_text(path).strip():
         return {}
     data = files.read_yaml(path)
@@ -169,17 +158,8 @@ def _recorder(old: dict[str, Any], path: Path):
 
 
 def _record_joint(joint_name, xyz, rpy, parent, child, robot_id, timestamp, extra, filepath) -> None:
-    """Record one joint in a file of format 2."""
     path = Path(filepath)
     data = files.read_yaml(path) if path.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
-    entry = {
-        "data": {"xyz": xyz, "rpy": rpy, "parent": parent, "child": child},
-        "robot_id": robot_id,
-        "timestamp": timestamp,
-    }
-    data[JOINTS][joint_name] = entry | extra
+    origin = {"xyz": xyz, "rpy": rpy, "parent": parent, "child": child}
+    data[JOINTS][joint_name] = {"data": origin, "robot_id": robot_id, "timestamp": timestamp} | extra
     files.write_yaml(path, data)
-
-
-def _numbers_text(values: np.ndarray) -> str:
-    return " ".join(repr(float(value)) for value in values)

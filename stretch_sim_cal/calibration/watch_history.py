@@ -1,4 +1,4 @@
-"""What the watch of a calibration has seen, in a small SQLite file: every look, and every change that was noticed."""
+"""The drift monitor's history in a small SQLite file: all measurements, and all changes that were noticed."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import default_path
-from stretch_sim_cal.calibration.watch import Look
+from stretch_sim_cal.calibration.watch import Measurement
 from stretch_sim_cal.errors import InputError
 
 FILE_NAME = "calibration_watch.sqlite"
@@ -28,8 +28,7 @@ CREATE INDEX IF NOT EXISTS looks_by_stamp ON looks (stamp);
 
 @dataclass(frozen=True)
 class NoticedChange:
-    """A change as it was noticed at `stamp` (s), `since` when, by how much (m or rad) and with
-    which standard deviation."""
+    """A change that was noticed at `stamp` (s), its time, size (m or rad) and standard deviation."""
 
     stamp: float
     calibration: str
@@ -46,7 +45,7 @@ def default_history() -> Path:
 
 
 class History:
-    """The file; `calibration` in its rows is the digest of the calibration file that a look was compared with."""
+    """The file; `calibration` in its rows is the digest of the measurement's calibration file."""
 
     def __init__(self, path: Path, must_exist: bool = False):
         if must_exist and not path.is_file():
@@ -55,37 +54,37 @@ class History:
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(path, timeout=10.0)
-            self._database.execute(
-                "PRAGMA journal_mode=WAL"
-            )  # a reader never stops the watch, and no look is half written
+            # A reader never stops the monitor, and no row is truncated.
+            self._database.execute("PRAGMA journal_mode=WAL")
             self._database.executescript(TABLES)
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
-    def add(self, look: Look, calibration: str) -> None:
-        """Write a look, and forget those of more than `KEPT` ago."""
-        vectors = {
-            name: [residual.tolist(), covariance.tolist()] for name, (residual, covariance) in look.vectors.items()
-        }
-        row = (look.stamp, calibration, look.place, look.arm, json.dumps(look.refused), json.dumps(vectors))
+    def add(self, look: Measurement, calibration: str) -> None:
+        """Write a measurement, and delete those older than `KEPT`."""
+        vectors = {name: [part.tolist() for part in parts] for name, parts in look.vectors.items()}
+        row = (look.stamp, calibration, look.station, look.arm, json.dumps(look.refused), json.dumps(vectors))
         with self._errors(), self._database:
             self._database.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", row)
             self._database.execute("DELETE FROM looks WHERE stamp < ?", (look.stamp - KEPT,))
 
     def note(self, change: NoticedChange) -> None:
-        """Write a change."""
         with self._errors(), self._database:
             self._database.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(change).values()))
 
-    def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Look]]:
-        """Return the looks from a time (s) on, oldest first, each with its calibration; of one
-        calibration if it is given."""
+    def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Measurement]]:
+        """Return the measurements from a time (s) on, oldest first, with their calibrations; of one `calibration` if
+        given."""
         query = "SELECT * FROM looks WHERE stamp >= ? AND (? IS NULL OR calibration = ?) ORDER BY stamp"
         with self._errors():
             rows = self._database.execute(query, (since, calibration, calibration)).fetchall()
-        return [(row[1], _look(row)) for row in rows]
+        measurements = []
+        for stamp, of_calibration, station, arm, refused, texts in rows:
+            vectors = {name: tuple(np.array(part) for part in parts) for name, parts in json.loads(texts).items()}
+            measurement = Measurement(stamp, station, vectors, arm, tuple(json.loads(refused)))
+            measurements.append((of_calibration, measurement))
+        return measurements
 
     def changes(self, since: float = 0.0) -> list[NoticedChange]:
         """Return the changes from a time (s) on, oldest first."""
@@ -99,9 +98,3 @@ class History:
             yield
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"{self.path}: {error}; move the file away to begin a new history") from error
-
-
-def _look(row: tuple) -> Look:
-    stamp, _, place, arm, refused, vectors = row
-    known = {name: tuple(np.array(part) for part in parts) for name, parts in json.loads(vectors).items()}
-    return Look(stamp, place, known, arm, tuple(json.loads(refused)))

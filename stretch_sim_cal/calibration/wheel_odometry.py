@@ -1,5 +1,5 @@
-"""Wheel odometry: what it says of the way between two stations, how far that may be off, and what a motion would tell
-of where a lidar is against the wheels."""
+"""Wheel odometry: the way between two stations, its covariance, and the information of a motion about a lidar's pose
+against the wheels."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
 
 STEP = 1e-6  # of differences in place of derivatives
-LEAST_WAY = 0.02  # m, of which slip is counted at least
+LEAST_WAY = 0.02  # m: slip is at least that of such a way
 PLANAR = [0, 1, 5]  # of a twist
 CIRCLE = 8  # stops of a full circle
-WORTH = 0.95  # a motion that leaves more of the standard deviation brings nothing
+WORTH = 0.95  # of the standard deviation; a motion that leaves more has no gain
 
 
 @dataclass(frozen=True)
 class DrivingSettings:
-    """What is known beforehand of wheel odometry, one standard deviation each, and what is asked of the result.
+    """Prior standard deviations of wheel odometry, and bounds of the result.
 
-    `scale` and `turn` are relative errors of ways and of angles, `slip` (m) and `slip_angle` (rad) what the base slips
-    in the wheels' way of 1 m. `track_width` (m) says what way the wheels make in a turn. `max_std_translation` (m) and
-    `max_std_yaw` (rad) are the standard deviations of a lidar's x, y and yaw against the wheels that are accepted.
-    Raises `InputError` for values that are not positive.
+    `scale` and `turn` are relative errors of ways and of angles, `slip` (m) and `slip_angle` (rad) are for a wheels'
+    way of 1 m, `track_width` (m) gives the wheels' way in a turn. `max_std_translation` (m) and `max_std_yaw` (rad)
+    bound the standard deviations of a lidar's x, y and yaw against the wheels. Raises `InputError` for values that are
+    not positive.
     """
 
     scale: float = 0.02
@@ -44,8 +44,8 @@ class DrivingSettings:
 
 @dataclass(frozen=True)
 class Leg:
-    """What odometry says of the way between two stations: its `steps` (K, 3), each x, y (m) along the mean heading of
-    the step and the angle (rad) turned in it."""
+    """The way between two stations by odometry: `steps` (K, 3), each x, y (m) along its mean heading and the angle
+    (rad) turned in it."""
 
     steps: np.ndarray
 
@@ -54,15 +54,13 @@ class Leg:
         """Return the way along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
         from the one before."""
         turned = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
-        heading, gone = poses[:-1, 2] + turned / 2.0, np.diff(poses[:, :2], axis=0)
+        heading, (x, y) = poses[:-1, 2] + turned / 2.0, np.diff(poses[:, :2], axis=0).T
         cosine, sine = np.cos(heading), np.sin(heading)
-        return cls(np.column_stack([
-            cosine * gone[:, 0] + sine * gone[:, 1], cosine * gone[:, 1] - sine * gone[:, 0], turned,
-        ]))  # fmt: skip
+        return cls(np.column_stack([cosine * x + sine * y, cosine * y - sine * x, turned]))
 
     def poses(self, scales: np.ndarray) -> np.ndarray:
-        """Return the poses (K + 1, 3) at the steps' ends in the first one's frame, if odometry says (1 + `scales` (3,))
-        times the way along x, along y, and the angle."""
+        """Return the poses (K + 1, 3) at the steps' ends in the first one's frame, if odometry measures (1 + `scales`
+        (3,)) times the way along x, along y, and the angle."""
         steps = self.steps / (1.0 + scales)
         yaw = np.r_[0.0, np.cumsum(steps[:, 2])]
         heading = yaw[:-1] + steps[:, 2] / 2.0
@@ -71,25 +69,24 @@ class Leg:
         return np.column_stack([np.r_[0.0, np.cumsum(x)], np.r_[0.0, np.cumsum(y)], yaw])
 
     def transform(self, scales: np.ndarray) -> np.ndarray:
-        """Return the later station's pose (4, 4) in the earlier one's frame, as of `poses`."""
+        """Return the later station's pose (4, 4) in the earlier one's frame."""
         x, y, yaw = self.poses(scales)[-1]
         return from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
 
     def slip_root(self, settings: DrivingSettings) -> np.ndarray:
-        """Return the lower root (3, 3) of the covariance of the later station's place, in its own frame, by slip."""
+        """Return the lower root (3, 3) of the covariance by slip of the later station's pose, in its frame."""
         poses = self.poses(np.zeros(3))
         ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
         ways *= max(1.0, LEAST_WAY / max(ways.sum(), 1e-9))
         covariance = np.diag([STEP, STEP, STEP]) ** 2
         sizes, yaw = np.array([settings.slip, settings.slip, settings.slip_angle]), poses[-1, 2]
         for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
-            # What slips is seen in the last frame; an angle moves all that comes after it, sideways.
+            # Slip in the last frame; an angle moves all later poses sideways.
             ahead = np.eye(3)
             ahead[:2, :2] = [[np.cos(turned), np.sin(turned)], [-np.sin(turned), np.cos(turned)]]
             ahead[:2, 2] = [-np.cos(yaw) * y + np.sin(yaw) * x, np.sin(yaw) * y + np.cos(yaw) * x]
             covariance += way * (ahead * sizes**2) @ ahead.T
-        root: np.ndarray = np.linalg.cholesky(covariance)
-        return root
+        return np.linalg.cholesky(covariance)
 
 
 class Manoeuvre(NamedTuple):
@@ -100,8 +97,8 @@ class Manoeuvre(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What one `motion` more, in words, would bring: the standard deviation `after` it (m, rad), in place of that
-    `before`, of what is known least for what it has to be; that is direction number `of` x, y, yaw."""
+    """The gain of one more `motion`, in words: the standard deviation (m, rad) `before` and `after` it of the weakest
+    direction, number `of` x, y, yaw."""
 
     motion: str
     of: int
@@ -110,19 +107,19 @@ class Gain(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The motion and what it brings."""
+        """The motion and its gain."""
         name, factor, unit = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg"))[self.of]
         before, after = (f"{factor * deviation:.2g}" for deviation in (self.before, self.after))
         return f"{self.motion}: the standard deviation of {name} would be {after} {unit} in place of {before}"
 
 
 def motions(strafes: bool) -> list[Manoeuvre]:
-    """Return what a base may drive that is to tell more."""
+    """Return the motions of a base that are proposed."""
 
     def there_and_back(step: Sequence[float], times: int = 1) -> list[Leg]:
         return [Leg(sign * np.array([step], dtype=float)) for sign in [1.0] * times + [-1.0] * times]
 
-    found = [
+    known = [
         Manoeuvre("drive 1 m straight ahead and back, with stops", there_and_back((1.0, 0.0, 0.0))),
         Manoeuvre("drive 2 m straight ahead and back, with stops", there_and_back((2.0, 0.0, 0.0))),
         Manoeuvre(
@@ -131,33 +128,32 @@ def motions(strafes: bool) -> list[Manoeuvre]:
         ),
     ]
     sideways = Manoeuvre("drive 1 m sideways and back, with stops", there_and_back((0.0, 1.0, 0.0)))
-    return [*found, sideways] if strafes else found
+    return [*known, sideways] if strafes else known
 
 
 def deviations_of(covariance: np.ndarray, pose: np.ndarray) -> np.ndarray:
     """Return the standard deviations (3,) of x, y and yaw of a lidar at `pose` (4, 4) by the covariance of x, y and yaw
     of its twist in base_footprint, (3, 3) or more."""
     at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[np.ix_(PLANAR, PLANAR)]
-    deviations: np.ndarray = np.sqrt(np.diag(at_lidar @ covariance[:3, :3] @ at_lidar.T))
-    return deviations
+    return np.sqrt(np.diag(at_lidar @ covariance[:3, :3] @ at_lidar.T))
 
 
 def known_after(
     covariance: np.ndarray, pose: np.ndarray, scales: np.ndarray, settings: DrivingSettings, slip: float,
     legs: Sequence[Leg],
 ) -> np.ndarray:  # fmt: skip
-    """Return the `covariance` (6, 6) of x, y and yaw of a lidar's twist in base_footprint and of odometry's three
-    `scales` (3,) as it would be after further `legs`, if the lidar at `pose` (4, 4) sees exactly how far it came, and
-    wheels slip so many times what `settings` expect."""
+    """Return the `covariance` (6, 6) of x, y and yaw of a lidar's twist in base_footprint and of the odometry's
+    `scales` (3,) after further `legs`, if the lidar at `pose` (4, 4) measures its motion exactly, and the slip is
+    `slip` times that of `settings`."""
     information = np.linalg.inv(covariance)
     for leg in legs:
-        root, went = slip * leg.slip_root(settings), leg.transform(scales)
+        root, way = slip * leg.slip_root(settings), leg.transform(scales)
 
-        def slipped(change: np.ndarray, leg: Leg = leg, went: np.ndarray = went) -> np.ndarray:
+        def slipped(change: np.ndarray, leg: Leg = leg, way: np.ndarray = way) -> np.ndarray:
             twist = np.zeros(6)
             twist[PLANAR] = change[:3]
             moved = exp(twist)
-            return log(inverse(leg.transform(scales + change[3:])) @ moved @ went @ inverse(moved))[PLANAR]
+            return log(inverse(leg.transform(scales + change[3:])) @ moved @ way @ inverse(moved))[PLANAR]
 
         rows = np.linalg.solve(root, np.column_stack([slipped(step) for step in STEP * np.eye(6)]) / STEP)
         information += rows.T @ rows
@@ -165,9 +161,9 @@ def known_after(
 
 
 def expected(targets: Sequence[np.ndarray], pose: np.ndarray, settings: DrivingSettings) -> np.ndarray:
-    """Return to what standard deviations (3,) x, y and yaw of a lidar at `pose` (4, 4), so far known to 1 m and 1 rad,
-    would be known against the wheels after a drive from (0, 0, 0) to stops at `targets`, each x, y, yaw (3,) by
-    odometry, reached by one turn on the spot or one straight way."""
+    """Return the standard deviations (3,) of x, y and yaw of a lidar at `pose` (4, 4), with priors of 1 m and 1 rad,
+    against the wheels after a drive from (0, 0, 0) to stops at `targets`, each x, y, yaw (3,) by odometry, reached by
+    one turn on the spot or one straight way."""
     before = np.diag([1.0, 1.0, 1.0, settings.scale, settings.scale, settings.turn]) ** 2
     stops = [np.zeros(3), *targets]
     legs = [Leg.along(np.array([one, other])) for one, other in itertools.pairwise(stops)]
@@ -178,8 +174,7 @@ def most_gained(
     covariance: np.ndarray, pose: np.ndarray, scales: np.ndarray, settings: DrivingSettings, slip: float,
     choices: Sequence[Manoeuvre],
 ) -> Gain | None:  # fmt: skip
-    """Return which of the motions brings most where least is known, as of `known_after`; None if none brings
-    anything."""
+    """Return the gain of the best motion for the weakest direction, by `known_after`; None if there is none."""
     bounds = np.array([settings.max_std_translation, settings.max_std_translation, settings.max_std_yaw])
     before = deviations_of(covariance, pose)
     weakest = int(np.argmax(before / bounds))

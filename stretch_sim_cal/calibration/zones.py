@@ -1,9 +1,8 @@
-"""Obstacle zones around the body shape: returns that are ignored, and returns that stop the robot, above the floor and
-below it.
+"""Obstacle zones around the body shape, above the floor and below it.
 
     minimum model    the fitted shape, all of the robot
-    dead zone        up to the inner boundary, `margin` further out: errors of model and sensor; hits are ignored
-    stop zone        up to the outer boundary, `stop_zone` further out: hits are obstacles
+    dead zone        up to the inner boundary, `margin` farther out: errors of model and sensor; hits are ignored
+    stop zone        up to the outer boundary, `stop_zone` farther out: hits are obstacles
 
 Hits from `lowest` to `highest` above the floor are positive obstacles, those lower than `drop` negative ones.
 """
@@ -57,40 +56,31 @@ class Zones:
         )
 
     def classify(self, points: np.ndarray) -> np.ndarray:
-        """Return the class (N,) uint8 of points (N, 3+) in base_footprint, see `NOTHING`. Quickest in float32.
-
-        Points that are not finite are `NOTHING`.
-        """
+        """Return the class (N,) uint8 of points (N, 3+) in base_footprint, fastest in float32; `NOTHING` for points
+        that are not finite."""
         s = self.settings
         x, y, z = points[:, 0], points[:, 1], points[:, 2]
-        low, high = self._bounds
-        # Most points are far away or floor: comparisons alone exclude them.
+        axes = np.eye(2)
+        low, high = -self.outer.support(-axes), self.outer.support(axes)
+        # Most points are far away or floor: comparisons exclude them.
         near = (x >= low[0]) & (x <= high[0]) & (y >= low[1]) & (y <= high[1])
         near &= ((z >= s.lowest) & (z <= s.highest)) | (z <= s.drop)
         chosen = np.flatnonzero(near)
         x, y, above = x[chosen], y[chosen], z[chosen] > s.drop
         inner, outer = self.inner.covers(x, y), self.outer.covers(x, y)
-        found = np.where(above, np.uint8(OBSTACLE), np.uint8(DROP)) * (outer & ~inner)
-        found[inner & above] = BODY
+        near_classes = np.where(above, np.uint8(OBSTACLE), np.uint8(DROP)) * (outer & ~inner)
+        near_classes[inner & above] = BODY
         classes = np.zeros(len(points), dtype=np.uint8)
-        classes[chosen] = found
+        classes[chosen] = near_classes
         return classes
 
     def classes(self, points: np.ndarray) -> dict[str, np.ndarray]:
         """Return masks (N,) over points (N, 3+) in base_footprint: `body`, `obstacle` and `drop`."""
-        found = self.classify(points)
-        return {"body": found == BODY, "obstacle": found == OBSTACLE, "drop": found == DROP}
+        classes = self.classify(points)
+        return {"body": classes == BODY, "obstacle": classes == OBSTACLE, "drop": classes == DROP}
 
     def nearest_hit(self, points: np.ndarray, classes: Mapping[str, np.ndarray]) -> float:
-        """Return the distance (m) from the minimum model to the nearest obstacle or drop; inf if there is none.
-
-        `classes` are those of the points (N, 3+), see `classes`. 0 or more: all hits are outside of the model.
-        """
+        """Return the distance (m) from the minimum model to the nearest obstacle or drop among points (N, 3+) with
+        their `classes`; inf if there is none."""
         hits = points[classes["obstacle"] | classes["drop"]]
         return float(self.minimum.signed_distance(hits[:, :2].astype(float)).min(initial=np.inf))
-
-    @property
-    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest x and y of the outer boundary."""
-        axes = np.eye(2)
-        return -self.outer.support(-axes), self.outer.support(axes)

@@ -86,26 +86,23 @@ class SimulatedCase:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        """The settings that say what of a scan is the robot's own body."""
         return body_settings(self.simulator.profile, self.simulator.nominal_description, print)
 
     @cached_property
     def described(self) -> dict[str, ArrayLidar]:
-        """The lidars by name, where the description has them."""
         poses = {name: self.simulator.base_from_lidar(name, nominal=True) for name in self.lidars}
         return {name: ArrayLidar(pose, self.sensor) for name, pose in poses.items()}
 
     @cached_property
     def footprint_from_base(self) -> np.ndarray:
-        """From base_link to base_footprint (4, 4) as described."""
         profile = self.simulator.profile
         model = parse_urdf(self.simulator.nominal_description)
         return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
 
     @cached_property
     def aligned(self) -> ArrayResult:
-        """What the campaign's method makes of the alignment's pairs; if it refuses, the robot is turned and recorded
-        again, and the method is given all of it, as long as places are left (`num_places` says how many it took)."""
+        """The result of the campaign's alignment method. If it refuses, the robot is turned and recorded again, as long
+        as places are left (`num_places` counts them)."""
         name = self.campaign.methods["alignment"]
         method = alignment_of(name, self.described, self.body)
         result, takes_places = self._solved(method, "alignment"), hasattr(alignment_method(name), "new_place")
@@ -118,8 +115,8 @@ class SimulatedCase:
 
     @cached_property
     def floor(self) -> FloorResult | None:
-        """What the campaign's method makes of the floor's scans, after those of the alignment;
-        None if that was refused."""
+        """The result of the campaign's floor method, on scans after those of the alignment; None if that was
+        refused."""
         aligned, name = self.aligned, self.campaign.methods["floor"]
         if aligned.refusals:
             return None
@@ -128,8 +125,7 @@ class SimulatedCase:
 
     @cached_property
     def mounts(self) -> MountsResult | None:
-        """What the arm's poses of the collection's plan come to, after the alignment and the floor;
-        None if that was refused."""
+        """The lidar extrinsics from the arm poses of the collection's plan; None if the alignment was refused."""
         aligned, simulator = self.aligned, self.simulator
         if aligned.refusals:
             return None
@@ -151,8 +147,7 @@ class SimulatedCase:
 
     @cached_property
     def body_shape(self) -> dict[str, Any] | None:
-        """What a body shape fitted to the poses of the collection's plan comes to, with the calibration found, by the
-        names of the record; None if alignment or floor was refused."""
+        """The body shape of the collection's plan against the truth, by the record's names; None without a floor."""
         aligned, floor, simulator = self.aligned, self.floor, self.simulator
         if floor is None or floor.refusals:
             return None
@@ -205,14 +200,13 @@ class SimulatedCase:
         return solved(method, (dict(zip(self.lidars, scans, strict=True)) for scans in self.scans(stage, self.lidars)))
 
     def rewind(self) -> None:
-        """Begin anew with the first pair of scans."""
         self._tick = 0
         self.simulator.move_base(np.eye(4))
 
 
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
-    """Simulate and calibrate case `index`; return its record: inputs, and for each stage the errors, how they compare
-    with the covariance, and the refusals. With a `folder` the case's files and picture (clouds.png) are left there."""
+    """Simulate and calibrate case `index`, and return its record; with a `folder`, its files and clouds.png are
+    there."""
     numbers = campaign.numbers(index)
     with_nodes = goes_through_nodes(campaign, index, numbers)
     return run_numbers(campaign, numbers, (campaign.seed, index), folder, with_nodes) | {"index": index}
@@ -222,8 +216,7 @@ def run_numbers(
     campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path | None = None,
     with_nodes: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Simulate and calibrate the case of these inputs, `with_nodes` also through these; `seed` decides
-    all that they leave open."""
+    """Return the record of the case of these inputs; `seed` decides all that they leave open."""
     began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="campaign_") as scratch:
         place = folder or Path(scratch)
@@ -323,8 +316,8 @@ def _nees(off: np.ndarray, covariance: np.ndarray | None) -> float | None:
 
 
 def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | None) -> dict[str, Any]:
-    """Return whether a result was accepted, its refusals, and its error (N,) in units of its covariance: `nees` over
-    the degrees of freedom, `sigmas` as a distance."""
+    """Return whether a result was accepted, its refusals, and its error (N,): NEES per degree of freedom, and
+    sigmas."""
     of_all = _nees(off, covariance)
     return {
         f"{stage}.accepted": not result.refusals,
@@ -337,7 +330,6 @@ def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | N
 def _setup(
     campaign: Campaign, sensor: Sensor, numbers: Mapping[str, float], random: np.random.Generator, folder: Path
 ) -> SimulationSetup:
-    """Write room and unit files into `folder` and return what is simulated."""
     room = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("room.")}
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
@@ -376,8 +368,7 @@ def _setup(
 def _joints_off(
     setup: SimulationSetup, numbers: Mapping[str, float], random: np.random.Generator
 ) -> dict[str, PoseError]:
-    """Return errors of the joints that hold what the lidars see, one sigma per axis, but for what bears the lidars; and
-    of the zeros of the joints of which the profile says that they may be off, along or about their axes."""
+    """Return errors of the joints that hold the surfaces, one sigma per axis, and of the zeros of `offset_joints`."""
     distance, angle = 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"])
     shift, turn = 1e-3 * numbers["robot.zeros_mm"], np.radians(numbers["robot.zeros_deg"])
     found: dict[str, PoseError] = {}
@@ -410,7 +401,6 @@ def _pose_error(random: np.random.Generator, distance: float, angle: float) -> P
 
 
 def draw(case: SimulatedCase, path: Path) -> None:
-    """Write a picture of the case's first clouds, as described and as calibrated."""
     from stretch_sim_cal.harness.report import clouds_before_and_after
 
     case.rewind()

@@ -9,8 +9,8 @@ that kind, and the worker goes on.
 import fcntl
 import json
 import os
-import queue
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -53,6 +53,7 @@ WITHOUT_MONITORS = {
 }  # fmt: skip
 DEFINITION = "campaign_definition.json"  # in the folder of a campaign
 DONE = "done"  # the status of a case that was computed
+GONE = "the scheduler is gone ({}); finished cases are kept: run the same command again"
 MOST_TOLD = 4000  # characters of what a process that crashed said last
 
 
@@ -69,19 +70,17 @@ class CannotCompute(StretchSimCalError):
 
 
 class CaseProcess:
-    """The process that computes cases for one worker, started when it is needed, and anew after each that it did not
-    survive."""
+    """The process that computes cases for one worker: started when it is needed, and again after one that killed it."""
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
         self._log = tempfile.TemporaryFile("a+")
-        self._answers: queue.SimpleQueue = queue.SimpleQueue()
 
     def run(
         self, campaign: Campaign, index: int, point: Sequence[float] | None = None, seed: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        """Return the record of case `index`, or of that at a `point` of the unit cube with a `seed` of its own, under
-        that number; its `status` is done, crashed or timeout."""
+        """Return the record of case `index`, or of the `point` of the unit cube with its `seed`, under that number; its
+        `status` is done, crashed or timeout."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         process = self._process
@@ -90,7 +89,7 @@ class CaseProcess:
             process.stdin.write(request + "\n")
             process.stdin.flush()
             answer = self._answer(campaign.time_limit)
-        except queue.Empty:
+        except TimeoutError:
             self._end()
             return {"index": index, "status": "timeout", "message": f"took longer than {campaign.time_limit:g} s"}
         except BrokenPipeError:
@@ -99,22 +98,18 @@ class CaseProcess:
             return json.loads(answer)
         code = process.wait()
         self._end()
-        cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return {
-            "index": index, "status": "crashed",
-            "message": f"its process ended with {cause}", "traceback": self._said(),
-        }  # fmt: skip
+        message = f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+        return {"index": index, "status": "crashed", "message": message, "traceback": self._logged()}
 
     def _answer(self, limit: float) -> str:
-        """Return the process's next line, "" if it ended. Raises `queue.Empty` if it takes longer than `limit` s, not
-        counting the time for which it waited for a core: a busy machine makes no case fail."""
+        """Return the process's next line, "" if it ended. Raises `TimeoutError` after `limit` s, not counting the time
+        for which it waited for a core: a busy machine makes no case fail."""
         began, waited, left = time.monotonic(), self._waited(), limit
         while left > 0.0:
-            try:
-                return self._answers.get(timeout=max(left, 1.0))
-            except queue.Empty:
-                left = limit - (time.monotonic() - began) + (self._waited() - waited)
-        raise queue.Empty
+            if select.select([self._process.stdout], [], [], max(left, 1.0))[0]:
+                return self._process.stdout.readline()
+            left = limit - (time.monotonic() - began) + (self._waited() - waited)
+        raise TimeoutError
 
     def _waited(self) -> float:
         """Return for how long (s) the process was ready to run and had no core; 0 where the system does not say."""
@@ -130,32 +125,21 @@ class CaseProcess:
             [sys.executable, "-m", "stretch_sim_cal.campaign.case"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self._log, text=True, env=environment,
         )  # fmt: skip
-        self._answers = queue.SimpleQueue()
-        threading.Thread(target=self._listen, args=(self._process.stdout, self._answers), daemon=True).start()
-        if not self._answers.get():  # it says so when it is ready
-            raise CannotCompute(
-                f"the process that computes cases does not start: {self._said().strip().splitlines()[-1:]}"
-            )
+        if not self._process.stdout.readline():  # "ready"
+            last = self._logged().strip().splitlines()[-1:]
+            raise CannotCompute(f"the process that computes cases does not start: {last}")
 
-    def _said(self) -> str:
+    def _logged(self) -> str:
         self._log.seek(0)
         return self._log.read()[-MOST_TOLD:]
 
-    @staticmethod
-    def _listen(stream, answers: queue.SimpleQueue) -> None:
-        for line in stream:
-            answers.put(line)
-        answers.put("")
-
     def _end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def __del__(self):
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._process = None
+
+    __del__ = _end
 
 
 _own = threading.local()  # a CaseProcess per worker thread: workers have one thread each
@@ -163,12 +147,10 @@ _own = threading.local()  # a CaseProcess per worker thread: workers have one th
 
 def compute(campaign: Campaign, index: int, code: str | None = None) -> dict[str, Any]:
     """Compute a case on a worker. Raises `CannotCompute` if the worker is to have other `code` than it has."""
-    if getattr(_own, "code", None) is None:
-        _own.code = campaign.code
+    if not hasattr(_own, "process"):
+        _own.code, _own.process = campaign.code, CaseProcess()
     if code not in (None, _own.code):
         raise CannotCompute(f"a worker has code {_own.code}, here it is {code}; install the same there")
-    if getattr(_own, "process", None) is None:
-        _own.process = CaseProcess()
     return _own.process.run(campaign, index)
 
 
@@ -176,23 +158,21 @@ class Results:
     """The folder of a campaign: its definition, and the records of its cases. One process at a time may write."""
 
     def __init__(self, folder: Path, campaign: Campaign, again: bool = False):
-        """Open or make the folder; `again` takes cases that crashed or timed out for missing. Raises `InputError` if it
-        holds another campaign, or another process works on it."""
+        """Open or make the folder; with `again`, failed cases count as missing. Raises `InputError` if it holds another
+        campaign, or another process works on it."""
         self.folder, self.cases, self._again = folder, folder / "cases", again
         definition = folder / DEFINITION
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: is a file; --out is the campaign's folder")
         if definition.exists():
-            known = read_definition(folder)
+            known, other = read_definition(folder), "give another --out"
             if known["key"] != campaign.key:
-                raise InputError(
-                    f"{folder}: holds cases of campaign '{known['data']['name']}' that this one "
-                    "does not have; give another --out"
-                )
+                name = known["data"]["name"]
+                raise InputError(f"{folder}: holds cases of campaign '{name}' that this one does not have; {other}")
             if known["code"] != campaign.code:
                 raise InputError(
                     f"{folder}: its cases were computed by code {known['code']}, this is {campaign.code}; continue "
-                    "with that, or give another --out"
+                    f"with that, or {other}"
                 )
         elif self.cases.exists():
             raise InputError(f"{folder}: has no {DEFINITION}, so its cases are unknown; give another --out")
@@ -201,22 +181,18 @@ class Results:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"{folder}: another process runs this campaign; wait for it, or give another --out"
-            ) from None
-        said = {"key": campaign.key, "code": campaign.code, "data": dict(campaign.data)}
-        write_text(definition, json.dumps(said, indent=1) + "\n")
+            raise InputError(f"{folder}: another process runs this campaign; wait, or give another --out") from None
+        content = {"key": campaign.key, "code": campaign.code, "data": dict(campaign.data)}
+        write_text(definition, json.dumps(content, indent=1) + "\n")
         self._waiting: list[dict[str, Any]] = []
         self._written = time.monotonic()
         self._number = 1 + max((int(part.stem.split("_")[1]) for part in parts_of(folder)), default=0)
 
     def close(self) -> None:
-        """Write what waits and let others write."""
         self.flush()
         os.close(self._lock)
 
     def indices(self) -> set[int]:
-        """Return the cases that are there."""
         tables = [_read_part(part, ["index", "status"]).to_pydict() for part in parts_of(self.folder)]
         return {
             index for table in tables for index, status in zip(table["index"], table["status"], strict=True)
@@ -230,7 +206,6 @@ class Results:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
         if self._waiting:
             self._write(pa.Table.from_pylist(self._waiting, SCHEMA))
             self._waiting = []
@@ -247,29 +222,24 @@ class Results:
         self._number += 1
 
 
-LIDAR = pa.struct([
-    ("name", pa.string()), ("translation_mm", pa.float64()), ("rotation_deg", pa.float64()), ("sigmas", pa.float64()),
-])  # fmt: skip
-"""The result of one lidar."""
-SCHEMA = pa.schema(
-    [("index", pa.int64()), ("status", pa.string()), ("message", pa.string()), ("traceback", pa.string())]
-    + [(f"input.{name}", pa.float64()) for name in INPUTS]
-    + [
-        column
-        for stage in STAGES
-        for column in [
-            (f"{stage}.accepted", pa.bool_()),
-            (f"{stage}.refusals", pa.string()),
-            (f"{stage}.nees", pa.float64()),
-            (f"{stage}.sigmas", pa.float64()),
-        ]
-    ]
-    + [("alignment.places", pa.int64())]
-    + [(f"{stage}.lidars", pa.list_(LIDAR)) for stage in OF_LIDARS]
-    + [(name, pa.float64()) for name in QUANTITIES]
-    + [(f"nodes.{stage}.sigmas", pa.float64()) for stage in STAGES]
-    + [("nodes.agree", pa.bool_()), ("nodes.message", pa.string()), ("seconds", pa.float64())]
+LIDAR = pa.struct(
+    [("name", pa.string()), ("translation_mm", pa.float64()), ("rotation_deg", pa.float64()), ("sigmas", pa.float64())]
 )
+"""The result of one lidar."""
+SCHEMA = pa.schema([
+    ("index", pa.int64()), *((name, pa.string()) for name in ("status", "message", "traceback")),
+    *((f"input.{name}", pa.float64()) for name in INPUTS),
+    *(
+        (f"{stage}.{name}", kind)
+        for stage in STAGES
+        for name, kind in (
+            ("accepted", pa.bool_()), ("refusals", pa.string()), ("nees", pa.float64()), ("sigmas", pa.float64()),
+        )
+    ),
+    ("alignment.places", pa.int64()), *((f"{stage}.lidars", pa.list_(LIDAR)) for stage in OF_LIDARS),
+    *((name, pa.float64()) for name in QUANTITIES), *((f"nodes.{stage}.sigmas", pa.float64()) for stage in STAGES),
+    ("nodes.agree", pa.bool_()), ("nodes.message", pa.string()), ("seconds", pa.float64()),
+])  # fmt: skip
 """The columns of the dataset. All but `seconds` (of CPU) and the nodes' are functions of campaign and index alone."""
 
 
@@ -286,7 +256,7 @@ def _read_part(part: Path, columns: list[str] | None = None) -> pa.Table:
     try:
         table = pq.read_table(part, schema=SCHEMA, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{part}: is torn ({one_line(error)}); move it away: its cases are computed again") from error
+        raise InputError(f"{part}: is damaged ({one_line(error)}); move it away to compute its cases again") from error
     if table["index"].null_count or table["status"].null_count:
         raise InputError(f"{part}: has no columns index and status, so it is no part of a campaign; move it away")
     return table
@@ -296,22 +266,22 @@ def read_definition(folder: Path) -> dict[str, Any]:
     """Return the definition in a campaign's folder. Raises `InputError` if it is none."""
     path = folder / DEFINITION
     try:
-        said = json.loads(read_text(path))
-        return {"key": str(said["key"]), "code": str(said.get("code", "unknown")), "data": {"name": "", **said["data"]}}
+        read = json.loads(read_text(path))
+        return {"key": str(read["key"]), "code": str(read.get("code", "unknown")), "data": {"name": "", **read["data"]}}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: is torn ({error!r}); move {folder} away, or give another --out") from error
+        raise InputError(f"{path}: is damaged ({error!r}); move {folder} away, or give another --out") from error
 
 
 def read_table(folder: Path) -> pa.Table:
-    """Return all cases of a campaign's folder, each once, by index, of those that failed and were computed again what
-    they came to then. Raises `InputError` if there are none."""
+    """Return all cases of a folder by index; of one that failed and was computed again, the later record. Raises
+    `InputError` if there are none."""
     if not (parts := parts_of(folder)):
         raise InputError(f"{folder}: holds no cases of a campaign")
     table = pa.concat_tables([_read_part(part) for part in parts])
     first: dict[int, int] = {}
-    status = table["status"].to_pylist()
+    done = [status == DONE for status in table["status"].to_pylist()]
     for row, index in enumerate(table["index"].to_pylist()):
-        if index not in first or (status[row] == DONE) > (status[first[index]] == DONE):
+        if done[row] > done[first.setdefault(index, row)]:
             first[index] = row
     return table.take([first[index] for index in sorted(first)])
 
@@ -320,11 +290,9 @@ def read_table(folder: Path) -> pa.Table:
 def cluster(
     address: str | None, workers: int, memory_limit: float, tls: Sequence[Path] | None = None
 ) -> Iterator[Client]:
-    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each.
-
-    `tls` are the files of the authority's certificate, and of the client's own and its key. Without them, a scheduler
-    at tls:// is asked as Dask's own configuration says. Raises `InputError` if there is no such scheduler.
-    """
+    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each. `tls`
+    are the files of the authority's certificate, the client's certificate and its key (default: Dask's configuration).
+    Raises `InputError` without such a scheduler."""
     with dask.config.set(WITHOUT_MONITORS | {
         "distributed.scheduler.allowed-failures": ALLOWED_DEATHS,
         "distributed.comm.timeouts.connect": SCHEDULER_SILENT,
@@ -352,10 +320,8 @@ def run(
     campaign: Campaign, count: int, results: Results, client: Client, tell: Callable[[dict[str, Any]], None],
     work: Callable[[Campaign, int], dict[str, Any]] | None = None,
 ) -> None:  # fmt: skip
-    """Compute those of the first `count` cases that `results` lacks; `tell` hears of each record.
-
-    Raises `ClusterLost` if the scheduler goes away; what was finished is in `results`.
-    """
+    """Compute those of the first `count` cases that `results` lacks; `tell` takes each record. Raises `ClusterLost` if
+    the scheduler goes away; finished cases are in `results`."""
     done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
     case = partial(work or partial(compute, code=campaign.code), campaign)  # one object, so that it is serialized once
@@ -371,13 +337,10 @@ def run(
             if future.status == "error":
                 if isinstance(future.exception(), StretchSimCalError):
                     raise future.exception()
-                index = int(future.key.split("-")[1])
-                said = f"on its worker: {future.exception()!r}"
-                records.append({"index": index, "status": "crashed", "message": said})
+                message = f"on its worker: {future.exception()!r}"
+                records.append({"index": int(future.key.split("-")[1]), "status": "crashed", "message": message})
             elif future.status != "finished":
-                raise ClusterLost(
-                    f"the scheduler is gone ({future.status}); finished cases are kept: run the same command again"
-                )
+                raise ClusterLost(GONE.format(future.status))
         return records
 
     try:
@@ -394,9 +357,7 @@ def run(
             if (left := waiting.count()) <= (WAITING_PER_WORKER - 1) * workers:
                 waiting.update(submit(WAITING_PER_WORKER * workers - left))
     except (OSError, TimeoutError, RuntimeError) as error:
-        raise ClusterLost(
-            f"the scheduler is gone ({error}); finished cases are kept: run the same command again"
-        ) from error
+        raise ClusterLost(GONE.format(error)) from error
     finally:
         results.flush()
 

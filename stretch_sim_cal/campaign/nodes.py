@@ -17,7 +17,7 @@ from stretch_sim_cal.campaign.plan import DEFAULT_STAGES, Campaign, contradicts
 from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
 from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.harness.processes import RunFiles, calibration_nodes, simulator_process
+from stretch_sim_cal.harness.processes import RunFiles, scenario_processes
 from stretch_sim_cal.harness.run import run_scenario
 from stretch_sim_cal.harness.scenario import Scenario, scenario_from_mapping
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -28,20 +28,22 @@ MOVED = "recording.moved_mm"
 
 
 def goes_through_nodes(campaign: Campaign, index: int, numbers: Mapping[str, float]) -> bool:
-    """Return whether a case is one of the share that also runs through the nodes; no case in which the robot is pushed,
-    which nobody does to a scenario's."""
+    """Return whether a case also runs through the nodes; none in which the robot is pushed, as no scenario does
+    that."""
     return (index * GOLDEN_SHARE) % 1.0 < campaign.nodes and not numbers[MOVED]
 
 
 def through_nodes(
     campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, results: Mapping[str, Any], folder: Path
 ) -> dict[str, Any]:
-    """Run a case as a scenario in `folder`; return by `nodes.` names by how many standard deviations the nodes' result
-    is from each of the `results` (None: not run), whether they agree, and why not. Of a method that gives no covariance
-    only what it accepts is compared."""
+    """Run a case as a scenario in `folder`; return, by `nodes.` names, the distance in standard deviations of the
+    nodes' result from each of the `results` (None: not run), whether they agree, and why not. Without a covariance only
+    the acceptance is compared."""
     scenario = _scenario(campaign, numbers, setup, folder)
     files = RunFiles((folder / "nodes").resolve())
-    verdict = run_scenario(scenario, files.folder, processes=_processes)
+    verdict = run_scenario(
+        scenario, files.folder, processes=lambda *run: [p for p in scenario_processes(*run) if p.name != "capture"]
+    )
     found: dict[str, Any] = {"nodes.message": ""}
     if verdict.broken:
         return found | {"nodes.agree": False, "nodes.message": "; ".join(verdict.reasons)}
@@ -66,15 +68,8 @@ def through_nodes(
     return found | {"nodes.agree": not reasons, "nodes.message": "; ".join(reasons)}
 
 
-def _processes(scenario: Scenario, files: RunFiles) -> list:
-    setup = scenario.simulation
-    nodes = calibration_nodes(scenario.stages, files, sensor=str(setup.sensor), robot=setup.robot_keys.get("robot"))
-    return [simulator_process(files), *nodes]
-
-
 def _scenario(campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, folder: Path) -> Scenario:
-    """Return the case as a scenario; its lidars, whose noise may differ from the sensor
-    file's, get a file in `folder`."""
+    """Return the case as a scenario; the sensor file with its noise is in `folder`."""
     sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
     sensor["range_noise"] *= numbers["lidar.noise"]
     path = folder / "sensor.yaml"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc, ndtri
@@ -111,31 +111,28 @@ DEFAULT_STAGES = ("alignment", "floor")
 WRONG = 4.0
 NOT_IN_CASES = ("commands", "ros", "studies")
 """Rooms of the package that no case is computed by."""
-KEYS = {"name", "description", "seed", "sensor", "stages", "methods", "inputs", "limits", "share", "confidence",
-        "time_limit", "memory_limit", "nodes", "cases", "robot"}  # fmt: skip
+READ = {"name", "seed", "share", "confidence", "time_limit", "memory_limit", "nodes", "cases"}
+KEYS = READ | {"description", "sensor", "stages", "methods", "inputs", "limits", "robot"}
 
 
 def as_rare_as(squares: np.ndarray | float, freedom: int) -> np.ndarray:
-    """Return how many standard deviations of a single number are as rare as squared errors (N,) in units of a
-    covariance over so many degrees of freedom: comparable between stages."""
+    """Return the standard deviations of a single number that are as rare as squared errors (N,) over a covariance with
+    so many degrees of freedom."""
     rarity = chdtrc(freedom, squares)
     with np.errstate(divide="ignore"):  # rarer than a float can say: beyond 37 the distance itself
         return np.where(rarity > 0.0, -ndtri(0.5 * rarity), np.sqrt(squares))
 
 
 def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray:
-    """Return whether squared errors (N,), in units of a covariance over so many degrees of
-    freedom, are too large for it."""
+    """Return whether squared errors (N,) over a covariance with so many degrees of freedom are too large for it."""
     return as_rare_as(squares, freedom) > WRONG
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """How an input is distributed: `kind` with its `numbers`, and in which `share` of the cases it is not 0.
-
-    Kinds: constant (value), uniform and log_uniform (low, high), integer (low, high, both included), normal (mean,
-    standard deviation; cut off at four), half_normal (standard deviation), choice (values).
-    """
+    """How an input is distributed: `kind` with its `numbers`, not 0 in a `share` of the cases. Kinds: constant (value),
+    uniform and log_uniform (low, high), integer (both included), normal (mean, standard deviation; cut off at four),
+    half_normal (standard deviation), choice (values)."""
 
     kind: str
     numbers: tuple[float, ...]
@@ -171,17 +168,16 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A campaign: its `inputs` by name, how cases are solved, and what is to be shown.
+    """A campaign: its `inputs` by name, the methods, and what is to be shown.
 
-    `limits` are the largest errors by the names of `QUANTITIES`; at least the `share` of all cases has to be calibrated
-    within them, shown with `confidence`. A case that takes longer than `time_limit` (s) or needs more than
-    `memory_limit` (MB) is a failure of that kind. `nodes` is the share of cases that also run through the real nodes.
-    `cases` is how many there are if the command does not say. `robot` is a profile by name or path, "" for the Stretch.
-    """
+    At least the `share` of all cases has to be calibrated within `limits` (by the names of `QUANTITIES`), shown with
+    `confidence`. A case beyond `time_limit` (s) or `memory_limit` (MB) has failed. `nodes` is the share of cases that
+    also run through the real nodes, `cases` the default number, `robot` a profile by name or path, "" for the
+    Stretch."""
 
     name: str
     description: str = ""
-    seed: int = 1
+    seed: Annotated[int, validate.Bounds(0, 2**31 - 1)] = 1
     sensor: str = DEFAULT_SENSOR
     stages: tuple[str, ...] = DEFAULT_STAGES
     methods: Mapping[str, str] = field(
@@ -189,19 +185,19 @@ class Campaign:
     )
     inputs: Mapping[str, Distribution] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
-    share: float = 0.99
-    confidence: float = 0.95
-    time_limit: float = 300.0
-    memory_limit: float = 6000.0
-    nodes: float = 0.0
-    cases: int = 100
+    share: Annotated[float, validate.Bounds(0.01, 0.9999)] = 0.99
+    confidence: Annotated[float, validate.Bounds(0.5, 0.9999)] = 0.95
+    time_limit: Annotated[float, validate.Bounds(1.0, 1e5)] = 300.0
+    memory_limit: Annotated[float, validate.Bounds(1000.0, 1e6)] = 6000.0
+    nodes: Annotated[float, validate.Bounds(0.0, 1.0)] = 0.0
+    cases: Annotated[int, validate.Bounds(1, 10**7)] = 100
     robot: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def load(cls, name: str | Path) -> "Campaign":
-        """Return the campaign in a file, or of that name in `config/campaigns/`; what it does not say is as in the one
-        that its key `like` names. Raises `InputError` naming file and key."""
+        """Return the campaign of that name in `config/campaigns/`, or in a file; its key `like` names one that gives
+        the other keys. Raises `InputError` naming file and key."""
         path = find_shared("config/campaigns", name, ".yaml")
         data = read_yaml(path)
         if "like" in data:
@@ -250,30 +246,24 @@ class Campaign:
         for name in OF_THE_STRETCH:
             if robot and name in inputs:
                 raise InputError(f"{source}: inputs: {name}: a Stretch alone has it; leave it out, or the key robot")
-        return cls(
-            name=given.text("name"),
-            description=data.get("description", ""),
-            seed=given.integer("seed", 0, 2**31 - 1, cls.seed),
-            sensor=sensor,
-            stages=tuple(stages),
-            methods=methods,
-            inputs={name: _distribution(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()},
-            limits=limits,
-            share=given.number("share", 0.01, 0.9999, cls.share),
-            confidence=given.number("confidence", 0.5, 0.9999, cls.confidence),
-            time_limit=given.number("time_limit", 1.0, 1e5, cls.time_limit),
-            memory_limit=given.number("memory_limit", 1000.0, 1e6, cls.memory_limit),
-            nodes=given.number("nodes", 0.0, 1.0, cls.nodes),
-            cases=given.integer("cases", 1, 10**7, cls.cases),
-            robot=robot,
-            data=data,
-        )
+        drawn = {name: _distribution(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()}
+        read = {key: value for key, value in data.items() if key in READ}
+        return validate.record(
+            cls, read, source, description=data.get("description", ""), sensor=sensor, stages=tuple(stages),
+            methods=methods, inputs=drawn, limits=limits, robot=robot, data=data,
+        )  # fmt: skip
 
     def of_robot(self, robot: str) -> "Campaign":
         """Return the campaign with another robot, a profile by name or path, and the lidars that it has."""
         kept = {key: value for key, value in self.data.items() if key != "sensor"}
         kept["inputs"] = {key: value for key, value in kept.get("inputs", {}).items() if key not in OF_THE_STRETCH}
         return Campaign.from_mapping(kept | {"robot": robot, "name": f"{self.name}_{Path(robot).stem}"}, "--robot")
+
+    @property
+    def quantities(self) -> dict[str, str]:
+        """The stage of each of `QUANTITIES` that the campaign finds, by name."""
+        stages = {name: name.partition(".")[0] for name in QUANTITIES}
+        return {name: stage for name, stage in stages.items() if stage in self.stages}
 
     @property
     def freedom(self) -> dict[str, int]:
@@ -291,8 +281,7 @@ class Campaign:
 
     @property
     def code(self) -> str:
-        """A digest of the sources and the shared data that compute its cases: this package's, and those of methods that
-        other packages bring."""
+        """A digest of the sources and shared data that compute its cases, with those of methods of other packages."""
         package, shared = Path(__file__).parents[1], share_directory()
         found = {path.relative_to(package): path for path in package.rglob("*.py")}
         found = {name: path for name, path in found.items() if name.parts[0] not in NOT_IN_CASES}
@@ -307,8 +296,7 @@ class Campaign:
         return digest.hexdigest()[:16]
 
     def numbers(self, index: int) -> dict[str, float]:
-        """Return the inputs of case `index` by name: point `index` of a scrambled Sobol sequence, so that any number of
-        first cases covers the distributions evenly."""
+        """Return the inputs of case `index` by name: point `index` of a scrambled Sobol sequence."""
         from scipy.stats import qmc  # takes a second of CPU, and only what computes cases needs it
 
         sequence = qmc.Sobol(AXES, scramble=True, rng=self.seed)

@@ -23,11 +23,8 @@ REFLECTIVITY = {"walls": 0.8, "floor": 0.5, "glass": 0.3, "mirror": 0.05}
 
 @dataclass(frozen=True)
 class Room:
-    """One room. `x` and `y` from -1 to 1 say where in its free part the robot stands, `yaw` how it is turned.
-
-    `glass` and `mirror` are the shares of one long wall that are panes or mirrors, `floor_rms` and `wall_rms` the root
-    mean square of how far floor and walls are from flat.
-    """
+    """One room. `x` and `y` from -1 to 1 place the robot in its free part, `yaw` turns it. `glass` and `mirror` are the
+    shares of a long wall that are panes or mirrors, `floor_rms` and `wall_rms` the unevenness of floor and walls."""
 
     length: float = 7.0
     width: float = 5.0
@@ -44,10 +41,8 @@ class Room:
 
 
 def write_room(room: Room, random: np.random.Generator, folder: Path) -> Path:
-    """Write a room as `room.sdf`, with the meshes that it needs beside it, and return its path.
-
-    What `room` does not say (which furniture, where, how bright, who walks where) comes from `random`.
-    """
+    """Write a room as `room.sdf`, its meshes beside it, and return its path; the rest (furniture, people) is
+    `random`."""
     half = np.array([room.length, room.width]) / 2
     robot = np.array([room.x, room.y]) * np.maximum(half - KEPT_FREE, 0.0)
     parts = _shell(room, half, random, folder)
@@ -152,7 +147,6 @@ def _wall(
 
 
 def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.Generator) -> str | None:
-    """Write an uneven sheet around the plane z = 0 as an STL file and return its geometry; None if it is flat."""
     if not rms:
         return None
     half = np.array(size) / 2
@@ -163,8 +157,7 @@ def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.G
 
 
 def _spot(size: float, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return a place for something of radius `size` that leaves the robot its free circle; the farthest of some tries
-    if the room has no such place."""
+    """Return a place for something of radius `size` outside the robot's free circle, or the farthest of some tries."""
     tries = random.uniform(-1.0, 1.0, (20, 2)) * np.maximum(half - size, 0.1)
     free = np.linalg.norm(tries - robot, axis=1) - size - KEPT_FREE
     return tries[np.argmax(free > 0)] if (free > 0).any() else tries[np.argmax(free)]

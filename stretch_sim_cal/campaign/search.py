@@ -27,8 +27,8 @@ MARGIN = 0.005
 
 
 def wrongness(record: dict[str, Any], freedom: Mapping[str, int]) -> float:
-    """Return how wrong the worst accepted stage is, as rare as so many standard deviations of a single number; 0 if
-    none was accepted. `freedom` is how many numbers each stage estimates."""
+    """Return the standard deviations of a single number that are as rare as the worst accepted stage; 0 without one.
+    `freedom` is how many numbers each stage estimates."""
     return max([0.0] + [float(as_rare_as(record[f"{stage}.sigmas"] ** 2, number)) for stage, number in freedom.items()
                         if record.get(f"{stage}.accepted") and record.get(f"{stage}.sigmas") is not None])  # fmt: skip
 
@@ -37,12 +37,8 @@ def search(
     campaign: Campaign, evaluations: int, seed: int, tell: Callable[[dict[str, Any], float], None], workers: int = 1,
     kept: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the record of the most wrong case of so many, with its `wrongness`, `point` and
-    `seed`; `tell` hears of every case.
-
-    Equal campaign, `evaluations` and `seed` give the same case. Cases are kept in the file `kept`, a line each, and
-    what is there already is not computed again.
-    """
+    """Return the record of the most wrong of so many cases, with its `wrongness`, `point` and `seed`; `tell` takes
+    each. Equal arguments give the same case. Cases are kept in the file `kept`, a line each, and not computed twice."""
     varied = [position for position, name in enumerate(INPUTS) if name in campaign.varied]
     worst: dict[str, Any] = {"wrongness": -1.0}
     number, strategy = 0, None
@@ -72,7 +68,7 @@ def search(
 
     with ThreadPoolExecutor(workers) as pool:
         while number < evaluations:
-            if strategy is None or strategy.stop():  # it has converged, or nothing is accepted where it looks: anew
+            if strategy is None or strategy.stop():  # converged, or nothing is accepted there: start over
                 options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
                 strategy = cma.CMAEvolutionStrategy([0.5] * len(varied), START_SPREAD, options)
             asked = strategy.ask()[: evaluations - number]
@@ -105,4 +101,4 @@ def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
         records = [line["record"] for line in lines if line["campaign"] == key]
         return {_case(key, record["point"], record["seed"]): record for record in records}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{kept}: is torn or no search ({error!r}); move it away") from error
+        raise InputError(f"{kept}: is damaged or no search ({error!r}); move it away") from error

@@ -1,11 +1,11 @@
-"""What follows from a campaign's cases: shares with confidence bounds, quantiles, honesty, causes, and the worst cases.
+"""What follows from a campaign's cases: shares with confidence bounds, quantiles, consistency, causes, worst cases.
 
 Shares are bounded by Clopper and Pearson (Biometrika 26, 1934), quantiles by order statistics, both for
 independent cases: a scrambled Sobol sequence covers the distributions more evenly than that, so that the
 bounds are on the safe side.
 """
 
-import html
+import bisect
 import json
 import re
 from collections import Counter
@@ -21,7 +21,8 @@ from scipy.stats import beta, binom, binomtest, chi2, spearmanr, wilcoxon
 from stretch_sim_cal.campaign.plan import OF_LIDARS, QUANTITIES, WRONG, Campaign, as_rare_as, contradicts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.harness.report import as_png, image, write_page
+from stretch_sim_cal.harness.pages import Section, text_lines, write_page
+from stretch_sim_cal.harness.report import as_png
 
 WORST = 10
 TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in a leaf
@@ -38,18 +39,16 @@ def cases_needed(failures: int, cases: int, share: float, confidence: float) -> 
     rate = failures / max(cases, 1)
     if rate >= 1.0 - share:
         return None
-    low, high = 1, 1
-    while upper_bound(int(np.ceil(rate * high)), high, confidence) > 1.0 - share:
+
+    def is_enough(number: int) -> bool:
+        return upper_bound(int(np.ceil(rate * number)), number, confidence) <= 1.0 - share
+
+    high = 1
+    while not is_enough(high):
         high *= 2
         if high > MOST_CASES:
             return None
-    while low < high:
-        middle = (low + high) // 2
-        if upper_bound(int(np.ceil(rate * middle)), middle, confidence) > 1.0 - share:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return 1 + bisect.bisect_left(range(1, high), True, key=is_enough)
 
 
 def quantile_bounds(values: np.ndarray, quantile: float, confidence: float) -> tuple[float, float, float]:
@@ -87,6 +86,10 @@ class Cases:
         """Return a column (N,) as numbers, NaN where it is empty."""
         return np.array([np.nan if value is None else float(value) for value in self.table[name].to_pylist()])
 
+    def of_results(self, name: str, stage: str) -> np.ndarray:
+        """Return a column (M,) of those cases whose `stage` was accepted."""
+        return self.column(name)[self.accepted[stage] & self.computed]
+
     def below_limits(self, beginning: str = "") -> np.ndarray:
         """Return which cases (N,), refused or not, are within the limits whose names begin so."""
         within = self.computed.copy()
@@ -111,29 +114,25 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
     agree = np.array([value for value in table["nodes.agree"].to_pylist() if value is not None], dtype=bool)
     shown = 1.0 - bound >= campaign.share and wrong == 0 and bool(agree.all())
     quantities = {}
-    for name, label in QUANTITIES.items():
-        stage = name.partition(".")[0]
-        if stage not in campaign.stages:
-            continue
-        values = cases.column(name)[cases.accepted[stage] & cases.computed]
-        if not len(values):
-            continue
-        quantities[name] = {
-            "label": label,
-            "limit": campaign.limits.get(name),
-            "cases": len(values),
-            "worst": float(values.max()),
-        }
-        for key, quantile in (("median", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            quantities[name][key] = quantile_bounds(values, quantile, campaign.confidence)
+    for name, stage in campaign.quantities.items():
+        values = cases.of_results(name, stage)
+        if len(values):
+            quantities[name] = {
+                "label": QUANTITIES[name], "limit": campaign.limits.get(name), "cases": len(values),
+                "worst": float(values.max()),
+            } | {
+                key: quantile_bounds(values, quantile, campaign.confidence)
+                for key, quantile in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))
+            }  # fmt: skip
     honesty = {}
-    for stage in campaign.stages:
-        nees = cases.column(f"{stage}.nees")[cases.accepted[stage] & cases.computed]
-        nees = nees[np.isfinite(nees)]
-        if len(nees):
-            honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
-                              "beyond_95_percent": float((chi2.cdf(nees * cases.freedom[stage],
-                                                                   cases.freedom[stage]) > 0.95).mean())}  # fmt: skip
+    for stage, freedom in cases.freedom.items():
+        nees = cases.of_results(f"{stage}.nees", stage)
+        if len(nees := nees[np.isfinite(nees)]):
+            beyond = chi2.cdf(nees * freedom, freedom) > 0.95
+            honesty[stage] = {
+                "mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
+                "beyond_95_percent": float(beyond.mean()),
+            }  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
         "campaign": campaign.name, "key": campaign.key, "code": campaign.code, "cases": total, "shown": bool(shown),
@@ -157,8 +156,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
 
 
 def _lidars(cases: Cases) -> dict[str, dict[str, dict[str, float]]]:
-    """Return by stage and lidar the medians and the largest of the accepted results' errors; nothing of a stage with
-    the result of one lidar, which has them as its own."""
+    """Return the medians and the worst of the accepted results' errors by stage and lidar, of stages with several."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for stage in filter(OF_LIDARS.__contains__, cases.campaign.stages):
         rows = cases.table[f"{stage}.lidars"].filter(cases.accepted[stage] & cases.computed).to_pylist()
@@ -184,26 +182,18 @@ def causes(cases: Cases) -> dict[str, Any]:
     from sklearn.tree import DecisionTreeClassifier, export_text
 
     found: dict[str, Any] = {"correlations": {}, "tree": None}
-    names = (
-        [name for name, values in cases.inputs.items() if np.ptp(values[cases.computed]) > 0]
-        if cases.computed.any()
-        else []
-    )
+    computed = cases.computed
+    names = [name for name, values in cases.inputs.items() if computed.any() and np.ptp(values[computed]) > 0]
     if len(cases) < 10 or not names:
         return found
-    computed = cases.computed
-    outcomes = {"refused": (~cases.all_accepted).astype(float)} | {
-        name: cases.column(name) for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages
-    }
+    outcomes = {"refused": (~cases.all_accepted).astype(float)}
+    outcomes |= {name: cases.column(name) for name in cases.campaign.quantities}
     for outcome, values in outcomes.items():
         use = computed & np.isfinite(values)
         if use.sum() < 10 or np.ptp(values[use]) == 0:
             continue
-        ranked = []
-        for name in names:
-            if np.ptp(cases.inputs[name][use]) > 0:
-                correlation, p_value = spearmanr(cases.inputs[name][use], values[use])
-                ranked.append((name, float(correlation), float(p_value)))
+        varied = {name: cases.inputs[name][use] for name in names}
+        ranked = [(n, *map(float, spearmanr(given, values[use]))) for n, given in varied.items() if np.ptp(given) > 0]
         found["correlations"][outcome] = sorted(ranked, key=lambda entry: -abs(entry[1]))[:5]
     if 0 < (~cases.good[computed]).sum() < computed.sum():
         inputs = np.column_stack([cases.inputs[name][computed] for name in names])
@@ -223,143 +213,62 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
         over = np.fmax(over, np.where(cases.accepted[stage], rare / WRONG, 0.0))
     rank = np.where(cases.wrong, 3e6, 0.0) + np.where(~cases.computed, 2e6, 0.0) + np.where(
         cases.all_accepted, np.where(cases.within, 0.0, 1e6), 5e5) + over  # fmt: skip
-    rows = []
-    for row in np.argsort(-rank, kind="stable")[:WORST]:
-        what = "accepted, wrong" if cases.wrong[row] else cases.status[row] if not cases.computed[row] else (
-            "refused" if not cases.all_accepted[row] else "good" if cases.within[row] else "beyond the limits"
-        )  # fmt: skip
-        errors = {
-            name: cases.column(name)[row] for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages
-        }
-        rows.append({
-            "case": int(cases.index[row]), "what": what,
+    what = np.select(
+        [cases.wrong, ~cases.computed, ~cases.all_accepted, cases.within],
+        ["accepted, wrong", cases.status, "refused", "good"], "beyond the limits",
+    )  # fmt: skip
+    errors = {name: cases.column(name) for name in cases.campaign.quantities}
+
+    def known(columns: Mapping[str, np.ndarray], row: int) -> dict[str, float | None]:
+        return {name: None if np.isnan(values[row]) else float(values[row]) for name, values in columns.items()}
+
+    return [
+        {
+            "case": int(cases.index[row]), "what": str(what[row]),
             "why": cases.refusals[row] or (cases.table["message"][int(row)].as_py() or ""),
-            "errors": {name: None if np.isnan(value) else float(value) for name, value in errors.items()},
-            "sigmas": {stage: None if np.isnan(s := cases.sigmas[stage][row]) else float(s)
-            for stage in cases.campaign.stages},
-        })  # fmt: skip
-    return rows
+            "errors": known(errors, row), "sigmas": known(cases.sigmas, row),
+        }
+        for row in np.argsort(-rank, kind="stable")[:WORST]
+    ]  # fmt: skip
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """Return the statement in words, the verdict first."""
-    percent = f"{100 * found['confidence']:g} % confidence"
     limits = " and ".join(f"{value:g} {name.rpartition('_')[2]} ({name.replace('.', ' ').rpartition('_')[0]})"
                           for name, value in found["limits"].items()) or "any error"  # fmt: skip
-    lines = [
-        f"{'shown' if found['shown'] else 'not shown'}: of {found['cases']} cases {found['good']} were accepted and "
-        f"right within {limits}; with {percent} at least {100 * found['share_shown']:.2f} % of such cases are (asked "
-        f"for: {100 * found['share']:g} %)"
-    ]
-    if not found["shown"] and not found["wrong"] and not found["nodes"]["disagree"]:
-        lines.append(
-            f"{found['cases_needed']} cases would show it if no more of them fail than now" if found["cases_needed"]
-            else "no number of cases would show it: too large a share fails"
-        )  # fmt: skip
-    lines.append(
-        f"accepted but wrong (beyond {WRONG:g} standard deviations): {found['wrong']}; with {percent} at most "
-        f"{100 * found['wrong_at_most']:.2f} % are"
-    )
-    if (nodes := found["nodes"])["cases"]:
-        lines.append(
-            f"through the real nodes: {nodes['cases']} cases, of which {nodes['disagree']} came to something else"
-        )
-        lines += [f"  {said}" for said in nodes["messages"][:5]]
-    failed = ", ".join(f"{kind} {count}" for kind, count in found["failed"].items() if count)
-    lines.append(
-        f"refused: {found['refused']}, of which {found['refused_though_within_limits']} alignments were within the "
-        f"limits; accepted but beyond the limits: {found['beyond_limits']}" + (f"; {failed}" if failed else "")
-    )
-    if len(found["places"]) > 1:
-        took = ", ".join(f"{count} cases {number}" for number, count in found["places"])
-        lines.append(f"standing places that the alignment took: {took}")
-    lines += [f"  refused {count} times: {reason}" for reason, count in found["refusals"][:5]]
-    for one in found["quantities"].values():
-        lines.append(
-            f"{one['label']}: median {_bounded(one['median'])}, 95 % below {_bounded(one['p95'])}, "
-            f"99 % below {_bounded(one['p99'])}, worst {one['worst']:.3g}"
-        )
-    lines += [
-        f"{stage}, {name} lidar: median {one['median_translation_mm']:.3g} mm and {one['median_rotation_deg']:.3g} "
-        f"deg, worst {one['worst_translation_mm']:.3g} mm and {one['worst_rotation_deg']:.3g} deg"
-        for stage, lidars in found["lidars"].items()
-        for name, one in lidars.items()
-    ]
-    lines += [
-        f"{stage}: squared errors are {one['mean_nees_over_freedom']:.2f} times what the covariance says (NEES over "
-        f"degrees of freedom), {100 * one['beyond_95_percent']:.1f} % beyond its 95 % bound"
-        for stage, one in found["honesty"].items()
-    ]
-    return lines
+    return text_lines("statement", found=found, limits=limits, beyond=WRONG, bounded=_bounded)
 
 
 def _bounded(bounds: tuple[float, float, float]) -> str:
-    value, low, high = bounds
-    said = [
-        f"{bound:.3g}" if np.isfinite(bound) else "unknown"
-        for bound in (max(low, 0.0) if np.isfinite(low) else low, high)
-    ]
-    return f"{value:.3g} ({said[0]} to {said[1]})"
+    value, *ends = bounds
+    low, high = (f"{max(end, 0.0):.3g}" if np.isfinite(end) else "unknown" for end in ends)
+    return f"{value:.3g} ({low} to {high})"
 
 
 def write_statement(campaign: Campaign, table: pa.Table, folder: Path, command: str) -> dict[str, Any]:
-    """Write `campaign.json` and `report.html` into the folder and return the statement;
-    `command` runs this campaign."""
+    """Write `campaign.json` and `report.html` into the folder; return the statement. `command` runs this campaign."""
     found = statement(campaign, table)
     write_text(folder / "campaign.json", json.dumps(found, indent=1) + "\n")
-    escape = html.escape
-    parts = [f"<h1>Campaign {escape(campaign.name)}</h1><p>{escape(campaign.description)}</p>"]
-    parts.append(
-        "".join(f"<p class='{'lead' if n == 0 else ''}'>{escape(line)}</p>" for n, line in enumerate(sentences(found)))
-    )
     cases = Cases(campaign, table)
-    parts.append(image("Errors of the accepted results", _errors_plot(cases)))
+    parts = [Section("Errors of the accepted results", _errors_plot(cases))]
     if found["honesty"]:
-        parts.append(image("Is the covariance right?", _nees_plot(cases)))
-    if found["causes"]["correlations"]:
-        rows = "".join(
-            f"<tr><td>{escape(outcome)}</td><td>"
-            + ", ".join(
-                f"{escape(name)} {value:+.2f}" + ("" if p < 0.01 else " (by chance?)") for name, value, p in ranked
-            )
-            + "</td></tr>"
-            for outcome, ranked in found["causes"]["correlations"].items()
-        )
-        parts.append(f"<h2>Which inputs go with it (rank correlation)</h2><table>{rows}</table>")
-    if found["causes"]["tree"]:
-        parts.append(f"<h2>Which cases fail</h2><pre>{escape(found['causes']['tree'])}</pre>")
-    rows = "".join(
-        f"<tr><td>{one['case']}</td><td>{one['what']}</td><td>{escape(one['why'])}</td><td class='number'>"
-        + "<br>".join(f"{name} {value:.3g}" for name, value in one["errors"].items() if value is not None)
-        + f"</td><td><code>{escape(command)} --case {one['case']}</code>{_picture(folder, one['case'])}</td></tr>"
-        for one in found["worst"]
-    )
-    parts.append(
-        "<h2>The worst cases</h2><table><tr><th>case</th><th></th><th>why</th><th>errors</th><th>run it again</th></tr>"
-        f"{rows}</table>"
-    )
-    write_page(folder / "report.html", f"Campaign {campaign.name}", parts)
+        parts.append(Section("Is the covariance right?", _nees_plot(cases)))
+    write_page(
+        folder / "report.html", f"Campaign {campaign.name}", parts, "campaign", description=campaign.description,
+        sentences=sentences(found), found=found, command=command,
+        pictured=[one["case"] for one in found["worst"] if (folder / f"case_{one['case']}" / "clouds.png").is_file()],
+    )  # fmt: skip
     return found
 
 
-def _picture(folder: Path, case: int) -> str:
-    path = folder / f"case_{case}" / "clouds.png"
-    return f"<br><a href='{path.parent.name}/{path.name}'>clouds</a>" if path.is_file() else ""
-
-
 def _errors_plot(cases: Cases) -> bytes:
-    """Draw the cumulative distribution of every quantity, with its limit."""
-    names = [name for name in QUANTITIES if name.partition(".")[0] in cases.campaign.stages]
+    names = cases.campaign.quantities
     figure, axes = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3.0), squeeze=False, sharey=True)
-    for axis, name in zip(axes[0], names, strict=True):
-        values = np.sort(cases.column(name)[cases.accepted[name.partition(".")[0]] & cases.computed])
+    for axis, (name, stage) in zip(axes[0], names.items(), strict=True):
+        values = np.sort(cases.of_results(name, stage))
         if len(values):
-            axis.step(
-                np.maximum(values, 1e-6),
-                100 * np.arange(1, len(values) + 1) / len(values),
-                where="post",
-                color="#1f6fb4",
-            )
+            share = 100 * np.arange(1, len(values) + 1) / len(values)
+            axis.step(np.maximum(values, 1e-6), share, where="post", color="#1f6fb4")
         if name in cases.campaign.limits:
             axis.axvline(cases.campaign.limits[name], color="#c2182b", linewidth=1, label="limit")
             axis.legend(fontsize=8)
@@ -370,11 +279,10 @@ def _errors_plot(cases: Cases) -> bytes:
 
 
 def _nees_plot(cases: Cases) -> bytes:
-    """Draw the squared errors in units of the covariance beside the chi-square distribution they should have."""
     stages = [stage for stage in cases.campaign.stages if np.isfinite(cases.sigmas[stage]).any()]
     figure, axes = plt.subplots(1, len(stages), figsize=(4.2 * len(stages), 3.0), squeeze=False)
     for axis, stage in zip(axes[0], stages, strict=True):
-        squares = cases.sigmas[stage][cases.accepted[stage] & cases.computed] ** 2
+        squares = cases.of_results(f"{stage}.sigmas", stage) ** 2
         freedom = cases.freedom[stage]
         end = chi2.ppf(0.9999, freedom)
         edges = np.linspace(0, end, 30)
@@ -386,11 +294,9 @@ def _nees_plot(cases: Cases) -> bytes:
 
 
 def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Table]) -> dict[str, Any]:
-    """Return how two methods differ over the cases that both campaigns have: McNemar's exact test on which cases are
-    good, Wilcoxon's signed-rank test on the errors of those that both accepted.
-
-    Raises `InputError` if the campaigns draw different cases or have none in common.
-    """
+    """Return how two methods differ over their common cases: McNemar's exact test on which cases are good, Wilcoxon's
+    signed-rank test on the errors of those that both accepted. Raises `InputError` if they draw different cases or have
+    none in common."""
     one, other = (Cases(campaign, table) for campaign, table in zip(campaigns, tables, strict=True))
     common, first, second = np.intersect1d(one.index, other.index, return_indices=True)
     if not len(common):
@@ -410,16 +316,15 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
         "mcnemar_p": float(binomtest(only_first, discordant).pvalue) if discordant else 1.0,
         "wrong": [int(one.wrong[first].sum()), int(other.wrong[second].sum())], "quantities": {},
     }  # fmt: skip
-    for name, label in QUANTITIES.items():
-        stage = name.partition(".")[0]
-        if not all(stage in campaign.stages for campaign in campaigns):
+    for name, stage in campaigns[0].quantities.items():
+        if name not in campaigns[1].quantities:
             continue
         both = one.accepted[stage][first] & other.accepted[stage][second]
         errors = one.column(name)[first][both], other.column(name)[second][both]
         if len(errors[0]) < 2 or np.array_equal(*errors):
             continue
         found["quantities"][name] = {
-            "label": label, "cases": len(errors[0]), "medians": [float(np.median(part)) for part in errors],
+            "label": QUANTITIES[name], "cases": len(errors[0]), "medians": [float(np.median(part)) for part in errors],
             "p95": [float(np.quantile(part, 0.95)) for part in errors],
             "wilcoxon_p": float(wilcoxon(*errors).pvalue), "first_smaller": float((errors[0] < errors[1]).mean()),
         }  # fmt: skip
@@ -428,16 +333,4 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
 
 def comparison_sentences(found: Mapping[str, Any]) -> list[str]:
     """Return a comparison in words."""
-    one, other = found["names"]
-    lines = [
-        f"{found['cases']} cases in common; good: {one} {found['good'][0]}, {other} {found['good'][1]} (only {one} "
-        f"{found['only_first_good']}, only {other} {found['only_second_good']}; McNemar p = {found['mcnemar_p']:.2g}); "
-        f"accepted but wrong: {found['wrong'][0]} and {found['wrong'][1]}"
-    ]
-    for part in found["quantities"].values():
-        lines.append(
-            f"{part['label']}, {part['cases']} cases that both accept: median {part['medians'][0]:.3g} and "
-            f"{part['medians'][1]:.3g}, 95 % {part['p95'][0]:.3g} and {part['p95'][1]:.3g}; {one} is nearer in "
-            f"{100 * part['first_smaller']:.0f} % (Wilcoxon p = {part['wilcoxon_p']:.2g})"
-        )
-    return lines
+    return text_lines("comparison", found=found)

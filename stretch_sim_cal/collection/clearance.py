@@ -1,5 +1,5 @@
-"""Whether the room is clear around everything that the arm is going to sweep over, and what of a scan lies around the
-robot. Free of ROS.
+"""Whether the room is clear around everything that the arm is going to sweep over, and the part of a scan around the
+robot.
 
 Points near the robot as it stands now are taken to be the robot, or something attached to it. Any other point that
 comes closer than the clearance to the robot's model on its planned paths is an obstacle. Obstacles that the lidars do
@@ -37,8 +37,7 @@ BELOW_FLOOR, THINNED_AS_FLOOR = 0.5, 0.04
 
 @dataclass(frozen=True)
 class Obstacle:
-    """How many points are in the arm's way, and the one (3,) of them, in the footprint's
-    frame, that is nearest to it."""
+    """The number of points in the robot's way, and the nearest one (3,) in base_footprint."""
 
     count: int
     nearest: np.ndarray
@@ -69,13 +68,11 @@ class Sweep:
     ) -> Obstacle | None:
         """Return which of `points` (N, 3), seen with the arm at the tour's first pose, are in the way of the tour."""
         points = points[points[:, 2] > FLOOR_WITHIN]
-        foreign = points[
-            cKDTree(self.at(tour[0], joints)).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf
-        ]
+        robot = cKDTree(self.at(tour[0], joints))
+        foreign = points[robot.query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf]
         if not len(foreign):
             return None
-        tree = cKDTree(foreign)
-        in_way: dict[int, float] = {}
+        tree, nearest = cKDTree(foreign), np.full(len(foreign), np.inf)  # m from the robot, of those in its way
         dense = (
             pose
             for a, b in itertools.pairwise(tour)
@@ -83,19 +80,16 @@ class Sweep:
         )
         for pose in {tuple(round(value, 3) for value in pose): pose for pose in dense}.values():
             distances, indices = tree.query(self.at(pose, joints, self._moving), distance_upper_bound=clearance)
-            for index, distance in zip(indices[distances < clearance], distances[distances < clearance], strict=False):
-                in_way[index] = min(distance, in_way.get(index, np.inf))
-        if len(in_way) < ENOUGH:
-            return None
-        return Obstacle(len(in_way), foreign[min(in_way, key=in_way.get)])
+            near = distances < clearance
+            np.minimum.at(nearest, indices[near], distances[near])
+        count = np.count_nonzero(np.isfinite(nearest))
+        return Obstacle(count, foreign[np.argmin(nearest)]) if count >= ENOUGH else None
 
 
 def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
-    """Return what of a lidar's returns (N, 3 or 5) lies around the robot, in the lidar's frame still, thinned.
-
-    Points are kept or left out, never moved: one in every cube of edge `cell`, of the floor, which is most of what is
-    seen and none of the outline, one in every cube of edge `floor_cell`.
-    """
+    """Return those of a lidar's returns (N, 3 or 5), in its frame, that are around the robot, downsampled: one in every
+    cube of edge `cell`; of the floor, most of the returns and none of the outline, one in every cube of edge
+    `floor_cell`."""
     seen = apply(footprint_from_lidar, points[:, :3])
     near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
     near &= (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)

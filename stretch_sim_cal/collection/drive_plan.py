@@ -1,8 +1,8 @@
-"""A short drive for calibration, turns in place and straight ways, within what the lidars see free. Free of ROS.
+"""A short drive for calibration, turns in place and straight ways, within the space that the lidars see free.
 
 Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The robot is
-taken for a disc about the axis it turns about. What no lidar sees (below `FLOOR_WITHIN`, behind something, beside the
-robot below a lidar's horizon) is not found: this is no safety function, and does not replace the hand at the run-stop.
+a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the robot
+below a lidar's horizon) are not detected: this is no safety function, and does not replace the hand at the run-stop.
 """
 
 import itertools
@@ -32,8 +32,8 @@ SCANS = 3  # of each lidar that a plan is made from
 
 @dataclass(frozen=True)
 class DriveSettings:
-    """How far to drive: a stop every `turn_step` (rad) of a full turn and back, straight ways of `distance` (m) at
-    most, all by `clearance` (m) away from anything that is seen."""
+    """A stop every `turn_step` (rad) of a full turn and back, straight ways of `distance` (m) at most, and `clearance`
+    (m) from any obstacle."""
 
     turn_step: float = float(np.radians(60.0))
     distance: float = 0.8
@@ -62,7 +62,7 @@ class DrivingBody:
         return cls(float(radius + np.hypot(*axis)), float(height + footprint_from_base[2, 3]), None, axis)
 
     def others(self, points: np.ndarray) -> np.ndarray:
-        """Return those of the points (N, 3) that are not the robot's own."""
+        """Return the points (N, 3) that are not on the robot."""
         if self.shape is not None:
             near = np.flatnonzero(np.hypot(*points[:, :2].T) < self.radius + OWN)
             own = cKDTree(self.shape).query(points[near], distance_upper_bound=OWN)[0] < np.inf
@@ -86,8 +86,8 @@ class DrivingBody:
 
 @dataclass(frozen=True)
 class Stop:
-    """Where to stop: x, y (m) and yaw (rad), which counts whole turns, (3,), in base_footprint at the beginning; from
-    the stop before it is reached by a turn on the spot or a straight way. `words` say by what."""
+    """A stop at x, y (m) and yaw (rad), which counts whole turns, (3,), in base_footprint at the beginning; a turn on
+    the spot or a straight way leads there from the one before, as `words` say."""
 
     target: np.ndarray
     words: str
@@ -151,14 +151,14 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
                 stops.append(Stop(np.array([x, y, yaw]), f"{length:.2f} m {words}"))
                 stops.append(Stop(np.array([0.0, 0.0, yaw]), "and back"))
     lacking = [words for (_, words), length in zip(aside, lengths[best], strict=True) if not length]
-    note = ""
+    note = f"there is no room for a straight way of {SHORTEST:g} m " if lacking else ""
     if len(lacking) == len(aside):
-        note = (
-            f"there is no room for a straight way of {SHORTEST:g} m in any direction, so the robot turns only: the "
-            "lidars against the direction of driving stay unknown; move it to where there is more room for these"
+        note += (
+            "in any direction, so the robot turns only: the lidars against the direction of driving stay unknown; move "
+            "it to a place with more room"
         )
-    elif lacking:
-        note = f"there is no room for a straight way of {SHORTEST:g} m {' and '.join(lacking)}"
+    else:
+        note += " and ".join(lacking)
     return DrivePlan(tuple(stops), note, float(body.radius + lengths[best].max()))
 
 

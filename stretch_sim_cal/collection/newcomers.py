@@ -1,10 +1,9 @@
-"""Whether somebody has come near while the arm moves: returns from where the lidars saw
-free space before. Free of ROS.
+"""Detects intruders while the arm moves: returns from space that the lidars saw free before.
 
-The base stands still, so each lidar keeps, for every direction, the nearest range that it saw before the arm moved. A
-return well in front of that is from something that was not there; returns near the robot's model, as it stands now, are
-the robot. Somebody who comes close to the arm out of a region that no lidar saw before (behind the robot, over its
-head) is not noticed: this is no safety function, and does not replace the hand at the run-stop.
+The base stands still, so each lidar keeps, for every direction, the nearest range that it measured before the arm
+moved. A return well in front of that is from a new object; returns near the robot's model, at its present joints, are
+the robot's. An intruder from a region that no lidar saw before (behind the robot, above it) is not detected: this is no
+safety function, and does not replace the hand at the run-stop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,7 @@ LOOKS = 2  # one after the other
 
 @dataclass(frozen=True)
 class Newcomer:
-    """Where (x, y) in base_footprint, in m, something is that was not there, and in how many directions it is seen."""
+    """The place (x, y) of a new object in base_footprint, in m, and the number of directions in which it is seen."""
 
     place: np.ndarray
     directions: int
@@ -53,14 +52,14 @@ class RoomWatch:
         self._seen = 0
 
     def learn(self, clouds: Mapping[str, np.ndarray]) -> None:
-        """Take a scan of each lidar of the room as it is allowed to be."""
+        """Take a scan of each lidar of the room without intruders."""
         for name, cloud in clouds.items():
             self._images[name].add(cloud)
 
     def look(
         self, clouds: Mapping[str, np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]
     ) -> Newcomer | None:
-        """Return who or what has come into the room, seen while the arm and the other joints went through `states`;
+        """Return the intruder in clouds that were scanned while the arm and the other joints went through `states`;
         None until it was seen in `LOOKS` looks one after the other."""
         found = self._new(clouds, states)
         self._seen = self._seen + 1 if found else 0

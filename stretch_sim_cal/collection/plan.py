@@ -67,12 +67,10 @@ class Plan:
         return [self.start, *itertools.chain.from_iterable(visit.path for visit in self.visits), *self.way_back]
 
     def moving_time(self, speeds: Sequence[float]) -> float:
-        """Return the seconds of simulated or real time that the moves take at these speeds
-        (per joint, m/s or rad/s)."""
+        """Return the seconds of the robot's time that the moves take at these speeds (per joint, m/s or rad/s)."""
         return sum(travel_time(a, b, speeds) + LATENCY for a, b in itertools.pairwise(self.tour))
 
     def after(self, number: int) -> "Plan":
-        """Return the rest of the plan after its first `number` visits."""
         return Plan(self.visits[number - 1].pose, self.visits[number:], self.way_back)
 
 
@@ -82,16 +80,10 @@ def travel_time(a: Pose, b: Pose, speeds: Sequence[float]) -> float:
 
 
 def plan_collection(
-    start: Pose,
-    grids: Sequence[Sequence[float]],
-    speeds: Sequence[float],
-    free: Free,
-    explain: Callable[[Pose], str],
-    margin: float,
-    done: Callable[[Pose], bool] = lambda pose: False,
-    outright: Free | None = None,
+    start: Pose, grids: Sequence[Sequence[float]], speeds: Sequence[float], free: Free, explain: Callable[[Pose], str],
+    margin: float, done: Callable[[Pose], bool] = lambda pose: False, outright: Free | None = None,
     profile: RobotProfile | None = None,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Return the tour over a grid (values per joint) from the robot's present pose.
 
     `free` returns whether no parts are nearer than `margin` (m) to each other in poses, `explain` which parts are in
@@ -185,26 +177,21 @@ def plan_of_robot(
         return np.broadcast_to(collision.free(positions(poses)), len(poses))  # a robot without joints has one pose
 
     def explain(pose: Pose) -> str:
-        pairs = with_margin.colliding_pairs(positions([pose]))
-        return ", ".join(f"{a} near {b}" for a, b in pairs[:PAIRS_SHOWN]) + (
-            ", ..." if len(pairs) > PAIRS_SHOWN else ""
-        )
+        pairs = [f"{a} near {b}" for a, b in with_margin.colliding_pairs(positions([pose]))]
+        return ", ".join([*pairs[:PAIRS_SHOWN], *["..."] * (len(pairs) > PAIRS_SHOWN)])
 
+    grids, speeds = ([values[joint] for joint in profile.planned_names] for values in (settings.grids, settings.speeds))
     return plan_collection(
-        start,
-        [settings.grids[joint] for joint in profile.planned_names],
-        [settings.speeds[joint] for joint in profile.planned_names],
-        free=free,
-        outright=lambda poses: free(poses, outright()),
-        explain=explain,
-        margin=settings.margin,
-        done=done,
-        profile=profile,
+        start, grids, speeds, free, explain, settings.margin, done, lambda poses: free(poses, outright()), profile
     )
 
 
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
 def describe(pose: Pose, profile: RobotProfile | None = None) -> str:
-    """Return a pose in words."""
     names = (profile or stretch_profile()).planned_names
     return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(names, pose, strict=False)) or "the only pose"
 

@@ -1,5 +1,4 @@
-"""The settings of a collection, from `config/body_shape.yaml` and the command line: grids,
-speeds, frames. Free of ROS."""
+"""The settings of a collection, from `config/body_shape.yaml` and the command line: grids, speeds, frames."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from stretch_sim_cal.calibration.body.settings import SWEEP_NUMBERS, find_settin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import Limit
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.validate import entries, number
+from stretch_sim_cal.validate import entries, mapping, number
 
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
@@ -39,14 +38,9 @@ class CollectionSettings:
 
 
 def load_settings(
-    name: str | Path,
-    plan: str,
-    grids: Mapping[str, str],
-    speed_factor: float,
-    limits: Mapping[str, Limit],
-    frames: int | None = None,
-    profile: RobotProfile | None = None,
-) -> CollectionSettings:
+    name: str | Path, plan: str, grids: Mapping[str, str], speed_factor: float, limits: Mapping[str, Limit],
+    frames: int | None = None, profile: RobotProfile | None = None,
+) -> CollectionSettings:  # fmt: skip
     """Return the settings of the file `name` (in `config/`, or a path) for one of its plans.
 
     `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
@@ -70,41 +64,29 @@ def load_settings(
     for key in written:
         if key not in profile.commands:
             raise InputError(f"{source}: plans: {plan}: unknown joint '{key}'; known are {', '.join(profile.commands)}")
-    speeds = {} if not profile.planned else entries(data.get("speeds"), f"{path}: speeds")
-    speeds |= {joint.name: joint.speed for joint in profile.planned if joint.speed is not None}
     for name in grids:
         if name not in profile.commands:
-            raise InputError(
-                f"grid of '{name}': this robot has no such joint; there is {', '.join(profile.commands) or 'none'}"
-            )
-    missing = [name for name in profile.commands.values() if name not in limits]
-    if missing:
+            known = ", ".join(profile.commands) or "none"
+            raise InputError(f"grid of '{name}': this robot has no such joint; there is {known}")
+    if missing := [name for name in profile.commands.values() if name not in limits]:
         raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a {profile.name}?")
-    values: dict[str, tuple[float, ...]] = {}
+    speeds = {} if not profile.planned else entries(data.get("speeds"), f"{path}: speeds")
+    speeds |= {joint.name: joint.speed for joint in profile.planned if joint.speed is not None}
+    values, limited = {}, {}
     for joint, command in profile.commands.items():
         limit = limits[command]
         where = f"--{joint.replace('_', '-')}" if joint in grids else f"{source}: plans: {plan}: {joint}"
         grid = parse_grid(grids[joint], where) if joint in grids else written.get(joint)
         values[joint] = _grid_values(grid, limit, where)
+        speed = number(speeds.get(joint), f"{path}: speeds: {joint}", 1e-3, 100.0)
+        limited[joint] = speed_factor * min(speed, limit.velocity or math.inf)
     numbers = {name: number(data.get(name), f"{path}: {name}", *bounds) for name, bounds in SWEEP_NUMBERS.items()}
     numbers["frames"] = frames or int(numbers["frames"])
-    return CollectionSettings(
-        source=source,
-        plan=plan,
-        grids=values,
-        speeds={
-            joint: speed_factor * min(
-                number(speeds.get(joint), f"{path}: speeds: {joint}", 1e-3, 100.0),
-                limits[command].velocity or math.inf,
-            )
-            for joint, command in profile.commands.items()
-        },
-        **numbers,
-    )  # fmt: skip
+    return CollectionSettings(source, plan, values, limited, **numbers)
 
 
 def parse_grid(text: str, where: str) -> list[float] | dict[str, float]:
-    """Return a grid as it would stand in the file: of "0, 0.2, 0.4", or of "count:4" or "count:4,from:0.1,to:0.4"."""
+    """Return a grid as in the file from "0, 0.2, 0.4", or from "count:4" or "count:4,from:0.1,to:0.4"."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
         if any(":" in part for part in parts):
@@ -118,9 +100,7 @@ def parse_grid(text: str, where: str) -> list[float] | dict[str, float]:
 
 def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
     if isinstance(grid, dict):
-        for key in grid:
-            if key not in ("count", "from", "to"):
-                raise InputError(f"{where}: unknown key '{key}'; known are count, from, to")
+        mapping(grid, {"count", "from", "to"}, where)
         count = number(grid.get("count"), f"{where}: count", 1, MAX_VALUES)
         low = number(grid.get("from", limit.lower), f"{where}: from")
         high = number(grid.get("to", limit.upper), f"{where}: to")

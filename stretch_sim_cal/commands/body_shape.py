@@ -3,7 +3,6 @@ and a picture, and reports."""
 
 import argparse
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,7 +65,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def report(args, settings: Path, out: Path, dataset: Dataset, fitted: FittedBody) -> None:
-    """Print the fit: lines for people, or JSON."""
     fit, seen = fitted.fit, fitted.seen
     for line in fitted.warnings:
         command.warn(line)
@@ -75,41 +73,37 @@ def report(args, settings: Path, out: Path, dataset: Dataset, fitted: FittedBody
          "protrusion_mm": 1e3 * float(protrusion), "area": float(area)}
         for sample, protrusion, area in zip(dataset.samples, fit.protrusions, fit.areas, strict=True)
     ]  # fmt: skip
-    model = fit.model
-    if args.json:
-        result = {
-            "file": str(out),
-            "settings": str(settings),
-            "shape_fitting_method": model.shape_fitting_method,
-            "grid": [len(model.arm_extensions), len(model.wrist_yaws)],
-            "samples": rows,
-            "max_protrusion_mm": max(row["protrusion_mm"] for row in rows),
-            "protrusion_between_mm": None if fit.protrusion_between is None else 1e3 * fit.protrusion_between[1],
-            "seen_moved_mm": None if seen is None or seen.registration is None else 1e3 * seen.registration.reach,
-            "payloads": [] if seen is None else [link for link, _ in seen.payloads.values()],
-            "warnings": fitted.warnings,
-        }
-        print(json.dumps(result, indent=2))
-        return
+    model, lines = fit.model, []
+    answer = {
+        "file": str(out),
+        "settings": str(settings),
+        "shape_fitting_method": model.shape_fitting_method,
+        "grid": [len(model.arm_extensions), len(model.wrist_yaws)],
+        "samples": rows,
+        "max_protrusion_mm": max(row["protrusion_mm"] for row in rows),
+        "protrusion_between_mm": None if fit.protrusion_between is None else 1e3 * fit.protrusion_between[1],
+        "seen_moved_mm": None if seen is None or seen.registration is None else 1e3 * seen.registration.reach,
+        "payloads": [] if seen is None else [link for link, _ in seen.payloads.values()],
+        "warnings": fitted.warnings,
+    }
     for row in rows:
         pose = ", ".join(f"{joint} {value:.2f}" for joint, value in row["commanded"].items())
-        print(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
+        lines.append(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
     if fit.protrusion_between is not None:
         before, after = (1e3 * value for value in fit.protrusion_between)
-        print(
-            f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with "
-            "the smallest shape of every pose)"
-        )
+        lines.append(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shapes)")
     grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
     if model.axes != PUBLISHED_AXES:
         sizes = zip(model.axes, (len(model.arm_extensions), len(model.wrist_yaws)), strict=False)
         grid = " x ".join(f"{size} values of {joint}" for joint, size in sizes) or "one shape"
-    print(f"wrote {out}: {model.shape_fitting_method}, {grid}; settings of {settings}")
+    command.show(
+        args, answer, [*lines, f"wrote {out}: {model.shape_fitting_method}, {grid}; settings of {settings}"], 2
+    )
 
 
 def picture(model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyEvidence | None = None) -> bytes:
-    """Return a PNG: columns are arm extensions, rows wrist yaws; in each the enclosed outlines of all samples there,
-    the hull of the returns from the robot, returns that are not of it, and the shape with its protrusion."""
+    """Return a PNG with a panel for each arm extension (column) and wrist yaw (row): enclosed outlines, returns,
+    shape."""
     from stretch_sim_cal.harness.report import outlines  # takes half a second
 
     at = [tuple(e.commanded.get(axis, 0.0) for axis in [*model.axes, "", ""][:2]) for e in evidence]

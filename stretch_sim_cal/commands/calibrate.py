@@ -47,12 +47,11 @@ from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.commands.recorded import (
     Source,
     add_recording_arguments,
-    frames_of,
     open_source,
     recorded_kinds,
     recorded_names,
     taken_sensors,
-    topics_of,
+    topics_and_frames,
     with_defaults,
 )
 from stretch_sim_cal.errors import InputError, Refused
@@ -73,40 +72,36 @@ DEFAULT_SAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "recording", type=Path, nargs="+",
         help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or "
         "turned, the alignment is found together, and the floor from the first",
     )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update"
-    )
-    parser.add_argument(
-        "--only", choices=("alignment", "floor"), help="one of the two; floor needs an alignment in FILE"
-    )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
-    parser.add_argument(
+    add("--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update")
+    add("--only", choices=("alignment", "floor"), help="one of the two; floor needs an alignment in FILE")
+    add("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
+    add(
         "--num-samples", type=int,
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
         "at each stop with --drive)",
     )  # fmt: skip
     add_recording_arguments(parser)
-    parser.add_argument(
+    add(
         "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
         help="accept lidar to lidar up to these standard deviations (default: the profile's, or 5 mm and 0.1 deg)",
     )  # fmt: skip
-    parser.add_argument("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
-    parser.add_argument("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
-    parser.add_argument("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
+    add("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
+    add("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
+    add("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
+    add("--json", action="store_true", help="print the results as JSON on standard output")
     add_view_arguments(parser)
-    parser.add_argument(
+    add(
         "--drive", action="store_true",
         help="the robot drove, with stops of 2 s or more: find lidar to lidar, floor, and the lidars against the "
         "centre of rotation and the direction of driving",
     )  # fmt: skip
-    parser.add_argument("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
+    add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
     add_mounts_arguments(parser)
 
 
@@ -153,7 +148,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _accepted_up_to(source: Source) -> tuple[float, float] | None:
-    """Return the standard deviations (m, rad) up to which lidar to lidar is accepted."""
     if source.args.accept is None:
         return source.profile.accept
     millimetres, degrees = source.args.accept
@@ -163,9 +157,8 @@ def _accepted_up_to(source: Source) -> tuple[float, float] | None:
 
 
 def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence[Recording], view: Any) -> int:
-    """Calibrate by a recording of a robot that stands, and by `further` ones, each of another standing place, write
-    what is accepted, and return the exit code. With `--only floor` the lidars are where the file has them, and nothing
-    but the floor is written."""
+    """Calibrate by a recording of a robot that stands, and `further` ones, each of another standing place; return the
+    exit code. With `--only floor` the lidars are where the file has them."""
     args, described, footprint = source.args, source.frames.base_from_left, source.footprint_from_base
     floor_by, with_floor_too = args.floor_method or DEFAULT_FLOOR_METHOD, args.only != "alignment"
     robot_id = args.robot_id or default_robot_id()
@@ -206,8 +199,8 @@ def _samples(args: argparse.Namespace, stage: str) -> int:
 def _align(
     source: Source, file: CalibrationFile, lidars: Mapping[str, ArrayLidar], further: Sequence[Recording]
 ) -> tuple[ArrayResult, Any]:
-    """Return the alignment from a recording and from `further` ones, each of another standing place, and what one more
-    would gain."""
+    """Return the alignment from a recording and `further` ones of other standing places, and what one more would
+    gain."""
     from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
 
     args, limit = source.args, _samples(source.args, "alignment")
@@ -229,8 +222,7 @@ def _align(
 
 
 def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
-    """Calibrate the lidars of a robot that drove against each other, the floor and the wheels, write what is accepted,
-    and return the exit code."""
+    """Calibrate the lidars of a robot that drove against each other, the floor and the wheels; return the exit code."""
     from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
     from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
     from stretch_sim_cal.calibration.mounts.file import stored_mounts
@@ -239,10 +231,8 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
 
     args, profile, described, footprint = source.args, source.profile, source.described, source.footprint_from_base
     settings = DrivingSettings() if profile.base is None else DrivingSettings(track_width=profile.base.track_width)
-    topics, frames = (
-        {name: named[name] for name in described}
-        for named in (of(args, profile.further) for of in (topics_of, frames_of))
-    )
+    named = topics_and_frames(args, profile.further)
+    topics, frames = ({name: each[name] for name in described} for each in named)
     stations = recorded_stations(
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
         warn,
@@ -279,8 +269,8 @@ def _ended(
     clouds: Iterable[Mapping[str, np.ndarray]], view: Any, observations: Observations | None = None,
     written: Sequence[str] = (),
 ) -> int:  # fmt: skip
-    """Write the `stages` (those `written`; by default all) with the `observations` if they are all accepted, draw a few
-    `clouds` by what the file holds then, and return the exit code."""
+    """Write the `stages` (those `written`; default: all) if all are accepted, draw the `clouds`; return the exit
+    code."""
     args, accepted = source.args, all(stage.found.accepted for stage in stages)
     if accepted:
         _write(args, " and ".join(written or [stage.name for stage in stages]), changes, observations)
@@ -316,8 +306,7 @@ def _write(
 
 
 def _report(source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any) -> None:
-    """Draw every lidar's clouds with the left one's before and after, and the floor, as a page and in 3D in `view`, as
-    far as these are asked for."""
+    """Draw each lidar's clouds with the left one's before and after, and the floor, as a page and in `view`."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds
     from stretch_sim_cal.harness.report import clouds as both_clouds
     from stretch_sim_cal.harness.report import drawn, floor_picture, write_page
@@ -355,7 +344,6 @@ SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
 
 
 def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare `--mounts` and its options."""
     group = parser.add_argument_group("absolute poses of the lidars")
     group.add_argument(
         "--mounts", action="store_true",
@@ -417,13 +405,12 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
 
 
 def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: Any, robot: Any) -> list[Any]:
-    """Return a sample of each arm pose in which the joints of a recording stand still."""
     from stretch_sim_cal.calibration.mounts.rays import REACH
 
     periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]
     poses = still_poses(recording, robot.model, robot.profile)
-    topics, frames = (named(args, robot.profile.further) for named in (topics_of, frames_of))
-    sets = RecordedSets(recording, topics, frames, args.max_time_difference, sys.maxsize, warn)
+    named = topics_and_frames(args, robot.profile.further)
+    sets = RecordedSets(recording, *named, args.max_time_difference, sys.maxsize, warn)
     period = max(periods, default=SCAN_PERIOD)
     seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
     counts = [pose.num_frames for pose in seen]

@@ -32,7 +32,6 @@ TRY_AGAIN = "what was done is kept: run ros_calibrate_robot again to continue"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `ros_calibrate_robot` and return its exit code."""
     parser = argparse.ArgumentParser(
         prog="ros_calibrate_robot",
         description=(
@@ -50,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
+    add = parser.add_argument
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--from", dest="begin", choices=STAGES, help="calibrate this and all after it, whatever is there"
     )
     which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help=f"these alone: {', '.join(STAGES)}")
-    parser.add_argument(
+    add(
         "--drive", action="store_true",
         help="DRIVE as well (ros_calibrate_by_driving): after the arm's stages, in place of them without an arm",
     )  # fmt: skip
@@ -64,26 +63,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     end.add_argument("--accept", action="store_true", help="put what is done so far to use, and end")
     end.add_argument("--discard", action="store_true", help="give the calibration under way up, and end")
     end.add_argument("--rollback", action="store_true", help="bring back the files as before the last accepted one")
-    parser.add_argument(
+    add(
         "--yes", action="store_true",
         help="ask nothing: keep what still holds, MOVE THE ARM, and accept what comes of it",
     )  # fmt: skip
-    parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)"
-    )
-    parser.add_argument("--robot", metavar="NAME", help=ROBOT_OPTION.help)
-    parser.add_argument("--sensor", metavar="NAME", help=f"{SENSOR_OPTION.help} (default: the profile's)")
-    parser.add_argument(
+    add("--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)")
+    add("--robot", metavar="NAME", help=ROBOT_OPTION.help)
+    add("--sensor", metavar="NAME", help=f"{SENSOR_OPTION.help} (default: the profile's)")
+    add(
         "--places", type=int, default=1, metavar="N",
         help="standing places of lidar to lidar; it asks for the robot to be turned in between (default: 1, and "
         "one more if that leaves a direction open)",
     )  # fmt: skip
     for name, option in PASSED_ON.items():
         replace(option, name=name, help=f"{option.help}{WHOSE.get(name, '')}").add_to(parser)
-    parser.add_argument("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")
-    parser.add_argument("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
-    parser.add_argument("--verbose", action="store_true", help="show all output of every node")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON on standard output")
+    add("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")
+    add("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
+    add("--verbose", action="store_true", help="show all output of every node")
+    add("--json", action="store_true", help="print the outcome as JSON on standard output")
     command.add_view_arguments(parser)
 
 
@@ -135,7 +132,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     wanted = args.only or order
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
-        say(f"continuing the calibration begun {session.begun}; done: {done} (--discard begins anew)")
+        say(f"continuing the calibration begun {session.begun}; done: {done} (--discard starts over)")
     moving = bool(profile.planned) and any(stage in OF_ARM for stage in wanted if stage not in session.stages)
     look = live_look(sensor, args.robot, args.use_sim_time, moving)
     for check in look.checks:
@@ -153,7 +150,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         shown = RunView(view, session.files, args.robot)
         shown.update()
         echo = shown.after(echo)
-    for stage in _stages(session, look, args, order, say):
+    for stage in _stages(session, look, args, order, profile, say):
         if stage == "drive" or (stage in OF_ARM and profile.planned):
             _ask_for_motion(stage, args.yes, profile)
         say(f"{TITLES[stage]}:")
@@ -175,49 +172,33 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     return code
 
 
-def _stages(session, look, args: argparse.Namespace, order: Sequence[str], say: Callable) -> list[str]:
+def _stages(session, look, args: argparse.Namespace, order: Sequence[str], profile: Any, say: Callable) -> list[str]:
     """Return the stages, of those in their `order`, to run now; those that are kept are noted in the session."""
     from stretch_sim_cal.harness.robot_calibration import TITLES, presents
     from stretch_sim_cal.harness.robot_session import KEPT
-    from stretch_sim_cal.robot.profile import profile_called
     from stretch_sim_cal.sensor.sensor import sensors_called
-
-    profile = profile_called(args.robot)
 
     if args.only:
         return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
     if args.begin and args.begin not in order:
         raise InputError(f"--from {args.begin}: {profile.name} has no such stage; it has {', '.join(order)}")
-    first = order.index(args.begin) if args.begin else len(order)
-    found = (
-        {}
-        if session.stages or first == 0
-        else presents(session, look, sensors_called(args.sensor or profile.sensor), profile, order)
-    )
-    anew = bool(session.stages)
-    for number, stage in enumerate(order):
-        if stage in session.stages:
-            continue
-        present = found.get(stage)
-        if anew or number >= first or present is None or not present.valid:
-            if present is not None and not anew and number < first:
-                say(f"{TITLES[stage]}: to be found: {present.sentence}")
-            anew = True
-            continue
-        say(f"{TITLES[stage]}: still holds: {present.sentence}")
-        if args.yes or _yes(f"Keep {TITLES[stage]} as it is?"):
+    before = order[: order.index(args.begin)] if args.begin else order
+    if before and not session.stages:
+        found = presents(session, look, sensors_called(args.sensor or profile.sensor), profile, order)
+        for stage in before:
+            if not found[stage].valid:
+                say(f"{TITLES[stage]}: to be found: {found[stage].sentence}")
+                break
+            say(f"{TITLES[stage]}: still holds: {found[stage].sentence}")
+            if not (args.yes or _yes(f"Keep {TITLES[stage]} as it is?")):
+                break
             session.ended(stage, KEPT)
-        else:
-            anew = True
     return [stage for stage in order if stage not in session.stages]
 
 
 def _from_places(session, args: argparse.Namespace, run: Callable):
-    """Align the lidars from as many standing places as are asked for, and from further ones while what was seen leaves
-    a direction open; `run` does one. Return how the last one failed, None if it did not.
-
-    The places are kept: after any end it goes on with the next one.
-    """
+    """Align the lidars from as many standing places as are asked for, and more while a direction is unobservable; `run`
+    does one. Return how the last one failed, None if it did not. The places are kept, so that it can be continued."""
     from stretch_sim_cal.calibration.observations import num_places, places_beside
     from stretch_sim_cal.harness.robot_calibration import another_place_may_help
     from stretch_sim_cal.harness.robot_session import DONE
@@ -244,7 +225,7 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
 def _is_turned(seen: int, first: bool) -> bool:
     """Ask for the robot to be turned; `first`: before anything was run, so the places seen are of an earlier run."""
     places = f"{seen} standing place{'s' * (seen > 1)}"
-    otherwise = "begins anew" if first else "leaves it at that"
+    otherwise = "starts over" if first else "leaves it at that"
     return _yes(
         f"Lidar to lidar was seen from {places}. Turn the robot by 40 to 90 deg where it stands, arm stowed, and step "
         f"back: yes adds what it sees from there, no {otherwise}. Is it turned?"
@@ -253,6 +234,7 @@ def _is_turned(seen: int, first: bool) -> bool:
 
 def _options(stage: str, args: argparse.Namespace) -> dict:
     speed = {"speed_factor": args.speed_factor, "frames": args.frames, "watch_room": True}
+    speeds = {name: DRIVE.option(name) for name in ("speed", "turn_speed")}
     return {
         "alignment": {"num_samples": args.alignment_samples, "method": None},
         "floor": {"num_samples": args.floor_samples, "method": None},
@@ -260,10 +242,7 @@ def _options(stage: str, args: argparse.Namespace) -> dict:
         "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **speed},
         "drive": {
             "turn_step": args.turn_step, "distance": args.drive_distance, "scans": args.frames,
-            **{
-                name: min(DRIVE.option(name).default * args.speed_factor, DRIVE.option(name).maximum)
-                for name in ("speed", "turn_speed")
-            },
+            **{name: min(one.default * args.speed_factor, one.maximum) for name, one in speeds.items()},
         },
     }[stage]  # fmt: skip
 

@@ -1,12 +1,15 @@
 """`stretch-sim-cal campaign FILE`: calibrates many simulated robots and rooms, and says what that shows."""
 
 import argparse
+import contextlib
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
-from stretch_sim_cal.command import add_ci_arguments, only_with
+from stretch_sim_cal.command import add_ci_arguments, only_with, show
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_text
 
 EXAMPLE = (
     "stretch-sim-cal campaign smoke --cases 20\n"
@@ -19,34 +22,28 @@ DEFAULTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
-        "campaign", metavar="FILE", help="a campaign's file or its name in config/campaigns/; or the word compare"
-    )
-    parser.add_argument(
-        "folders", nargs="*", type=Path, metavar="DIR", help="with compare: the folders of two campaigns"
-    )
-    parser.add_argument("--cases", type=int, help="how many cases; those that --out has already are not computed again")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
-    parser.add_argument("--workers", type=int, help="local processes (default: one per core)")
-    parser.add_argument("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
-    parser.add_argument(
+    add = parser.add_argument
+    add("campaign", metavar="FILE", help="a campaign's file or its name in config/campaigns/; or the word compare")
+    add("folders", nargs="*", type=Path, metavar="DIR", help="with compare: the folders of two campaigns")
+    add("--cases", type=int, help="how many cases; those that --out has already are not computed again")
+    add("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
+    add("--workers", type=int, help="local processes (default: one per core)")
+    add("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
+    add(
         "--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
         help="certificates for a scheduler at tls://HOST:8786 (default: as Dask's configuration has them)",
     )  # fmt: skip
-    parser.add_argument(
+    add(
         "--robot", metavar="FILE",
         help="another robot than the campaign's, with its lidars: a profile in config/robots/, or a path",
     )  # fmt: skip
-    parser.add_argument("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
-    parser.add_argument(
+    add("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
+    add(
         "--search", choices=["worst"], help="look for the case in which an accepted result is most wrong; --cases tries"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of --search (default: %(default)s)")
-    parser.add_argument(
-        "--again", action="store_true", help="compute those cases anew that crashed or took longer than the time limit"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
+    add("--again", action="store_true", help="compute cases again that crashed or took longer than the time limit")
+    add("--json", action="store_true", help="print the result as JSON")
     add_ci_arguments(parser)
 
 
@@ -92,39 +89,31 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
     from stretch_sim_cal.campaign.statement import sentences, write_statement
     from stretch_sim_cal.harness.ci import Outputs, campaign_cases
 
-    outputs = Outputs(args.junit, args.summary)
-    count = args.cases or campaign.cases
-    results = engine.Results(folder, campaign, args.again)
-    try:
-        done = results.indices()
-        missing = count - sum(index < count for index in done)
+    outputs, count = Outputs(args.junit, args.summary), args.cases or campaign.cases
+    with contextlib.closing(engine.Results(folder, campaign, args.again)) as results:
+        missing = count - sum(index < count for index in results.indices())
+        workers = min(engine.local_workers(args.workers), missing)
         if missing:
-            failed = refused = 0
-            with engine.cluster(
-                args.cluster, min(engine.local_workers(args.workers), missing), campaign.memory_limit, args.cluster_tls
-            ) as client:
-                print(
-                    f"{missing} of {count} cases to compute; dashboard: {client.dashboard_link or 'none'}",
-                    file=sys.stderr,
-                )
-                with tqdm(total=count, initial=count - missing, unit="case", disable=None) as progress:
+            with (
+                engine.cluster(args.cluster, workers, campaign.memory_limit, args.cluster_tls) as client,
+                tqdm(total=count, initial=count - missing, unit="case", disable=None) as progress,
+            ):
+                dashboard = client.dashboard_link or "none"
+                print(f"{missing} of {count} cases to compute; dashboard: {dashboard}", file=sys.stderr)
+                seen = Counter[str]()
 
-                    def tell(record: dict) -> None:
-                        nonlocal failed, refused
-                        failed += record["status"] != "done"
-                        refused += record["status"] == "done" and not all(
-                            record[f"{stage}.accepted"] for stage in campaign.stages
-                        )
-                        progress.set_postfix_str(f"refused {refused}, failed {failed}")
-                        progress.update()
+                def tell(record: dict) -> None:
+                    done = record["status"] == "done"
+                    seen["failed"] += not done
+                    seen["refused"] += done and not all(record[f"{stage}.accepted"] for stage in campaign.stages)
+                    progress.set_postfix_str(f"refused {seen['refused']}, failed {seen['failed']}")
+                    progress.update()
 
-                    engine.run(campaign, count, results, client, tell)
-    finally:
-        results.close()
+                engine.run(campaign, count, results, client, tell)
     table = engine.read_table(folder)
     table = table.filter([index < count for index in table["index"].to_pylist()])
     found = write_statement(campaign, table, folder, f"stretch-sim-cal campaign {args.campaign}")
-    print(json.dumps(found) if args.json else "\n".join([*sentences(found), f"report: {folder / 'report.html'}"]))
+    show(args, found, [*sentences(found), f"report: {folder / 'report.html'}"], None)
     cases = campaign_cases(found)
     outputs.write(cases)
     outputs.publish(cases, sys.stderr if args.json else sys.stdout)
@@ -133,13 +122,12 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
 
 def _one(args: argparse.Namespace, campaign, folder: Path) -> int:
     from stretch_sim_cal.campaign.case import run_case
-    from stretch_sim_cal.files import write_text
 
     place = folder / f"case_{args.case}"
     place.mkdir(parents=True, exist_ok=True)
     record = run_case(campaign, args.case, place)
     write_text(place / "case.json", json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record) if args.json else "\n".join([*_lines(record), f"files: {place}"]))
+    show(args, record, [*_lines(record), f"files: {place}"], None)
     return 0
 
 
@@ -156,7 +144,6 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     from stretch_sim_cal.campaign.engine import local_workers
     from stretch_sim_cal.campaign.plan import WRONG
     from stretch_sim_cal.campaign.search import search
-    from stretch_sim_cal.files import write_text
 
     if not campaign.varied:
         raise InputError(f"{args.campaign}: inputs: none differs from case to case, so there is nothing to search")
@@ -164,12 +151,11 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     place = folder / name  # of the worst case
     place.mkdir(parents=True, exist_ok=True)
     with tqdm(total=count, unit="case", disable=None) as progress:
-        highest = 0.0
+        scores = [0.0]
 
         def tell(record: dict, score: float) -> None:
-            nonlocal highest
-            highest = max(highest, score)
-            progress.set_postfix_str(f"worst {highest:.2f} standard deviations")
+            scores.append(score)
+            progress.set_postfix_str(f"worst {max(scores):.2f} standard deviations")
             progress.update()
 
         workers = local_workers(args.workers)
@@ -177,11 +163,9 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     write_text(place / "case.json", json.dumps(worst, indent=1) + "\n")
     if worst["wrongness"] > 0.0:
         run_numbers(campaign, campaign.at(np.array(worst["point"])), tuple(worst["seed"]), place)
-    if args.json:
-        print(json.dumps(worst))
-    else:
-        print("\n".join([f"the most wrong accepted result of {count}: {worst['wrongness']:.2f} standard deviations off",
-                         *_lines({k: v for k, v in worst.items() if k != "point"}), f"files: {place}"]))  # fmt: skip
+    head = f"the most wrong accepted result of {count}: {worst['wrongness']:.2f} standard deviations off"
+    lines = _lines({key: value for key, value in worst.items() if key != "point"})
+    show(args, worst, [head, *lines, f"files: {place}"], None)
     return 1 if worst["wrongness"] > WRONG else 0
 
 
@@ -197,5 +181,5 @@ def _compare(args: argparse.Namespace) -> int:
         tables.append(read_table(folder))
         campaigns.append(Campaign.from_mapping(read_definition(folder)["data"], str(folder / DEFINITION)))
     found = compare(tuple(campaigns), tuple(tables))
-    print(json.dumps(found) if args.json else "\n".join(comparison_sentences(found)))
+    show(args, found, comparison_sentences(found), None)
     return 0

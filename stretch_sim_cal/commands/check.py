@@ -3,32 +3,25 @@ parts agree."""
 
 import argparse
 import datetime
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration import calibration_file as keys
 from stretch_sim_cal.calibration import checks
-from stretch_sim_cal.calibration.calibration_file import (
-    FLOOR,
-    FOOTPRINT,
-    FOOTPRINT_ALIAS,
-    TO_LEFT,
-    CalibrationFile,
-    Entry,
-    default_path,
-)
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, Entry, default_path
 from stretch_sim_cal.calibration.drive_results import agreements, stored_wheels
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, to_xyz_rpy
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.profile import profile_called
 
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
@@ -37,24 +30,24 @@ TOLERANCES = {"tolerance_mm": 1.0, "tolerance_deg": 0.02}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
-    parser.add_argument("other", nargs="?", type=Path, help="another calibration file, to compare it with")
-    parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
-    parser.add_argument("--robot", metavar="FILE", help=ROBOT_HELP)
-    parser.add_argument(
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
+    add("other", nargs="?", type=Path, help="another calibration file, to compare it with")
+    add("--model", metavar="FILE", help=MODEL_HELP)
+    add("--robot", metavar="FILE", help=ROBOT_HELP)
+    add(
         "--tolerance-mm",
         type=float,
         default=TOLERANCES["tolerance_mm"],
         help="two files agree within this length (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--tolerance-deg",
         type=float,
         default=TOLERANCES["tolerance_deg"],
         help="two files agree within this angle (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
     agreed = all(part["agrees"] for part in findings.get("comparison", {}).get("parts", []))
     findings["usable"] = not findings["problems"]
-    print(json.dumps(findings, indent=1) if args.json else "\n".join(_lines(findings)))
+    show(args, findings, text_lines("check", found=findings))
     return 0 if findings["usable"] and agreed else 1
 
 
@@ -107,7 +100,7 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
             for each in agreements(calibration)
         ]  # fmt: skip
     transforms = {
-        name: _transform(pose, calibration.entries.get(f"{name}{TO_LEFT}"), model.to_left.get(name), now)
+        name: _transform(pose, calibration.entries.get(f"{name}{keys.TO_LEFT}"), model.to_left.get(name), now)
         for name, pose in calibration.to_left.items()
     }
     contents["alignment"] = transforms.pop("right", None)
@@ -115,8 +108,8 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
         contents["further_lidars"] = transforms
     if calibration.floor_plane is not None:
         normal, offset = calibration.floor_plane.normal, calibration.floor_plane.offset
-        keys = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
-        entry = next((calibration.entries[key] for key in keys if key in calibration.entries), None)
+        named = (keys.FOOTPRINT, keys.FOOTPRINT_ALIAS, keys.FLOOR)
+        entry = next((calibration.entries[key] for key in named if key in calibration.entries), None)
         contents["floor"] = {
             "base_link_height_m": float(offset),
             "tilt_deg": {"about_x": float(np.degrees(-normal[1])), "about_y": float(np.degrees(normal[0]))},
@@ -132,25 +125,25 @@ def _transform(
     to_left: np.ndarray, entry: Entry | None, described: np.ndarray | None, now: datetime.datetime
 ) -> dict[str, Any]:
     """Return a transform (4, 4) into the left lidar's frame, its origin, and how far it is from the `described` one."""
-    xyz, rpy = to_xyz_rpy(to_left)
-    contents = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), **_source(entry, now)}
+    contents = {**_pose(to_left), **_source(entry, now)}
     if described is not None:
         contents["from_description"] = _in_units(*error(described, to_left))
     return contents
 
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
-    """Return the lidars' extrinsics with standard deviations, None if the file has none."""
     found = {}
     for side, (pose, covariance) in each_mount(calibration, stored_mounts(calibration)).items():
-        xyz, rpy = to_xyz_rpy(pose)
-        deviation = _in_units(*spread(covariance, pose))
-        found[side] = {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist(), "standard_deviation": deviation}
+        found[side] = {**_pose(pose), "standard_deviation": _in_units(*spread(covariance, pose))}
     return found or None
 
 
+def _pose(pose: np.ndarray) -> dict[str, Any]:
+    xyz, rpy = to_xyz_rpy(pose)
+    return {"xyz_m": xyz.tolist(), "rpy_deg": np.degrees(rpy).tolist()}
+
+
 def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
-    """Return the origin and standard deviation of an entry, None for missing ones."""
     if entry is None:
         return {}
     stamp = entry.timestamp
@@ -182,76 +175,3 @@ def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.
             for part in differences
         ],
     }
-
-
-def _lines(findings: dict[str, Any]) -> list[str]:
-    lines = [findings["file"]]
-    alignments = {"alignment (right_to_left)": findings["alignment"]} if findings["alignment"] else {}
-    for name, further in findings.get("further_lidars", {}).items():
-        alignments[f"alignment ({name}_to_left)"] = further
-    floor = findings["floor"]
-    for title, alignment in alignments.items():
-        lines += [
-            title,
-            f"  xyz {_listed(alignment['xyz_m'], 5)} m, rpy {_listed(alignment['rpy_deg'], 4)} deg",
-            *_source_lines(alignment),
-        ]
-    if floor:
-        tilt = floor["tilt_deg"]
-        lines += [
-            "floor",
-            f"  base_link {floor['base_link_height_m'] * 1e3:.2f} mm above it,"
-            f" tilt about base x {tilt['about_x']:.4f} deg, about base y {tilt['about_y']:.4f} deg",
-            *_source_lines(floor),
-        ]
-    for side, mount in (findings["mounts"] or {}).items():
-        deviation = mount["standard_deviation"]
-        lines += [
-            f"{side} lidar in base_link",
-            f"  xyz {_listed(mount['xyz_m'], 5)} m, rpy {_listed(mount['rpy_deg'], 4)} deg",
-            f"  standard deviation {deviation['mm']:.2f} mm, {deviation['deg']:.3f} deg",
-        ]
-    for name, own in findings.get("wheels", {}).get("lidars", {}).items():
-        lines += [
-            f"{name} lidar against the wheels",
-            f"  x {own['x_mm']:.2f} mm, y {own['y_mm']:.2f} mm, yaw {own['yaw_deg']:.3f} deg",
-            f"  standard deviation {_listed(own['standard_deviation_mm'], 2)} mm, "
-            f"{own['standard_deviation_yaw_deg']:.3f} deg",
-        ]
-    lines += [each["sentence"] for each in findings.get("arm_and_wheels", [])]
-    for part in findings.get("comparison", {}).get("parts", []):
-        verdict = "agrees with" if part["agrees"] else "differs from"
-        lines.append(
-            f"{part['what']} {verdict} {findings['comparison']['other']}: {part['mm']:.3f} mm, {part['deg']:.4f} deg"
-        )
-    lines += [f"problem: {sentence}" for sentence in findings["problems"]]
-    lines += [f"note: {sentence}" for sentence in findings["concerns"]]
-    lines.append("usable" if findings["usable"] else "not to be used")
-    return lines
-
-
-def _source_lines(part: dict[str, Any]) -> list[str]:
-    lines = []
-    found = [
-        f"by {part['fit_method']}" if part.get("fit_method") else "",
-        f"from {part['num_frames']} pairs of scans" if part.get("num_frames") is not None else "",
-        f"rmse {part['rmse_mm']:.2f} mm" if part.get("rmse_mm") is not None else "",
-        f"of robot {part['robot_id']}" if part.get("robot_id") else "",
-        f"on {part['timestamp'][:16].replace('T', ' ')} ({part['age_days']:.1f} days ago)"
-        if part.get("timestamp")
-        else "",
-    ]
-    if any(found):
-        lines.append("  found " + ", ".join(text for text in found if text))
-    if deviation := part.get("standard_deviation"):
-        lines.append(f"  standard deviation {deviation['mm']:.3f} mm, {deviation['deg']:.4f} deg")
-    else:
-        lines.append("  no standard deviation")
-    if "from_description" in part:
-        far = part["from_description"]
-        lines.append(f"  {far['mm']:.2f} mm and {far['deg']:.3f} deg from the description")
-    return lines
-
-
-def _listed(values: list[float], digits: int) -> str:
-    return " ".join(f"{value:.{digits}f}" for value in values)

@@ -6,15 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-from stretch_sim_cal.command import one_line, table_lines
+from stretch_sim_cal.command import one_line, show, table_lines
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_text
+from stretch_sim_cal.harness.ci import markdown_table
 
 EXAMPLE = "stretch-sim-cal compare out.main out --markdown"
 HEAD = ("scenario", "quantity", "old", "new", "change", "allowed", "")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     for name in ("old", "new"):
         parser.add_argument(
             name, type=Path, metavar=name.upper(),
@@ -39,23 +40,15 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.old} and {args.new} have no scenario in common: {', '.join(old)}; {', '.join(new)}")
     rows = [row for name in common for row in _rows(name, old[name], new[name], args.worse)]
     only = {"old": [name for name in old if name not in new], "new": [name for name in new if name not in old]}
-    failed = [row for row in rows if row["verdict"] in ("FAIL", "worse")]
-    if args.json:
-        print(json.dumps({"rows": rows, "only_in": only, "passed": not failed}, indent=1))
-    else:
-        from stretch_sim_cal.harness.ci import markdown_table
-
-        cells = [_cells(row) for row in rows]
-        print(markdown_table(HEAD, cells) if args.markdown else "\n".join(table_lines([HEAD, *cells])))
-        for which, names in only.items():
-            if names:
-                print(f"only in {which}: {', '.join(names)}")
-        print(f"{'FAIL' if failed else 'PASS'}: {len(failed)} of {len(rows)} are worse than they may be")
+    failed, cells = [row for row in rows if row["verdict"] in ("FAIL", "worse")], [_cells(row) for row in rows]
+    lines = [markdown_table(HEAD, cells)] if args.markdown else table_lines([HEAD, *cells])
+    lines += [f"only in {which}: {', '.join(names)}" for which, names in only.items() if names]
+    lines.append(f"{'FAIL' if failed else 'PASS'}: {len(failed)} of {len(rows)} are worse than they may be")
+    show(args, {"rows": rows, "only_in": only, "passed": not failed}, lines)
     return 1 if failed else 0
 
 
 def _results(path: Path) -> dict[str, dict[str, Any]]:
-    """Return results (the content of `result.json`) by the name of their run."""
     if path.is_dir():
         files = [path / "result.json"] if (path / "result.json").is_file() else sorted(path.glob("*/result.json"))
         if not files:
@@ -73,8 +66,6 @@ def _results(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    from stretch_sim_cal.files import read_text
-
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -130,7 +121,6 @@ def _rows(name: str, old: dict[str, Any], new: dict[str, Any], worse: float | No
 
 
 def _verdict(old: bool | None, new: bool | None) -> str:
-    """Return "FAIL" for what passed and no longer does."""
     return "FAIL" if old and not new else "passes now" if new and not old else "" if new else "fails as before"
 
 

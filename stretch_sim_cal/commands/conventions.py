@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from stretch_sim_cal import __version__
+from stretch_sim_cal.command import show
 from stretch_sim_cal.commands.described import (
     OWN_MODEL,
     add_model_arguments,
@@ -21,20 +22,15 @@ from stretch_sim_cal.commands.described import (
 from stretch_sim_cal.conventions import PROFILES, kept, profile_named
 from stretch_sim_cal.conventions.neutral import lint_neutral
 from stretch_sim_cal.conventions.normal_form import Normal, Options, description, normalized, read_description
-from stretch_sim_cal.conventions.normalized_files import (
-    NO_TOOL,
-    normal_tool,
-    tool_findings,
-    tool_in,
-    write,
-    write_tool,
-)
+from stretch_sim_cal.conventions.normalized_files import NO_TOOL, normal_tool, tool_findings, tool_in, write, write_tool
 from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, Finding, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
 from stretch_sim_cal.conventions.stretch import STRETCH
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.harness.ci import workflow_command
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.stretch import nominal_description
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -42,16 +38,9 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def _as_github(findings: Sequence[Finding], source: str) -> str:
     """Return a line for each finding that a GitHub workflow shows beside the file, at the link's or joint's line."""
-
-    def data(text: str) -> str:
-        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-    def value(text: str) -> str:
-        return data(text).replace(":", "%3A").replace(",", "%2C")
-
     levels = {ERROR: "error", WARNING: "warning", INFO: "notice"}
     return "\n".join(
-        f"::{levels[each.level]} file={value(source)},line={line},title={value(each.rule)}::{data(each.sentence)}"
+        workflow_command(levels[each.level], each.sentence, file=source, line=line, title=each.rule)
         for each, line in zip(findings, _lines_of(findings, source), strict=True)
     )
 
@@ -65,7 +54,7 @@ def _as_sarif(findings: Sequence[Finding], source: str) -> str:
             "message": {"text": each.sentence},
             "locations": [{
                 "physicalLocation": {
-                    "artifactLocation": {"uri": Path(source).as_posix()}, "region": {"startLine": line}
+                    "artifactLocation": {"uri": Path(source).as_posix()}, "region": {"startLine": line},
                 },
                 "logicalLocations": [{"name": each.name}],
             }],
@@ -94,11 +83,9 @@ POSES = ("base", "flange", "tool0")
 
 
 def _add_convention(parser: argparse.ArgumentParser, default: str) -> None:
-    parser.add_argument("--profile", metavar="NAME",
-                        help=f"the convention: {', '.join(PROFILES)} (default: {default})")  # fmt: skip
+    parser.add_argument("--profile", metavar="NAME", help=f"the convention: {', '.join(PROFILES)} (default: {default})")
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
-                        help="a robot, or a tool by itself, as it hangs on the "
-                        "Stretch's wrist (default: robot)")  # fmt: skip
+        help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
 
 
 def _add_lint(parser: argparse.ArgumentParser) -> None:
@@ -153,25 +140,25 @@ def _of_tool(args: argparse.Namespace) -> list:
 
 
 def _add_normalize(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add_model_arguments(parser, "a URDF or xacro file")
     _add_convention(parser, STRETCH.name)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
-                        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
-    parser.add_argument("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
-                        help="names of links or joints that the model does not determine")  # fmt: skip
-    parser.add_argument("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
-                        help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
-    parser.add_argument("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
+    add("--out", type=Path, required=True, metavar="DIR",
+        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
+    add("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
+        help="names of links or joints that the model does not determine")  # fmt: skip
+    add("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
+        help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
+    add("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
-        parser.add_argument(f"--{role}", metavar="'X Y Z R P Y'",
-                            help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
-    parser.add_argument("--number-links", action="store_true",
-                        help="call an arm's moving links link_1, link_2, ... and turn "
-                        "their frames upright (REP 199)")  # fmt: skip
-    parser.add_argument("--guess-sensors", action="store_true",
-                        help="turn sensors of which no axis is where the Stretch's look to the nearest frame that "
-                        "keeps the rule, and lidars of a robot without a lift; without, they stay")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the changes as JSON")
+        add(f"--{role}", metavar="'X Y Z R P Y'",
+            help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
+    add("--number-links", action="store_true",
+        help="call an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
+    add("--guess-sensors", action="store_true",
+        help="turn sensors of which no axis is where the Stretch's look to the nearest frame that keeps the rule, and "
+        "lidars of a robot without a lift; without, they stay")  # fmt: skip
+    add("--json", action="store_true", help="print the changes as JSON")
 
 
 def _normalize(args: argparse.Namespace) -> int:
@@ -192,12 +179,13 @@ def _normalize(args: argparse.Namespace) -> int:
     elif tool == NO_TOOL:
         tool = "tool"
     poses = {role: _pose(role, text) for role in POSES if (text := getattr(args, role)) is not None}
-    if poses and args.profile != "rep199":
-        raise InputError(f"--{next(iter(poses))} is for --profile rep199")
-    if args.tool is not None and args.profile != "stretch":
-        raise InputError("--tool is for --profile stretch")
-    if args.number_links and args.profile != "rep199":
-        raise InputError("--number-links is for --profile rep199")
+    for option, profile, given_too in (
+        *((f"--{role}", "rep199", True) for role in poses),
+        ("--tool", "stretch", args.tool is not None),
+        ("--number-links", "rep199", args.number_links),
+    ):
+        if given_too and args.profile != profile:
+            raise InputError(f"{option} is for --profile {profile}")
     attached = read_description(args.tool, mesh_folders=packages) if args.tool is not None else None
     check_packages(args.package, given.packages | (attached.packages if attached is not None else frozenset()))
     options = Options(
@@ -230,23 +218,17 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
 
 def _conclude(args: argparse.Namespace, normal: Normal, files: list[Path], departure: float, said: list[str]) -> int:
     """Print the changes, and return 1 if rules stay broken; `said` are lines about these."""
-    if args.json:
-        turned = [normal.links[old] for old in normal.old_from_new]
-        answer = {
-            "profile": normal.profile,
-            "model": args.model,
-            "files": [str(file) for file in files],
-            "unchanged": normal.unchanged,
-            "largest_departure": departure,
-            "renamed": dict(normal.renamed),
-            "turned": {link: normal.reasons.get(link, "") for link in turned},
-            "joints": {old: asdict(mapping) for old, mapping in normal.joints.items()},
-            "added": {frame.link: frame.reason for frame in normal.added},
-            "findings": [finding.as_dict() for finding in normal.remaining],
-        }
-        print(json.dumps(answer, indent=1))
-    else:
-        print("\n".join([*_lines(normal, departure), *(f"wrote {file}" for file in files), *said]))
+    turned = [normal.links[old] for old in normal.old_from_new]
+    answer = {
+        "profile": normal.profile, "model": args.model, "files": [str(file) for file in files],
+        "unchanged": normal.unchanged, "largest_departure": departure, "renamed": dict(normal.renamed),
+        "turned": {link: normal.reasons.get(link, "") for link in turned},
+        "joints": {old: asdict(mapping) for old, mapping in normal.joints.items()},
+        "added": {frame.link: frame.reason for frame in normal.added},
+        "findings": [finding.as_dict() for finding in normal.remaining],
+    }  # fmt: skip
+    lines = text_lines("normalized", normal=normal, departure=departure, other=OTHER, warning=WARNING)
+    show(args, answer, [*lines, *(f"wrote {file}" for file in files), *said])
     return 1 if normal.broken else 0
 
 
@@ -263,26 +245,6 @@ def _zeros(words: list[str]) -> dict[str, float]:
 def _pose(role: str, text: str):
     values = numbers(f"--{role}", text, {6: "six numbers x y z roll pitch yaw"})
     return from_xyz_rpy(values[:3], values[3:])
-
-
-def _lines(normal: Normal, departure: float) -> list[str]:
-    counts = len(dict(normal.renamed)), len(normal.old_from_new), len(normal.added)
-    changed = "{} names changed, {} frames turned, {} frames added".format(*counts)
-    lines = ["nothing had to be changed" if normal.unchanged else changed]
-    lines += [
-        f"warning: {each.name} now counts the other way round: check its motor's polarity" for each in normal.negated
-    ]
-    lines += [f"warning: {name}: {reason}" for name, reason in normal.reasons.items() if reason.endswith("measure it")]
-    lines += [
-        f"warning: {old} is called {new} now: the name {new.replace('other_', '', 1)} belongs to another"
-        for old, new in normal.renamed
-        if OTHER in new and OTHER not in old
-    ]
-    lines += [f"warning: {each.sentence}" for each in normal.remaining if each.level == WARNING]
-    if any(each.rule == "link_n" for each in normal.remaining):
-        lines.append("--number-links names the links of an arm so")
-    lines.append(f"Rule 0 holds: no shape, mass or frame moved by more than {departure:.1e}")
-    return lines
 
 
 COMMANDS = {

@@ -9,14 +9,8 @@ from pathlib import Path
 from stretch_sim_cal.calibration.checks import Described
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import (
-    found_packages,
-    load_model,
-    load_urdf_text,
-    mesh_packages,
-    parse_xml,
-    read_text,
-)
+from stretch_sim_cal.robot import description
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -24,9 +18,7 @@ from stretch_sim_cal.robot.stretch import nominal_description
 
 OWN_MODEL = "stretch4"
 MODEL_HELP = "robot description to compare it with: a URDF or xacro file (default: the vendor's Stretch 4)"
-ROBOT_HELP = (
-    "the robot's profile, a name in config/robots/ or a path: its frames, and its description (default: the Stretch's)"
-)
+ROBOT_HELP = "the robot's profile (frames and description), a name in config/robots/ or a path (default: the Stretch's)"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
@@ -42,7 +34,6 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
 
 
 def add_package_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the argument that names folders of packages."""
     parser.add_argument(
         "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
         help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder alone, "
@@ -51,7 +42,6 @@ def add_package_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def load(args: argparse.Namespace):
-    """Return the robot model that the arguments name. Raises `InputError`."""
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if is_own(args.model):
         if set(arguments) - {"tool"}:
@@ -59,8 +49,8 @@ def load(args: argparse.Namespace):
         return load_model(nominal_description(**arguments))
     model = load_model(args.model, arguments, packages)
     shapes = (shape for link in model.links.values() for shape in (*link.visuals, *link.collisions))
-    used = mesh_packages(shape.filename for shape in shapes if shape.filename) | found_packages(args.model)
-    check_packages(args.package, used)
+    used = description.mesh_packages(shape.filename for shape in shapes if shape.filename)
+    check_packages(args.package, used | description.found_packages(args.model))
     return model
 
 
@@ -76,12 +66,11 @@ def source_of(model: str | Path | None) -> str | Path:
 
 def urdf_text(model: str | Path | None, folders: Mapping[str, str] | None = None) -> str:
     """Return the URDF text of a file, or of the vendor's robot (`is_own`); `folders` are those of packages."""
-    return nominal_description() if is_own(model) else load_urdf_text(model, folders=folders)
+    return nominal_description() if is_own(model) else description.load_urdf_text(model, folders=folders)
 
 
 def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
-    """Return the folders of packages by name. Raises `InputError` if the model brings its own meshes, and as
-    `package_folders`."""
+    """Return the folders of packages by name. Raises `InputError` as `package_folders`, and for the vendor's robot."""
     folders = package_folders(args.package)
     if folders and is_own(args.model):
         raise InputError(f"--package: {OWN_MODEL} brings its own meshes")
@@ -89,10 +78,8 @@ def mesh_folders(args: argparse.Namespace) -> dict[str, str]:
 
 
 def package_folders(words: list[str]) -> dict[str, str]:
-    """Return the folders of packages by name, of the words of `--package`: NAME=DIR, or DIR for all packages below it.
-
-    Raises `InputError` for a folder that is not there or has no package, and for a package that is there twice.
-    """
+    """Return the folders of packages by name from the words of `--package`: NAME=DIR, or DIR for all packages below it.
+    Raises `InputError` for a folder that is missing or has no package, and for a package that is there twice."""
     named = assignments([word for word in words if "=" in word], "--package")
     for name, folder in named.items():
         if not Path(folder).expanduser().is_dir():
@@ -121,14 +108,13 @@ def _packages_below(folder: Path) -> list[tuple[str, str]]:
         if "package.xml" in names:
             folders.clear()
             file = Path(where) / "package.xml"
-            name = parse_xml(read_text(file), str(file)).findtext("name", "").strip()
+            name = description.parse_xml(description.read_text(file), str(file)).findtext("name", "").strip()
             packages.append((name or Path(where).name, where))
     return packages
 
 
 def check_packages(words: list[str], used: Collection[str]) -> None:
-    """Raise `InputError` if a word NAME=DIR of `--package` names a package that is not `used`: no mesh lies in it, no
-    xacro finds it."""
+    """Raise `InputError` if a word NAME=DIR of `--package` names a package that is not `used`."""
     for name in assignments([word for word in words if "=" in word], "--package"):
         if name not in used:
             raise InputError(
@@ -137,13 +123,10 @@ def check_packages(words: list[str], used: Collection[str]) -> None:
 
 
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
-    """Return the finite numbers in an option's text; `meaning` is their meaning by their count.
-
-    Raises `InputError` for another count and for other text; angles in deg are written with 'deg'.
-    """
-    words = text.split()
+    """Return the finite numbers in an option's text, angles in deg with 'deg'; `meaning` is their meaning by their
+    count. Raises `InputError` for other text."""
     try:
-        values = [number(word) for word in words]
+        values = [number(word) for word in text.split()]
     except ValueError:
         values = []
     if len(values) not in meaning or not all(map(math.isfinite, values)):
@@ -177,11 +160,7 @@ def description_file(path: str | None, robot: str | None) -> str | None:
 
 
 def load_description(path: str | None, robot: str | None = None) -> RobotModel:
-    """Return the model at `path`, of the profile `robot` for none, or the vendor's Stretch 4
-    for neither and for `stretch4`.
-
-    Raises `InputError` if it cannot be read.
-    """
+    """Return the model at `path`, else of the profile `robot`, else the vendor's Stretch 4. Raises `InputError`."""
     path = description_file(path, robot)
     return load_model(source_of(path))
 

@@ -3,14 +3,13 @@ lidars' driver publishes, in a recording or (`--live`) now."""
 
 import argparse
 import importlib.util
-import json
 import os
 import platform
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.errors import InputError
 
 EXAMPLE = "stretch-sim-cal doctor this_morning.mcap"
@@ -26,22 +25,20 @@ NEEDS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("recording", type=Path, nargs="?", help="a rosbag2 folder or file: look at its lidars, too")
-    parser.add_argument("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
-    parser.add_argument("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
-    parser.add_argument("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
-    parser.add_argument("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
-    parser.add_argument(
-        "--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path"
-    )
-    parser.add_argument("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add = parser.add_argument
+    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file: look at its lidars, too")
+    add("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
+    add("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
+    add("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
+    add("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
+    add("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
+    add("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
+    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is there. The exit code is 0 if the embedded simulator and the nodes can run, and with `--live`
-    the robot is ready, else 1."""
+    """Print what is there. The exit code is 1 if simulator or nodes cannot run, or with `--live` the robot is not
+    ready."""
     if not args.live:
         only_with(args, {"sensor": "jt128", "robot": None, "use_sim_time": False}, "--live")
     findings = {
@@ -55,24 +52,13 @@ def run(args: argparse.Namespace) -> int:
     lidars = [] if args.recording is None else _lidars(args)
     checks = _live(args) if args.live else []
     commands = {name: [need for need in needs if not _has(need)] for name, needs in NEEDS.items()}
-    if args.json:
-        print(
-            json.dumps(
-                findings | {"missing": commands, "lidars": lidars, "live": [asdict(check) for check in checks]},
-                indent=1,
-            )
-        )
-    else:
-        for name, value in findings.items():
-            print(f"{name:<14} {value}")
-        for name, missing in commands.items():
-            print(
-                f"{'ok' if not missing else 'missing':<14} {name}{': needs ' + ', '.join(missing) if missing else ''}"
-            )
-        for line in lidars:
-            print(line)
-        for check in checks:
-            print(check.line())
+    lines = [f"{name:<14} {value}" for name, value in findings.items()]
+    lines += [
+        f"{'missing':<14} {name}: needs {', '.join(missing)}" if missing else f"{'ok':<14} {name}"
+        for name, missing in commands.items()
+    ]
+    answer = findings | {"missing": commands, "lidars": lidars, "live": [asdict(check) for check in checks]}
+    show(args, answer, [*lines, *lidars, *(check.line() for check in checks)])
     essential = [commands["demo, run, sim (embedded)"], commands["ros_* nodes"]]
     return 1 if any(essential) or any(check.missed for check in checks) else 0
 
@@ -94,12 +80,8 @@ def _lidars(args: argparse.Namespace) -> list[str]:
 
 def _has(module: str) -> bool:
     # The package index has an unrelated package named `launch`: ROS's own has LaunchDescription.
-    if module == "launch":
-        return (
-            importlib.util.find_spec("launch") is not None
-            and importlib.util.find_spec("launch.launch_description") is not None
-        )
-    return importlib.util.find_spec(module) is not None
+    names = ("launch", "launch.launch_description") if module == "launch" else (module,)
+    return all(importlib.util.find_spec(name) is not None for name in names)
 
 
 def _version(distribution: str) -> str:
@@ -116,12 +98,8 @@ def _gazebo() -> str:
         found = find_gazebo()
     except InputError as error:
         return f"none: {error}"
-    kinds = (
-        "cpu (collision shapes), gpu (visuals, needs a renderer)"
-        if found.has_cpu_lidar
-        else "gpu (visuals, needs a renderer)"
-    )
-    return f"{found.generation} ({found.bindings}); lidars: {kinds}"
+    cpu = "cpu (collision shapes), " if found.has_cpu_lidar else ""
+    return f"{found.generation} ({found.bindings}); lidars: {cpu}gpu (visuals, needs a renderer)"
 
 
 def _fleet() -> str:

@@ -7,26 +7,16 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
+
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration import backups, values_file
-from stretch_sim_cal.calibration.calibration_file import (
-    RIGHT_TO_LEFT,
-    CalibrationFile,
-    calibrated_frame,
-    default_path,
-    default_robot_id,
-)
+from stretch_sim_cal.calibration import backups, calibration_file, values_file
+from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
-from stretch_sim_cal.command import only_with
-from stretch_sim_cal.commands.described import (
-    MODEL_HELP,
-    ROBOT_HELP,
-    description_file,
-    load_description,
-    urdf_text,
-)
+from stretch_sim_cal.command import only_with, show
+from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, description_file, load_description, urdf_text
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
 from stretch_sim_cal.robot.description import parse_xml
@@ -38,31 +28,24 @@ RIGHT_CALIBRATED, LEFT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "lida
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
-    parser.add_argument("--as", dest="form", required=True, choices=("urdf", "static-transform", "calibration-values"))
-    parser.add_argument("--model", metavar="FILE", help=MODEL_HELP)
-    parser.add_argument("--robot", metavar="FILE", help=ROBOT_HELP)
-    parser.add_argument(
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
+    add("--as", dest="form", required=True, choices=("urdf", "static-transform", "calibration-values"))
+    add("--model", metavar="FILE", help=MODEL_HELP)
+    add("--robot", metavar="FILE", help=ROBOT_HELP)
+    add(
         "--out", type=Path, metavar="FILE",
         help="write it there instead of printing it; as urdf: the whole description with its joints replaced",
     )  # fmt: skip
-    parser.add_argument("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
-    parser.add_argument(
-        "--record", action="store_true", help="as calibration-values: write into the robot's own values file"
-    )
-    parser.add_argument(
-        "--rollback", action="store_true", help="as calibration-values: bring back the values before the last write"
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
+    add("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
+    add("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
+    add("--rollback", action="store_true", help="as calibration-values: bring back the values before the last write")
+    add("--json", action="store_true", help="print as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the calibration in the form asked for."""
-    for option, form in (
-        ("launch", "static-transform"),
-        *((name, "calibration-values") for name in ("record", "rollback")),
-    ):
+    of_form = {"launch": "static-transform", "record": "calibration-values", "rollback": "calibration-values"}
+    for option, form in of_form.items():
         if args.form != form:
             only_with(args, {option: False}, f"--as {form}")
     if args.launch:
@@ -71,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         only_with(args, {"json": False}, "what is printed, not with --out,")
     if args.rollback:
         return _roll_back(args)
-    path = args.file or default_path()
+    path = args.file or calibration_file.default_path()
     calibration = CalibrationFile.load(path)
     found = problems(calibration)
     if found:
@@ -81,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
-    """Return the description's joints with their calibrated origins."""
     from stretch_sim_cal.calibration.mounts.robot import as_described, base_origin, described_lidars, mount_joints
 
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)
@@ -106,15 +88,13 @@ def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:
     if args.out:
         files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot)))
         print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
-    elif args.json:
-        print(json.dumps({joint.name: _as_json(joint) for joint in joints}, indent=1))
-    else:
-        print("<!-- replace the joints of these names in the description -->")
-        for joint in joints:
-            print(
-                f'<joint name="{joint.name}" type="fixed">\n  <origin xyz="{joint.xyz}" rpy="{joint.rpy}"/>\n'
-                f'  <parent link="{joint.parent}"/>\n  <child link="{joint.child}"/>\n</joint>'
-            )
+        return 0
+    lines = [
+        f'<joint name="{joint.name}" type="fixed">\n  <origin xyz="{joint.xyz}" rpy="{joint.rpy}"/>\n'
+        f'  <parent link="{joint.parent}"/>\n  <child link="{joint.child}"/>\n</joint>'
+        for joint in joints
+    ]
+    show(args, _as_json(joints), ["<!-- replace the joints of these names in the description -->", *lines])
     return 0
 
 
@@ -122,8 +102,7 @@ def _description_with(joints: list[JointOrigin], model: str | None) -> str:
     root = parse_xml(urdf_text(model), model or "the vendor's description")
     by_name = {joint.name: joint for joint in joints}
     for element in root.findall("joint"):
-        joint = by_name.get(element.get("name"))
-        if joint is not None:
+        if (joint := by_name.get(element.get("name"))) is not None:
             origin = element.find("origin")
             origin = ElementTree.SubElement(element, "origin") if origin is None else origin
             origin.set("xyz", joint.xyz)
@@ -136,46 +115,41 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     if calibration.right_to_left is not None:
         left = profile.lidar_links(load_description(args.model, args.robot))[0]
         transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
-        transforms += [(left, calibrated_frame(name), pose) for name, pose in calibration.further_to_left.items()]
+        transforms += [
+            (left, calibration_file.calibrated_frame(name), pose) for name, pose in calibration.further_to_left.items()
+        ]
     mounts = stored_mounts(calibration)
     if mounts is not None:
         transforms.append((profile.base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
     if calibration.footprint_from_base is not None:
         transforms.append((profile.base_frame, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
     if args.json:
-        text = json.dumps([_transform_as_json(*transform) for transform in transforms], indent=1) + "\n"
-    elif args.launch:
-        text = "".join(_launch_node(*transform) for transform in transforms)
+        text = json.dumps([_as_form("json", *transform) for transform in transforms], indent=1) + "\n"
     else:
-        text = "".join(_publisher_line(*transform) for transform in transforms)
-    _print_or_write(text, args.out)
+        text = "".join(_as_form("launch" if args.launch else "command", *transform) for transform in transforms)
+    if args.out:
+        files.write_text(args.out, text)
+        print(f"{args.out}: written")
+    else:
+        print(text, end="")
     return 0
 
 
-def _arguments(parent: str, child: str, parent_from_child) -> list[str]:
+def _as_form(form: str, parent: str, child: str, parent_from_child: np.ndarray) -> Any:
+    """Return a static transform for JSON, as a node of a launch file, or as a command."""
     xyz, quaternion = to_xyz_quaternion(parent_from_child)
+    if form == "json":
+        return {"parent": parent, "child": child, "xyz": xyz.tolist(), "quaternion_xyzw": quaternion.tolist()}
     names = ("--x", "--y", "--z", "--qx", "--qy", "--qz", "--qw")
     numbers = [text for name, value in zip(names, [*xyz, *quaternion], strict=True) for text in (name, f"{value:.9f}")]
-    return [*numbers, "--frame-id", parent, "--child-frame-id", child]
-
-
-def _publisher_line(parent: str, child: str, parent_from_child) -> str:
-    return (
-        "ros2 run tf2_ros static_transform_publisher " + " ".join(_arguments(parent, child, parent_from_child)) + "\n"
-    )
-
-
-def _launch_node(parent: str, child: str, parent_from_child) -> str:
-    arguments = ", ".join(f'"{argument}"' for argument in _arguments(parent, child, parent_from_child))
+    arguments = [*numbers, "--frame-id", parent, "--child-frame-id", child]
+    if form == "command":
+        return f"ros2 run tf2_ros static_transform_publisher {' '.join(arguments)}\n"
+    quoted = ", ".join(f'"{argument}"' for argument in arguments)
     return (
         'Node(\n    package="tf2_ros",\n    executable="static_transform_publisher",\n'
-        f'    name="{child}_publisher",\n    arguments=[{arguments}],\n),\n'
+        f'    name="{child}_publisher",\n    arguments=[{quoted}],\n),\n'
     )
-
-
-def _transform_as_json(parent: str, child: str, parent_from_child) -> dict[str, Any]:
-    xyz, quaternion = to_xyz_quaternion(parent_from_child)
-    return {"parent": parent, "child": child, "xyz": xyz.tolist(), "quaternion_xyzw": quaternion.tolist()}
 
 
 def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
@@ -183,7 +157,7 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
         raise InputError("--record writes the robot's own values file, --out another one: give one of them")
     joints = _joints(calibration, args)
     if args.json:
-        print(json.dumps({joint.name: _as_json(joint) for joint in joints}, indent=1))
+        print(json.dumps(_as_json(joints), indent=1))
     robot_id = _robot_id(calibration)
     target = default_values_path() if args.record else args.out
     if target is None:
@@ -210,16 +184,8 @@ def _roll_back(args: argparse.Namespace) -> int:
 
 def _robot_id(calibration: CalibrationFile) -> str:
     entry = calibration.entries.get(RIGHT_TO_LEFT) or next(iter(calibration.entries.values()), None)
-    return entry.robot_id if entry and entry.robot_id else default_robot_id()
+    return entry.robot_id if entry and entry.robot_id else calibration_file.default_robot_id()
 
 
-def _as_json(joint: JointOrigin) -> dict[str, str]:
-    return {"parent": joint.parent, "child": joint.child, "xyz": joint.xyz, "rpy": joint.rpy}
-
-
-def _print_or_write(text: str, out: Path | None) -> None:
-    if out:
-        files.write_text(out, text)
-        print(f"{out}: written")
-    else:
-        print(text, end="")
+def _as_json(joints: list[JointOrigin]) -> dict[str, dict[str, str]]:
+    return {each.name: {key: getattr(each, key) for key in ("parent", "child", "xyz", "rpy")} for each in joints}

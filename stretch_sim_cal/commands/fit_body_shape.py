@@ -11,45 +11,40 @@ from stretch_sim_cal.calibration.body import EVIDENCE, FIT_METHODS, SETTINGS_NAM
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `fit_body_shape_model` and return its exit code."""
     args = build_parser().parse_args(arguments)
     return command.run(lambda: importlib.import_module("stretch_sim_cal.commands.body_shape").run(args))
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of `fit_body_shape_model`."""
     parser = argparse.ArgumentParser(
         prog="fit_body_shape_model",
         description="Fit an outline that nothing of the robot sticks out of, over arm extension and wrist yaw.",
         epilog="example: fit_body_shape_model collected_body_shape_data_20260319_142832 --plot outlines.png",
     )
-    parser.add_argument("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
-    parser.add_argument(
+    add = parser.add_argument
+    add("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
+    add(
         "--settings", default=SETTINGS_NAME,
         help="settings file, a name in config/ or a path; its section fit holds the options that are not given "
         "(%(default)s: the robot's own, if any)",
     )  # fmt: skip
-    parser.add_argument("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
-    parser.add_argument(
+    add("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
+    add(
         "--evidence", choices=EVIDENCE,
         help="evidence to enclose: the lidars' returns from the robot, its description's surfaces, or both",
     )  # fmt: skip
-    parser.add_argument(
-        "--robot", metavar="FILE", help="robot's profile: a name in config/robots/ or a path (default: the Stretch)"
-    )
-    parser.add_argument("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
-    parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml"
-    )
+    add("--robot", metavar="FILE", help="robot's profile: a name in config/robots/ or a path (default: the Stretch)")
+    add("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
+    add("--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml")
     for axis, values in (("arm", "arm extensions"), ("yaw", "wrist yaws")):
-        parser.add_argument(
+        add(
             f"--{axis}-dependence", dest=f"{axis}_dependent", action=argparse.BooleanOptionalAction,
             help=f"a shape that follows {values}, or one for all",
         )  # fmt: skip
-    parser.add_argument("--vertices", type=int, help="most vertices of a convex_polygon")
-    parser.add_argument("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")
-    parser.add_argument("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add("--vertices", type=int, help="most vertices of a convex_polygon")
+    add("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")
+    add("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
+    add("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

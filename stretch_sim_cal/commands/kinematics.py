@@ -2,7 +2,6 @@
 freedom of a robot or mechanism."""
 
 import argparse
-import json
 import math
 import sys
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import OWN_MODEL, add_model_arguments, assignments, load, number, numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_quaternion, to_xyz_rpy
@@ -21,26 +20,24 @@ from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mecha
 
 
 def _add_fk(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add_model_arguments(parser)
     add_joint_argument(parser, "position of a joint in m or rad, or with 'deg' after it; others are at 0")
-    parser.add_argument("--frame", required=True, help="the link whose frame is asked for")
-    parser.add_argument("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
-    parser.add_argument("--root", metavar="'X Y Z R P Y'",
+    add("--frame", required=True, help="the link whose frame is asked for")
+    add("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
+    add("--root", metavar="'X Y Z R P Y'",
                         help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
                         "in the world")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    add("--json", action="store_true", help="print the answer as JSON")
 
 
 def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
-    """Declare `--joint NAME=VALUE ...`."""
     parser.add_argument("--joint", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=text)
 
 
 def joint_values(model, words: list[str]) -> dict[str, object]:
     """Return positions by the description's joint names; the Stretch's `arm_joint` and `gripper_joint` are known, too.
-
-    A position beyond the joint's limits is used, with a note on stderr. Raises `InputError` for other text.
-    """
+    A position beyond its limits is used, with a note on stderr. Raises `InputError` for other text."""
     commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
     positions = stretch_profile().joint_positions(model, commanded)
     for name, value in positions.items():
@@ -51,47 +48,42 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
 
 
 def _number(name: str, text: str) -> float | list[float]:
-    """Return a number, or the numbers of a joint with several degrees of freedom, written with commas."""
-    values = []
-    for word in text.split(","):
-        try:
-            values.append(number(word))
-        except ValueError as error:
-            raise InputError(f"--joint {name}={text}: '{word}' is not a number") from error
+    try:
+        values = [number(word) for word in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--joint {name}={text}: '{text}' is not a number") from error
     return values[0] if len(values) == 1 else values
 
 
 def _fk(args: argparse.Namespace) -> int:
     if args.root is not None and args.relative_to is not None:
-        raise InputError(
-            "--root is the pose of the root in the world; a pose relative to another link does not need it"
-        )
+        raise InputError("--root: a pose relative to another link does not need the pose of the root in the world")
     world_from_root = _root_pose(args.root) if args.root is not None else np.eye(4)
     model = load(args)
-    transform = link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
-    transform = world_from_root @ transform
+    transform = world_from_root @ link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
     xyz, rpy = to_xyz_rpy(transform)
     quaternion = to_xyz_quaternion(transform)[1]
     relative_to = "the world" if args.root is not None else args.relative_to or model.root
-    if args.json:
-        answer = {"frame": args.frame, "relative_to": relative_to, "transform": transform.tolist()}
-        answer |= {"xyz": xyz.tolist(), "rpy": rpy.tolist(), "quaternion_xyzw": quaternion.tolist()}
-        print(json.dumps(answer, indent=1))
-        return 0
-    print(f"{args.frame} in {relative_to}")
-    print("  xyz        " + " ".join(f"{value:.6f}" for value in xyz) + "  m")
-    print("  rpy        " + " ".join(f"{value:.6f}" for value in rpy) + "  rad")
-    print("  rpy        " + " ".join(f"{value:.4f}" for value in np.degrees(rpy)) + "  deg")
-    print("  quaternion " + " ".join(f"{value:.6f}" for value in quaternion) + "  x y z w")
+    answer = {
+        "frame": args.frame, "relative_to": relative_to, "transform": transform.tolist(), "xyz": xyz.tolist(),
+        "rpy": rpy.tolist(), "quaternion_xyzw": quaternion.tolist(),
+    }  # fmt: skip
+    rows = (
+        ("xyz", xyz, 6, "m"), ("rpy", rpy, 6, "rad"), ("rpy", np.degrees(rpy), 4, "deg"),
+        ("quaternion", quaternion, 6, "x y z w"),
+    )  # fmt: skip
+    lines = [
+        f"  {name:<10} {' '.join(f'{value:.{digits}f}' for value in values)}  {unit}"
+        for name, values, digits, unit in rows
+    ]
+    show(args, answer, [f"{args.frame} in {relative_to}", *lines])
     return 0
 
 
 def _root_pose(text: str):
-    """Return world_from_root (4, 4) of `--root`: six numbers, or on a floor three."""
     values = numbers("--root", text, {6: "x y z roll pitch yaw", 3: "x y angle"})
     if len(values) == 3:
-        x, y, angle = values
-        values = [x, y, 0.0, 0.0, 0.0, angle]
+        values = [*values[:2], 0.0, 0.0, 0.0, values[2]]
     return from_xyz_rpy(values[:3], values[3:])
 
 
@@ -110,7 +102,6 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
 
 
 def _mobility(args: argparse.Namespace) -> int:
-    """Print the mobility, how it was found, and the configuration space of a robot."""
     variables, dimension = None, "spatial"
     if args.model == OWN_MODEL or is_tree_file(Path(args.model)):
         model, base = load(args), args.base or "fixed"
@@ -123,44 +114,28 @@ def _mobility(args: argparse.Namespace) -> int:
         if mechanism.loops == 0 and Path(args.model).suffix == ".sdf":
             variables = configuration_space(load_model(args.model))
     found = mobility(mechanism, args.dimension or dimension)
-    if args.json:
-        same = (
-            "links",
-            "joints",
-            "loops",
-            "joint_freedom",
-            "mobility",
-            "dimension",
-            "measured",
-            "over_constrained",
-            "notes",
-        )
-        answer = {
-            "model": found.name,
-            "count_spatial": found.spatial,
-            "count_planar": found.planar,
-            "redundant_constraints": found.redundant,
-            "notes": found.notes,
-            **{name: getattr(found, name) for name in same},
-        }
-        if variables is not None:
-            answer["configuration_space"] = [
-                {key: None if value in (-math.inf, math.inf) else value for key, value in asdict(variable).items()}
-                for variable in variables
-            ]
-        print(json.dumps(answer, indent=1))
-        return 0
+    same = (
+        "links", "joints", "loops", "joint_freedom", "mobility", "dimension", "measured", "over_constrained", "notes",
+    )  # fmt: skip
+    answer = {"model": found.name, "count_spatial": found.spatial, "count_planar": found.planar}
+    answer |= {"redundant_constraints": found.redundant} | {name: getattr(found, name) for name in same}
     how = "counted" if found.measured is None else "measured on its geometry"
-    print(f"{found.name}: mobility {found.mobility} ({how})")
-    print(f"  links {found.links} (ground included), joints {found.joints}, closed loops {found.loops}")
-    print(f"  the joints' own freedom {found.joint_freedom}, {found.dimension} count {found.count}")
-    for note in found.notes:
-        print(f"  {note}")
+    lines = [
+        f"{found.name}: mobility {found.mobility} ({how})",
+        f"  links {found.links} (ground included), joints {found.joints}, closed loops {found.loops}",
+        f"  the joints' own freedom {found.joint_freedom}, {found.dimension} count {found.count}",
+        *(f"  {note}" for note in found.notes),
+    ]
     if variables is not None:
-        print(f"configuration space: {len(variables)} dimensions")
-        for variable in variables:
-            unit = "m" if variable.kind == "translation" else "rad"
-            print(f"  {variable.name:<28} {variable.kind:<15} {variable.lower:8.3f} to {variable.upper:8.3f} {unit}")
+        answer["configuration_space"] = [
+            {key: None if value in (-math.inf, math.inf) else value for key, value in asdict(variable).items()}
+            for variable in variables
+        ]
+        lines.append(f"configuration space: {len(variables)} dimensions")
+    for each in variables or ():
+        unit = "m" if each.kind == "translation" else "rad"
+        lines.append(f"  {each.name:<28} {each.kind:<15} {each.lower:8.3f} to {each.upper:8.3f} {unit}")
+    show(args, answer, lines)
     return 0
 
 

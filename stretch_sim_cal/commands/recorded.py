@@ -42,31 +42,27 @@ NAMES = {
 
 def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
     """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
+    add = parser.add_argument
     profile = stretch_profile()
-    parser.add_argument(
+    add(
         "--robot", metavar="FILE",
         help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are "
         "not given (default: the Stretch's)",
     )  # fmt: skip
     for name, option in NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
+        add(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
     if with_sensor:
-        parser.add_argument(
+        add(
             "--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
             f"the profile's, {profile.sensor}, or in a recording whose points do not fit it the one that they fit)",
         )  # fmt: skip
-    parser.add_argument(
-        "--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)"
-    )
-    parser.add_argument(
-        "--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)"
-    )
+    add("--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)")
+    add("--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)")
 
 
 def recorded_names(profile: RobotProfile) -> dict[str, str]:
-    """Return the names of topics and frames in recordings of a robot, by the arguments that give them."""
     return {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
 
 
@@ -83,20 +79,21 @@ Further = Mapping[str, ProfiledLidar]
 """The lidars beyond the left and the right one, by name."""
 
 
-def topics_of(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
-    """Return the topics of all lidars by name; that of a robot with one lidar twice."""
-    return {"left": args.left_topic, "right": args.right_topic} | {name: one.topic for name, one in further.items()}
-
-
-def frames_of(args: argparse.Namespace, further: Further = MappingProxyType({})) -> dict[str, str]:
-    """Return the frames of all lidars by name, as of `topics_of`."""
-    return {"left": args.left_frame, "right": args.right_frame} | {name: one.frame for name, one in further.items()}
+def topics_and_frames(
+    args: argparse.Namespace, further: Further = MappingProxyType({})
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the topics and the frames of all lidars by name; those of a robot with one lidar twice."""
+    topics, frames = (
+        {"left": getattr(args, f"left_{kind}"), "right": getattr(args, f"right_{kind}")}
+        | {name: getattr(lidar, kind) for name, lidar in further.items()}
+        for kind in ("topic", "frame")
+    )
+    return topics, frames
 
 
 @dataclass
 class Source:
-    """An open recording with its first guesses, and clouds as often as they are asked for; `description` is the robot's
-    URDF."""
+    """An open recording with its first guesses, and clouds as often as needed; `description` is the robot's URDF."""
 
     recording: Recording
     frames: RecordedFrames
@@ -116,7 +113,6 @@ class Source:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        """The settings that say what of a scan is the robot's own body."""
         return body_settings(self.profile, self.description, warn)
 
     @property
@@ -126,28 +122,26 @@ class Source:
 
     @property
     def described(self) -> dict[str, np.ndarray]:
-        """The described poses (4, 4) of all lidars in base_link, by name."""
         left = self.frames.base_from_left
         poses = {"left": left, "right": left @ self.frames.right_to_left} | dict(self.frames.base_from_further)
         return {name: poses[name] for name in self.profile.every_lidar}
 
     @property
     def lidars(self) -> dict[str, ArrayLidar]:
-        """All lidars where they are described."""
         count = len(self.described)
         kinds = for_each(self.sensors if count > 1 else by_lidar(self.sensors)[0], count)
         return {name: ArrayLidar(pose, kind) for (name, pose), kind in zip(self.described.items(), kinds, strict=True)}
 
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yield up to `limit` clouds (N, 5 or 3) of each lidar by name with a progress bar: of more than two lidars the
-        first ones of each, else pairs of one time."""
+        """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: pairs of one time, of more lidars the
+        first."""
         from stretch_sim_cal.ros.watchdog import Progress
 
         if not self.profile.further:
             for pair in self.pairs(limit, label):
                 yield dict(zip(self.described, pair, strict=False))  # of one lidar the right cloud is empty
             return
-        topics, frames = (named(self.args, self.profile.further) for named in (topics_of, frames_of))
+        topics, frames = topics_and_frames(self.args, self.profile.further)
         found = list(together(recorded_clouds(self.recording, topics, frames, limit, warn)))
         with Progress(f"{label} with {len(topics)} lidars", len(found)) as progress:
             for each in found:
@@ -155,14 +149,13 @@ class Source:
                 progress.advance()
 
     def pairs(self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message):
-        """Yield up to `limit` (left, right) with a progress bar, then print how many clouds were used; `read`
-        makes a cloud of a message."""
+        """Yield up to `limit` (left, right) with a progress bar, and print the counts; `read` makes a cloud of a
+        message."""
         from stretch_sim_cal.ros.watchdog import Progress
 
         args = self.args
-        pairs = RecordedSets(
-            self.recording, topics_of(args), frames_of(args), args.max_time_difference, limit, warn, read
-        )
+        named = topics_and_frames(args)
+        pairs = RecordedSets(self.recording, *named, args.max_time_difference, limit, warn, read)
         with Progress(label, pairs.total) as progress:
             for pair in pairs:
                 yield pair
@@ -186,17 +179,15 @@ def open_source(args: argparse.Namespace, recording: Recording) -> Source:
 def recorded_kinds(
     recording, args: argparse.Namespace, further: Further = MappingProxyType({})
 ) -> dict[str, Signature | InputError]:
-    """Return what the first clouds of an open recording show of sensor and driver, by lidar. Raises `InputError` if a
-    topic is missing."""
-    topics = topics_of(args, further)
+    """Return what the first clouds show of sensor and driver, by lidar. Raises `InputError` if a topic is missing."""
+    topics, _ = topics_and_frames(args, further)
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
     return recorded_signatures(recording, topics, SCANS, known_sensors())
 
 
 def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Namespace, profile: RobotProfile):
-    """Return the kinds of a recording's lidars: `--sensor`, else as recognised, having told which. Raises `InputError`
-    if several fit."""
+    """Return the kinds of a recording's lidars: `--sensor`, else as recognised. Raises `InputError` if several fit."""
     if args.sensor:
         return sensors_called(args.sensor)
     usual = sensors_called(profile.sensor)

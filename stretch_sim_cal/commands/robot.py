@@ -3,7 +3,6 @@
 
 import argparse
 import itertools
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,13 +13,9 @@ import numpy as np
 from stretch_sim_cal import files
 from stretch_sim_cal.collection.plan import Plan, Skipped, plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
+from stretch_sim_cal.command import show
 from stretch_sim_cal.commands import calibrate_robot
-from stretch_sim_cal.commands.described import (
-    add_package_argument,
-    assignments,
-    check_packages,
-    package_folders,
-)
+from stretch_sim_cal.commands.described import add_package_argument, assignments, check_packages, package_folders
 from stretch_sim_cal.commands.robot_guess import MARGIN, Choice, Guess, guess_profile, rounded
 from stretch_sim_cal.conventions.normal_form import read_description
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
@@ -42,7 +37,6 @@ ENOUGH = 0.8  # share of a plan's poses
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the sub-commands and their arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     init = actions.add_parser(
         "init", help="write a robot's profile from its description, as far as that tells it",
@@ -71,13 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the sub-command."""
     return args.act(args)
 
 
 def init_profile(args: argparse.Namespace) -> int:
-    """Write the profile, print findings and open questions. The exit code is 1 if it cannot be used before something is
-    filled in by hand."""
+    """Write the profile, print findings and open questions. The exit code is 1 if it has to be completed by hand
+    first."""
     packages, arguments = package_folders(args.package), assignments(args.arg, "--arg")
     given = read_description(args.description, arguments, packages)
     check_packages(args.package, given.packages)
@@ -93,34 +86,24 @@ def init_profile(args: argparse.Namespace) -> int:
         source["packages"] = {name: os.path.relpath(Path(f).expanduser(), out.parent) for name, f in packages.items()}
     guess.data = {"name": guess.data["name"], "description": source} | guess.data
     files.write_text(out, _text(guess))
-    problem = _problem(out)
-    if problem:
+    problem = ""
+    try:
+        spawned_robot(named_robot(out))
+    except (InputError, Refused) as error:  # it has to be completed by hand first
+        problem = str(error)
         guess.open.append(problem)
     else:
         _look(out, guess)
         files.write_text(out, _text(guess))
         load_profile.cache_clear()
-    if args.json:
-        print(json.dumps({"file": str(out), "found": guess.found, "open": guess.open, "usable": not problem}, indent=1))
-    else:
-        print("\n".join([*guess.found, *(f"open: {line}" for line in guess.open), f"wrote {out}"]))
-        if not problem:
-            print(f"next: stretch-sim-cal run furnished_room_sparse --robot {out}")
+    lines = [*guess.found, *(f"open: {line}" for line in guess.open), f"wrote {out}"]
+    lines += [] if problem else [f"next: stretch-sim-cal run furnished_room_sparse --robot {out}"]
+    show(args, {"file": str(out), "found": guess.found, "open": guess.open, "usable": not problem}, lines)
     return 1 if problem else 0
 
 
-def _problem(out: Path) -> str:
-    """Return why the profile that was written cannot be used yet, "" if it can."""
-    try:
-        spawned_robot(named_robot(out))
-    except (InputError, Refused) as error:
-        return str(error)
-    return ""
-
-
 def _look(out: Path, guess: Guess) -> None:
-    """Choose the stowed pose and the plans by what can be reached; add what the lidars of the robot see of it when it
-    is stowed, and poses for mounts in which they see most of its arm."""
+    """Choose the stowed pose and the plans by what can be reached, and add what the lidars see of the stowed robot."""
     setup = SimulationSetup.from_mapping({"robot": str(out.resolve()), "world": WORLD}, str(out))
     profile, model = setup.profile, setup.robot.model
     collision = None
@@ -179,11 +162,8 @@ def _plan(name: str, profile: RobotProfile, model: RobotModel, collision: SelfCo
         return Plan(start, skipped=[Skipped(pose, str(problem)) for pose in grid])
 
 
-def _reachable(
-    choices: Sequence[Choice], profile: RobotProfile, model: RobotModel, collision: SelfCollision
-) -> Choice:  # fmt: skip
-    """Return the first choice of which enough poses of every plan are reached from the stowed one, else the one of
-    which most are."""
+def _reachable(choices: Sequence[Choice], profile: RobotProfile, model: RobotModel, collision: SelfCollision) -> Choice:
+    """Return the first choice of which enough poses of every plan can be reached, else the one with the most."""
 
     def share(choice: Choice) -> float:
         plans = (_plan(name, _posed(profile, choice), model, collision) for name in choice.plans)
@@ -200,8 +180,8 @@ def _reachable(
 def _in_view(
     simulator: EmbeddedSimulator, profile: RobotProfile, model: RobotModel, collision: SelfCollision
 ) -> dict[str, list[float]]:
-    """Return a grid, by joint, of poses around the one, of some random ones, in which the lidars see most of the links
-    that its arm moves, and which is reached from the stowed one; none if they see none of these."""
+    """Return a grid by joint around the random pose in which the lidars see most of the moving links, of those grids
+    that can be reached from the stowed pose; none if they see none of these."""
     limits = profile.commanded_limits(model)
     ranges = {name: (limits[command].lower, limits[command].upper) for name, command in profile.commands.items()}
 

@@ -49,8 +49,8 @@ class Choice:
 
 @dataclass
 class Guess:
-    """A profile's content as far as a description determines it; `open` holds a sentence per open question, `choices`
-    what may be its stowed pose and plans, best first."""
+    """A profile's content as far as a description determines it, with open questions, and `choices` of its poses, best
+    first."""
 
     data: dict = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
@@ -61,34 +61,27 @@ class Guess:
 def guess_profile(
     given, left: str | None = None, right: str | None = None, sensor: str | None = None, further: Sequence[str] = ()
 ) -> Guess:
-    """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are the
-    frames of lidars beyond two.
-
-    Raises `InputError` for links that it has not, and if it has no two lidars that it could mean.
-    """
+    """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are frames of
+    lidars beyond two. Raises `InputError` for links that it has not, and for lidars that are ambiguous."""
     model = given.model()
     convention = kept(model)
     guess = Guess({"name": model.name, "convention": "none" if convention is None else convention.name})
     if convention is not None:
         guess.found.append(f"convention: {convention.name} is kept")
     else:
-        said = "it keeps none (stretch-sim-cal lint --profile says where); it is spawned as it is"
-        guess.open.append(f"convention: {said}")
-    base = next((link for link in BASES if link in model.links), None)
-    if base is None:
-        base = next(link for link in model.order if link not in FOOTPRINTS)
-        guess.open.append(f"base_frame: no link is called {BASES[0]}; {base} was taken")
-    footprint = next((link for link in FOOTPRINTS if link in model.links), None)
-    if footprint is None:
-        footprint = base
-        guess.open.append(f"footprint_frame: no link is called {FOOTPRINTS[0]}; {base} was taken")
-    guess.data |= {"base_frame": base, "footprint_frame": footprint}
-    guess.found.append(f"frames: base {base}, on the floor {footprint}")
+        reason = "it keeps none (stretch-sim-cal lint --profile says where); it is spawned as it is"
+        guess.open.append(f"convention: {reason}")
+    frames: dict[str, str] = {}
+    other = next(link for link in model.order if link not in FOOTPRINTS)
+    for key, names in (("base_frame", BASES), ("footprint_frame", FOOTPRINTS)):
+        frames[key] = next((link for link in names if link in model.links), "") or frames.get("base_frame", other)
+        if frames[key] not in names:
+            guess.open.append(f"{key}: no link is called {names[0]}; {frames[key]} was taken")
+    guess.data |= frames
+    guess.found.append("frames: base {base_frame}, on the floor {footprint_frame}".format(**frames))
     guess.data["sensor"] = sensor or "jt128_ideal"
     if sensor is None:
-        guess.open.append(
-            "sensor: a description does not tell which lidars they are; jt128_ideal stands in: give --sensor"
-        )
+        guess.open.append("sensor: is not in a description; jt128_ideal stands in: give --sensor")
     further = [model.checked_link(link) for link in further]
     lidars = _lidars(given, model, left, right, further, guess)
     names = [*SIDES, *_names_of(lidars[len(SIDES) :])]
@@ -129,11 +122,8 @@ def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gues
         guess.found.append(f"floor: {footprint} is at the lowest point of its {what} ({name})")
 
 
-def _lidars(
-    given, model, left: str | None, right: str | None, further: Sequence[str], guess: Guess
-) -> tuple[str, ...]:  # fmt: skip
-    """Return the frames of both lidars, left (or front) first, and of further ones; of one, if there is nothing else
-    that could be one."""
+def _lidars(given, model, left: str | None, right: str | None, further: Sequence[str], guess: Guess) -> tuple[str, ...]:
+    """Return the frames of both lidars, left (or front) first, and of further ones; of one if there is no other."""
     if left is not None and right is not None:
         return model.checked_link(left), model.checked_link(right), *further
     sensors = [
@@ -219,8 +209,8 @@ def _is_planar(sensor) -> bool:
 
 
 def _own_links(model, link: str) -> list[str]:
-    """Return the links that are a lidar itself: its frame's and, if that has no shape, the one it is fixed in when that
-    bears a lidar's name; and all that is fixed in it."""
+    """Return the links of a lidar itself: its frame's, the one it is fixed in if that is named as a lidar, and all
+    fixed in it."""
     own = [link]
     joint = model.parent_joint(link)
     while joint is not None and not joint.variables and any(word in joint.parent.lower() for word in LIDAR_WORDS):
@@ -232,8 +222,7 @@ def _own_links(model, link: str) -> list[str]:
 
 
 def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Guess) -> None:
-    """Add the joints that the body shape may depend on: the chain of the arm, from the base outwards. The others (a
-    head's, fingers) stay as they are."""
+    """Add the joints of the arm, from the base outwards, and, as not planned, the others (head, fingers)."""
     moving = [joint for joint in model.moving_joints() if joint.variables == 1 and joint not in wheels]
     limited = [joint for joint in moving if np.ptp(_limits(joint)) > 0]
     if wheels:
@@ -243,35 +232,30 @@ def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gue
     arm = max(chains, key=len, default=[])  # from the base outwards
     if not arm:
         guess.found.append("joints: none that moves more than a finger; the body shape is one for all")
-    data = {}
-    telescopes = _telescopes(model, arm)
-    tied = {joint.name for parts in telescopes for joint in parts}
-    for parts in telescopes:
-        name = _short(parts[0].name).rstrip("0123456789").removesuffix("_l").rstrip("_") or _short(parts[0].name)
+    data, tied = {}, set()
+
+    def ask(name: str, question: str) -> None:
+        guess.open.append(f"joints: {name}: {question}")
+
+    for parts in _telescopes(model, arm):
+        names = [joint.name for joint in parts]
+        tied |= set(names)
+        name = _short(names[0]).rstrip("0123456789").removesuffix("_l").rstrip("_") or _short(names[0])
         speed = min(SPEED[True], *(len(parts) * joint.limit.velocity or SPEED[True] for joint in parts))
-        data[name] = {
-            "command": f"{name}_joint", "linear": True, "tie": "sum",
-            "parts": [joint.name for joint in parts], "speed": speed
-        }  # fmt: skip
-        guess.open.append(
-            f"joints: {name}: {', '.join(data[name]['parts'])} are taken for one telescope; "
-            "write what its driver calls it"
-        )
-    limited = [joint for joint in limited if joint.name not in tied]
-    for joint in sorted(limited, key=lambda joint: (joint not in arm, arm.index(joint) if joint in arm else 0)):
+        data[name] = {"command": f"{name}_joint", "linear": True, "tie": "sum", "parts": names, "speed": speed}
+        ask(name, f"{', '.join(names)} are taken for one telescope; write what its driver calls it")
+    for joint in [*(joint for joint in arm if joint in limited), *(joint for joint in limited if joint not in arm)]:
+        if joint.name in tied:
+            continue
         entry: dict = {"command": joint.name, "linear": joint.type == "prismatic"}
         if joint in arm:
             speed = SPEED[entry["linear"]]
             entry["speed"] = min(speed, (joint.limit and joint.limit.velocity) or speed)
             if joint.type == "continuous":
                 entry["limits"] = [-ENDLESS, ENDLESS]
-                guess.open.append(
-                    f"joints: {joint.name}: has no limits; it is taken to turn half around to either side"
-                )
+                ask(joint.name, "has no limits; it is taken to turn half around to either side")
             if joint.limit is not None and not joint.limit.velocity:
-                guess.open.append(
-                    f"joints: {joint.name}: its velocity limit is 0, so that no simulator moves it: correct it"
-                )
+                ask(joint.name, "its velocity limit is 0, so that no simulator moves it: correct it")
         else:
             entry["planned"] = False
         data[_short(joint.name)] = entry
@@ -290,16 +274,15 @@ def _named(joint, data: dict) -> str:
 
 def _telescopes(model, arm: Sequence) -> list[list]:
     """Return the runs of two and more prismatic joints along one direction, each on the next, with equal ranges."""
-
     frames = link_transforms(model, {}, [joint.child for joint in arm])
+
+    def goes_on(last, joint) -> bool:
+        along, before = (frames[each.child][:3, :3] @ each.unit_axis for each in (joint, last))
+        return np.allclose(before, along, atol=1e-3) and _limits(last) == _limits(joint)
+
     found: list[list] = []
     for joint in arm:
-        last = found[-1][-1] if found and found[-1] else None
-        along = frames[joint.child][:3, :3] @ joint.unit_axis
-        same = last is not None and last.type == joint.type == "prismatic" and np.allclose(
-            frames[last.child][:3, :3] @ last.unit_axis, along, atol=1e-3
-        ) and (last.limit.lower, last.limit.upper) == (joint.limit.lower, joint.limit.upper)  # fmt: skip
-        if same:
+        if found and found[-1][-1].type == joint.type == "prismatic" and goes_on(found[-1][-1], joint):
             found[-1].append(joint)
         else:
             found.append([joint])
@@ -315,21 +298,18 @@ def _limits(joint) -> tuple[float, float]:
 
 def _reach(model, surfaces: Mapping[str, Surface], joint) -> float:
     """Return how far (m) the joint moves a part at most: over its range, or as it turns it."""
-
     if joint.type == "prismatic":
         return joint.limit.upper - joint.limit.lower
     below = [link for link in model.order if joint in model.chain(link) and link in surfaces]
     frames = link_transforms(model, {}, [joint.child, *below])
-    reach = 0.0
-    for link in below:
-        points = apply(inverse(frames[joint.child]) @ frames[link], surfaces[link].vertices)
-        reach = max(reach, float(np.linalg.norm(np.cross(points, joint.unit_axis), axis=1).max()))
-    return reach
+    from_root = inverse(frames[joint.child])
+    points = (apply(from_root @ frames[link], surfaces[link].vertices) for link in below)
+    return max((float(np.linalg.norm(np.cross(p, joint.unit_axis), axis=1).max()) for p in points), default=0.0)
 
 
 def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequence[str], guess: Guess) -> None:
-    """Add which joints the shape follows, the stowed pose, and plans; `order` are the arm's joints
-    as the profile names them."""
+    """Add the joints that the shape follows, the stowed pose, and plans; `order` are the profile's names of the arm's
+    joints."""
 
     footprint = guess.data["footprint_frame"]
     still = {joint.name for joint in model.moving_joints() if joint not in arm}
@@ -352,11 +332,8 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     zero = {name: min(max(0.0, low), high) for name, (low, high) in ranges.items()}
     tried = [zero, *({name: float(random.uniform(*ends)) for name, ends in ranges.items()} for _ in range(TRIED))]
     free = [pose for pose in tried if collision.is_free(described(pose))]
-    guess.open.append(
-        "stow: a description does not tell it; of some random poses without collisions this is one with a small outline"
-        if free
-        else "stow: all poses that were tried collide; write one"
-    )
+    stowed = "is not in a description; of some random poses without collisions this is one with a small outline"
+    guess.open.append(f"stow: {stowed if free else 'all poses that were tried collide; write one'}")
 
     def change(name: str) -> float:
         """Return how much (m) the outline changes along a joint at most, over poses of the others."""
@@ -375,18 +352,14 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     nodes = dict(zip(followed, np.meshgrid(*grids.values(), indexing="ij"), strict=True))
 
     def choice(pose: dict, box: tuple[slice, ...], stow: dict) -> Choice:
-        ends = {
-            name: (float(values[part][0]), float(values[part][-1]))
-            for (name, values), part in zip(grids.items(), box, strict=True)
-        }
-        others = {name: rounded(value, ranges[name]) for name, value in pose.items()}
+        chosen = {name: values[part] for (name, values), part in zip(grids.items(), box, strict=True)}
+        ends = {name: (float(values[0]), float(values[-1])) for name, values in chosen.items()}
 
         def plan(count: int) -> dict:
-            return {
-                name: {"count": count, "from": round(ends[name][0], 3), "to": round(ends[name][1], 3)}
-                if name in ends
-                else [others[name]]
-                for name in order
+            still: dict = {name: [rounded(pose[name], ranges[name])] for name in order}
+            return still | {
+                name: {"count": count, "from": round(low, 3), "to": round(high, 3)}
+                for name, (low, high) in ends.items()
             }
 
         return Choice(
@@ -424,8 +397,8 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
 
 
 def largest_box(free: np.ndarray) -> tuple[float, tuple[slice, ...]]:
-    """Return how much of a grid's ranges the largest box has of which all nodes are free (bool, an axis per joint), as
-    a product of shares, and its slices; of nodes that are no box, any one."""
+    """Return the share of a grid's ranges that the largest box of free nodes (bool, an axis per joint) has, and its
+    slices."""
     spans = [[(low, high) for low in range(n) for high in range(low + 1, n)] for n in free.shape]
     best = (0.0, tuple(slice(0, 1) for _ in free.shape))
     for ends in itertools.product(*spans):
@@ -442,8 +415,7 @@ def rounded(value: float, ends: tuple[float, float]) -> float:
 
 
 def _range(joints: Sequence) -> tuple[float, float]:
-    """Return the range (m, rad) that plans go through, of a telescope the whole one: at most a
-    quarter turn to either side."""
+    """Return the range (m, rad) of plans, of a telescope the whole one: at most a quarter turn to either side."""
     low, high = (len(joints) * limit for limit in _limits(joints[0]))
     if joints[0].type != "prismatic" and max(low, -QUARTER) < min(high, QUARTER):
         low, high = max(low, -QUARTER), min(high, QUARTER)

@@ -11,10 +11,11 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from stretch_sim_cal.command import add_ci_arguments, add_view_arguments
+from stretch_sim_cal.command import add_ci_arguments, add_view_arguments, show
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.node_commands import SIMULATOR
-from stretch_sim_cal.ros.node_main import add_to_parser, run_node
+from stretch_sim_cal.ros.node_main import run_node
+from stretch_sim_cal.ros.options import add_to_parser
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 DEMO = "furnished_room"
@@ -32,32 +33,29 @@ def _add_scenarios(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)"
-    )
-    parser.add_argument("--simulator", choices=("embedded", "gazebo"), default="embedded")
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)")
+    add("--simulator", choices=("embedded", "gazebo"), default="embedded")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--in-process", action="store_true",
         help="run the nodes' own functions on arrays, in this process and without ROS (so it is where there is no ROS)",
     )  # fmt: skip
     where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
-    parser.add_argument(
+    add(
         "--lidar",
         choices=LIDARS,
         help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)",
     )
-    parser.add_argument("--seed", type=int, help="another seed than the scenario's")
-    parser.add_argument(
+    add("--seed", type=int, help="another seed than the scenario's")
+    add(
         "--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
         help="draw both lidars' mount errors from the seed, of this length and angle",
     )  # fmt: skip
-    parser.add_argument("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
-    parser.add_argument(
-        "--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path"
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON on standard output")
-    parser.add_argument("--verbose", action="store_true", help="show all output of every process")
+    add("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
+    add("--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path")
+    add("--json", action="store_true", help="print the results as JSON on standard output")
+    add("--verbose", action="store_true", help="show all output of every process")
     add_ci_arguments(parser)
     add_view_arguments(parser)
 
@@ -93,14 +91,11 @@ def _run(args: argparse.Namespace) -> int:
         verdicts += runs
         spreads += spread_lines(runs) if repeat > 1 else []
     stream = sys.stderr if args.json else sys.stdout
-    for line in spreads:
-        print(line, file=stream)
+    if spreads:
+        print("\n".join(spreads), file=stream)
     outputs.publish(cases, stream)
-    if args.json:
-        print(json.dumps([verdict.as_json() for verdict in verdicts], indent=1))
-    elif len(verdicts) > 1:
-        for verdict in verdicts:
-            print(summary(verdict))
+    if args.json or len(verdicts) > 1:
+        show(args, [verdict.as_json() for verdict in verdicts], map(summary, verdicts))
     return max(verdict.exit_code for verdict in verdicts)
 
 
@@ -110,6 +105,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     from stretch_sim_cal.harness.processes import RunFiles
     from stretch_sim_cal.harness.report import write_report
     from stretch_sim_cal.harness.run import run_scenario
+    from stretch_sim_cal.harness.run_view import RunView
     from stretch_sim_cal.view import opened
 
     stream = sys.stderr if args.json else sys.stdout
@@ -118,24 +114,16 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     files = RunFiles(folder.resolve())
     echo = Progress(files, args.verbose, stream)
     view = opened(args.view, args.view_file, args.view_port, args.view_host)
-    if view is not None:
-        from stretch_sim_cal.harness.run_view import RunView
-
-        echo = RunView(view, files).after(echo)
+    echo = echo if view is None else RunView(view, files).after(echo)
     verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo, in_process=in_process(args))
     write_text(files.result, json.dumps(verdict.as_json(), indent=1) + "\n")
     report = write_report(verdict, folder, args.view_file)
-    for stage in verdict.stages.values():
-        for quantity in stage.quantities:
-            print(quantity.line(), file=stream)
-    for reason in verdict.reasons:
-        print(f"  because: {reason}", file=stream)
-    for note in verdict.notes:
-        print(f"  note: {note}", file=stream)
+    lines = [quantity.line() for stage in verdict.stages.values() for quantity in stage.quantities]
+    lines += [f"  because: {reason}" for reason in verdict.reasons] + [f"  note: {note}" for note in verdict.notes]
     if files.calibration.is_file():
-        print(f"calibration: {files.calibration}", file=stream)
-    print(f"report: {report} (all output of the processes: {files.logs})", file=stream)
-    print(summary(verdict), file=stream, flush=True)
+        lines.append(f"calibration: {files.calibration}")
+    lines += [f"report: {report} (all output of the processes: {files.logs})", summary(verdict)]
+    print("\n".join(lines), file=stream, flush=True)
     if view is not None:
         view.close()
     return verdict
@@ -171,12 +159,10 @@ def summary(verdict) -> str:
 
 
 class Progress:
-    """Shows a run as it goes: a line for every process with its time and result, and its warnings and errors below it.
+    """Shows a run as it goes: a line for every process with its time and result, its warnings and errors below it.
 
-    A warning that an earlier process gave in the same words is not repeated. On a terminal the line of the present
-    process shows its last output; with `verbose` all output is shown as it comes. Of the calibration file only the name
-    is shown, other paths are relative to the run's folder.
-    """
+    A repeated warning is left out. On a terminal the present process shows its last output; with `verbose` all output
+    is shown. Of the calibration file only the name is shown, other paths are relative to the run's folder."""
 
     def __init__(self, files, verbose: bool, stream):
         self._folders = f"{files.calibration.parent}/", f"{files.folder}/"
@@ -201,12 +187,8 @@ class Progress:
             self._show_result(process, lines)
         elif self._stream.isatty() and lines[-1]:
             width = shutil.get_terminal_size().columns - 1
-            print(
-                f"\r{f'  {process.name:<10} ... {lines[-1].strip()}'[:width]}\x1b[K",
-                end="",
-                file=self._stream,
-                flush=True,
-            )
+            shown = f"  {process.name:<10} ... {lines[-1].strip()}"[:width]
+            print(f"\r{shown}\x1b[K", end="", file=self._stream, flush=True)
 
     def _show_result(self, process, lines: list[str]) -> None:
         if process.ready_line is not None:
@@ -214,14 +196,10 @@ class Progress:
         else:
             results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
         seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
-        clear = "\r\x1b[K" if self._stream.isatty() else ""
-        print(
-            f"{clear}  {process.name:<10} {seconds:5.1f} s  {results[-1] if results else ''}".rstrip(),
-            file=self._stream,
-        )
+        clear, result = "\r\x1b[K" if self._stream.isatty() else "", "".join(results[-1:])
+        print(f"{clear}  {process.name:<10} {seconds:5.1f} s  {result}".rstrip(), file=self._stream)
         for line in lines:
-            said = line in results[-1:] or line in self._warned
-            if line.startswith(("warning:", "error:", "refused:")) and not said:
+            if line.startswith(("warning:", "error:", "refused:")) and line not in (result, *self._warned):
                 self._warned.add(line)
                 print(f"             {line}", file=self._stream)
         self._stream.flush()
@@ -229,9 +207,9 @@ class Progress:
 
 def _plain(line: str) -> str:
     """Return a line without the marks of ROS's log: warnings and errors begin as those of commands do."""
-    for mark, word in (("[INFO] ", ""), ("[WARN] ", "warning: "), ("[ERROR] ", "error: "), ("[FATAL] ", "error: ")):
-        line = word + line.removeprefix(mark) if line.startswith(mark) else line
-    return line
+    mark, _, text = line.partition(" ")
+    words = {"[INFO]": "", "[WARN]": "warning: ", "[ERROR]": "error: ", "[FATAL]": "error: "}
+    return words[mark] + text if mark in words else line
 
 
 def _run_demo(args: argparse.Namespace) -> int:

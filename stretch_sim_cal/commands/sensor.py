@@ -2,14 +2,13 @@
 the simulator can have them."""
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stretch_sim_cal.calibration.identification import MIN_FRAMES, Standing, identify
+from stretch_sim_cal.calibration.identification import MIN_FRAMES, Station, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.command import warn
+from stretch_sim_cal.command import show, warn
 from stretch_sim_cal.commands.recorded import add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -24,27 +23,20 @@ DEFAULT_SAMPLES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "recording", type=Path, nargs="+",
         help="rosbag2 folders or files; the robot stands still in each, and is turned in place between them",
     )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html"
-    )
-    parser.add_argument(
-        "--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)"
-    )
-    parser.add_argument(
-        "--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)"
-    )
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html")
+    add("--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)")
+    add("--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)")
     add_recording_arguments(parser, with_sensor=False)
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    add("--json", action="store_true", help="print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Identify, write unit files and report, and return 0. Raises `Refused` (exit code 1) if the recordings do not
-    support it; nothing is written then."""
+    """Identify, write unit files and report, and return 0. Raises `Refused` if the recordings do not support it."""
     from stretch_sim_cal.harness.sensor_report import found_lines, found_numbers, write_sensor_report
 
     if args.num_samples < MIN_FRAMES:
@@ -71,10 +63,7 @@ def run(args: argparse.Namespace) -> int:
         numbers = own | numbers | ({f"sync with {result.names[1]}": sync} if numbers else {})
         lines += [*found_lines(result), sync, f"written: {', '.join(map(str, units))}; report: {page}"]
         files += [*units, page]
-    if args.json:
-        print(json.dumps(numbers | {"files": list(map(str, files))}))
-    else:
-        print("\n".join(lines))
+    show(args, numbers | {"files": list(map(str, files))}, lines, None)
     for _, (in_sync, sync) in found:
         if in_sync is False:
             warn(sync)
@@ -82,18 +71,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _identified(args: argparse.Namespace, names: tuple[str, str], candidates):
-    """Return what two lidars, the second one as the right one, show of each other, and whether they run in sync, with
-    a sentence about it."""
-    standings, initial = [], None
-    for path in args.recording:
-        standing, guess = _standing(path, args, names, candidates)
-        standings.append(standing)
-        initial = guess if initial is None else initial
+    """Return the identification of two lidars, whether they run in sync, and a sentence about that."""
+    standings, guesses = zip(*(_standing(path, args, names, candidates) for path in args.recording), strict=True)
     _agree(standings, args.recording, names)
     in_sync, sync = sync_line(*standings[0].signatures)
     print(f"identifying {'both lidars' if names == SIDES else f'the {names[1]} lidar'} ...", file=sys.stderr)
     try:
-        result = identify(standings, initial)
+        result = identify(standings, next((guess for guess in guesses if guess is not None), None))
     except Refused as refusal:
         if names == SIDES:
             raise
@@ -118,7 +102,7 @@ def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], cand
                     f"fit none of {tables}; give the sensor's file with --sensor"
                 )
         source = open_source(args, recording)
-        standing = Standing(
+        standing = Station(
             (found["left"], found["right"]),
             AlignmentSettings(base_from_left=source.frames.base_from_left, **source.body),
         )
@@ -129,13 +113,12 @@ def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], cand
 
 def _agree(standings, paths: list[Path], names: tuple[str, str]) -> None:
     """Raise `InputError` if recordings are not of the same lidars behind the same driver."""
+    settings = ("distance_correction", "firing_time_correction", "azimuth_steps")
     for standing, path in zip(standings[1:], paths[1:], strict=True):
-        for side, (one, other) in zip(
-            names, zip(standings[0].signatures, standing.signatures, strict=True), strict=False
-        ):
-            for name in ("distance_correction", "firing_time_correction", "azimuth_steps"):
-                if getattr(one, name) != getattr(other, name):
+        for side, one, other in zip(names, standings[0].signatures, standing.signatures, strict=True):
+            for name, first, second in ((name, getattr(one, name), getattr(other, name)) for name in settings):
+                if first != second:
                     raise InputError(
-                        f"{path}: {side} lidar: {name} is {getattr(other, name)}, in {paths[0]} it is "
-                        f"{getattr(one, name)}; give recordings of one driver's settings together"
+                        f"{path}: {side} lidar: {name} is {second}, in {paths[0]} it is {first}; give recordings of "
+                        "one driver's settings together"
                     )

@@ -3,7 +3,6 @@ ros_watch_calibration has seen over weeks and months, as lines and as a picture.
 
 import argparse
 import datetime
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,22 +12,24 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
-from stretch_sim_cal.command import only_with, warn
+from stretch_sim_cal.command import only_with, show, warn
 from stretch_sim_cal.commands.recorded import NAMES, add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.sensor.sensor import sensors_called
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", type=Path, nargs="?", help="a rosbag2 folder or file; without one: live from ROS")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="calibration file (default: the robot's own)")
-    parser.add_argument("--num-samples", type=int, default=10, help="pairs of clouds to use (default: 10)")
-    parser.add_argument("--tolerance-mm", type=float, default=2.0, help="default: 2")
-    parser.add_argument("--tolerance-deg", type=float, default=0.1, help="default: 0.1")
+    add = parser.add_argument
+    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file; without one: live from ROS")
+    add("--calibration", type=Path, metavar="FILE", help="calibration file (default: the robot's own)")
+    add("--num-samples", type=int, default=10, help="pairs of clouds to use (default: 10)")
+    add("--tolerance-mm", type=float, default=2.0, help="default: 2")
+    add("--tolerance-deg", type=float, default=0.1, help="default: 0.1")
     add_recording_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -44,15 +45,11 @@ def _verify(args: argparse.Namespace) -> int:
     clouds, base_from_left, footprint, body, sensor = _recorded(args) if args.recording else _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
     verification = verify(file, clouds, base_from_left, footprint, tolerances, sensor, body)
-    if args.json:
-        drifts = [asdict(drift) | {"verdict": drift.verdict} for drift in verification.drifts]
-        print(json.dumps({"verdict": verification.verdict, "drifts": drifts, "open": verification.open_questions}))
-    else:
-        for drift in verification.drifts:
-            print(drift.sentence())
-        for question in verification.open_questions:
-            print(f"cannot tell: {question}")
-        print(f"{file.path}: {verification.verdict}")
+    drifts, asked = verification.drifts, verification.open_questions
+    answer = {"verdict": verification.verdict, "open": asked}
+    answer["drifts"] = [asdict(drift) | {"verdict": drift.verdict} for drift in drifts]
+    lines = [*(drift.sentence() for drift in drifts), *(f"cannot tell: {question}" for question in asked)]
+    show(args, answer, [*lines, f"{file.path}: {verification.verdict}"], None)
     return 0 if verification.verdict == HOLDS else 1
 
 
@@ -64,7 +61,7 @@ def _recorded(args: argparse.Namespace):
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):
-    from stretch_sim_cal.ros.lidar_clouds import live_clouds
+    from stretch_sim_cal.ros.capture_node import live_clouds
 
     given = {option.name: getattr(args, name) for name, option in NAMES.items()}
     given |= {name: getattr(args, name) for name in ("robot", "max_time_difference")}
@@ -74,15 +71,15 @@ def _live(args: argparse.Namespace, profile: RobotProfile):
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, nargs="?", help="the history (default: the robot's own)")
-    parser.add_argument("--days", type=float, default=90.0, help="how far back (default: %(default)g)")
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the residuals over time")
-    parser.add_argument("--json", action="store_true", help="print what is known as JSON")
+    add = parser.add_argument
+    add("file", type=Path, nargs="?", help="the history (default: the robot's own)")
+    add("--days", type=float, default=90.0, help="how far back (default: %(default)g)")
+    add("--plot", type=Path, metavar="PNG", help="draw the residuals over time")
+    add("--json", action="store_true", help="print what is known as JSON")
 
 
 def _history(args: argparse.Namespace) -> int:
-    """Print the looks in short, and every change. The exit code is 1 if a change of the
-    present calibration was noticed."""
+    """Print the checks in short, and every change. The exit code is 1 if the present calibration has changed."""
     from stretch_sim_cal.calibration.watch import BLOCKS, blocks
     from stretch_sim_cal.calibration.watch_history import History, default_history
 
@@ -94,32 +91,24 @@ def _history(args: argparse.Namespace) -> int:
     looks, changes = history.looks(since), history.changes(since)
     history.close()
     if not looks:
-        raise InputError(f"{path}: holds no look of the last {args.days:g} days; say --days")
+        raise InputError(f"{path}: holds no check of the last {args.days:g} days; give --days")
     present = looks[-1][0]
     refused = [look for _, look in looks if look.refused]
     found = {
-        "file": str(path), "looks": len(looks), "places": len({(digest, look.place) for digest, look in looks}),
+        "file": str(path), "looks": len(looks), "places": len({(digest, look.station) for digest, look in looks}),
         "first": _when(looks[0][1].stamp), "last": _when(looks[-1][1].stamp), "could not tell": len(refused),
         "changes": [vars(change) for change in changes],
     }  # fmt: skip
-    if args.json:
-        print(json.dumps(found))
-    else:
-        counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
-        print(f"{' at '.join(counts)}, {found['first']} to {found['last']}")
-        if refused:
-            print(f"{len(refused)} could not tell, the last: {refused[-1].refused[0]}")
-        for change in changes:
-            print(f"{_when(change.stamp)}: {change.sentence}")
-        if not changes:
-            print("no change was noticed")
     if args.plot:
         known = {block.vector for block in BLOCKS}
         vectors = dict.fromkeys(name for _, look in looks for name in look.vectors if name not in known)
         further = dict.fromkeys(name.removeprefix("lidars ") for name in vectors)
         _draw(args.plot, looks, changes, blocks(further))
-        if not args.json:
-            print(f"drawn: {args.plot}")
+    counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
+    lines = [f"{' at '.join(counts)}, {found['first']} to {found['last']}"]
+    lines += [f"{len(refused)} could not tell, the last: {refused[-1].refused[0]}"] if refused else []
+    lines += [f"{_when(change.stamp)}: {change.sentence}" for change in changes] or ["no change was noticed"]
+    show(args, found, [*lines, *([f"drawn: {args.plot}"] if args.plot else [])], None)
     return 1 if any(change.calibration == present for change in changes) else 0
 
 
@@ -128,15 +117,11 @@ def _when(stamp: float) -> str:
 
 
 def _draw(path: Path, looks, changes, blocks) -> None:
-    """Draw each block's residual over time, a panel each, with a line where another calibration begins and a red one at
-    every change that was noticed."""
+    """Draw each block's residual over time, with a dashed line at every new calibration, a red one at every change."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    import numpy as np
-
-    from stretch_sim_cal.files import write_atomic
 
     figure, axes = plt.subplots(len(blocks), 1, figsize=(11, 2.1 * len(blocks)), sharex=True, layout="constrained")
     begun = [later[1].stamp for earlier, later in zip(looks, looks[1:], strict=False) if earlier[0] != later[0]]

@@ -1,7 +1,6 @@
 """`stretch-sim-cal workspace MODEL --frame F`: the points that a frame of a robot can reach."""
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
@@ -10,11 +9,12 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from stretch_sim_cal.command import only_with
+from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import add_model_arguments, load, numbers
 from stretch_sim_cal.commands.kinematics import add_joint_argument, joint_values
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.studies.orientations import orientations
 from stretch_sim_cal.studies.workspace import FORMATS, Workspace, workspace, write_workspace_plot
@@ -22,27 +22,19 @@ from stretch_sim_cal.studies.workspace import FORMATS, Workspace, workspace, wri
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
 MARGIN = 0.01
 SHAPES = {
-    (0, 0): "a point",
-    (1, 1): "a part of a line",
-    (1, 2): "a curve in a plane",
-    (1, 3): "a curve in space",
-    (2, 2): "a part of a plane",
-    (2, 3): "a curved surface",
-    (3, 3): "a body",
-}
+    (0, 0): "a point", (1, 1): "a part of a line", (1, 2): "a curve in a plane", (1, 3): "a curve in space",
+    (2, 2): "a part of a plane", (2, 3): "a curved surface", (3, 3): "a body",
+}  # fmt: skip
 """By the dimension of the reached set and of the space that it spans."""
-WAYS = {
-    0: "only some orientations",
-    1: "the orientation can change in one way",
-    2: "the orientation can change in two ways",
-    3: "the orientation can change in all three ways",
-}
+WAYS = (
+    "only some orientations", "the orientation can change in one way", "the orientation can change in two ways",
+    "the orientation can change in all three ways",
+)  # fmt: skip
 SAMPLES, STARTS = 2**20, 2**14
 MEASURES = {1: ("length", "m"), 2: ("area", "m2"), 3: ("volume", "m3")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     add_model_arguments(parser)
     add_joint_argument(parser, "hold a joint at a position (m, rad, or with 'deg'); all others move in their limits")
     add = parser.add_argument
@@ -68,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sample the workspace, print its summary, and write the files asked for."""
     from tqdm import tqdm
 
     if args.points and args.points.suffix not in (".csv", ".npz"):
@@ -101,10 +92,9 @@ def run(args: argparse.Namespace) -> int:
         _write_points(args.points, {"points": reached.points}, ("x", "y", "z"), reached)
     if args.plot:
         write_workspace_plot(reached, args.plot, model, held)
-    if args.json:
-        print(json.dumps(_summary(reached), indent=1))
-    else:
-        _print(reached, args)
+    written = [path for path in (args.points, args.plot) if path]
+    lines = text_lines("workspace", reached=reached, shapes=SHAPES, measures=MEASURES, written=written)
+    show(args, _summary(reached), lines)
     return 0
 
 
@@ -119,46 +109,18 @@ def _orientations(model, point, held, collision, args: argparse.Namespace) -> in
     reached = len(found.quaternions) > 0
     if args.points and reached:
         _write_points(args.points, {"quaternions": found.quaternions}, ("qx", "qy", "qz", "qw"), found)
-    if args.json:
-        same = ("relative_to", "distance", "dimension", "share", "samples", "settled")
-        answer = {
-            "frame": found.link,
-            "point": found.point.tolist(),
-            "reached": reached,
-            "variables": [variable.name for variable in found.variables],
-            "axis_shares": found.axis_shares.tolist(),
-            "orientations": found.quaternions.tolist(),
-            **{name: getattr(found, name) for name in same},
-        }
-        print(json.dumps(answer, indent=1))
-    else:
-        _print_orientations(found, collision, args)
+    same = ("relative_to", "distance", "dimension", "share", "samples", "settled")
+    answer = {
+        "frame": found.link, "point": found.point.tolist(), "reached": reached,
+        "variables": [variable.name for variable in found.variables], "axis_shares": found.axis_shares.tolist(),
+        "orientations": found.quaternions.tolist(), **{name: getattr(found, name) for name in same},
+    }  # fmt: skip
+    rpy = Rotation.from_quat(found.quaternions).as_euler("xyz", degrees=True) if reached else []
+    show(args, answer, text_lines(
+        "orientations", found=found, where=" ".join(f"{value:g}" for value in found.point), ways=WAYS,
+        collides=collision is not None, rpy=np.round(rpy, 4) + 0.0, written=args.points,
+    ))  # fmt: skip
     return 0 if reached else 1
-
-
-def _print_orientations(found, collision, args: argparse.Namespace) -> None:
-    where = " ".join(f"{value:g}" for value in found.point)
-    if not len(found.quaternions):
-        why = "without a collision" if collision is not None and found.distance < 1e-3 else (
-            f"the nearest point found is {found.distance * 1000:.4g} mm away"
-        )  # fmt: skip
-        print(f"{found.link} in {found.relative_to}: cannot be at {where}; {why}")
-        return
-    ways = "unknown: singular there" if found.dimension is None else WAYS[found.dimension]
-    print(f"{found.link} in {found.relative_to} at {where}: {ways}")
-    if found.dimension == 3:
-        print(f"  about {found.share:.1%} of all orientations")
-    if found.dimension is None or found.dimension >= 2:
-        shares = zip("xyz", found.axis_shares, strict=True)
-        print("  of all directions " + ", ".join(f"{axis} can point into about {share:.1%}" for axis, share in shares))
-    elif len(found.quaternions) <= 8:
-        for angles in Rotation.from_quat(found.quaternions).as_euler("xyz", degrees=True):
-            print("  rpy        " + " ".join(f"{value:.4f}" for value in np.round(angles, 4) + 0.0) + "  deg")
-    print(f"  {len(found.quaternions)} orientations at least 1 deg apart, from {found.samples} starts")
-    if not found.settled:
-        print("  new ones were still turning up: use more --samples")
-    if args.points:
-        print(f"written: {args.points}")
 
 
 def _summary(reached: Workspace) -> dict[str, Any]:
@@ -167,35 +129,10 @@ def _summary(reached: Workspace) -> dict[str, Any]:
         "resolution", "samples", "colliding", "settled",
     )  # fmt: skip
     return {
-        "frame": reached.link,
-        "variables": [variable.name for variable in reached.variables],
-        "bounds": reached.bounds.tolist(),
-        "hull": reached.hull.tolist(),
-        "points": len(reached.points),
+        "frame": reached.link, "variables": [variable.name for variable in reached.variables],
+        "bounds": reached.bounds.tolist(), "hull": reached.hull.tolist(), "points": len(reached.points),
         **{name: getattr(reached, name) for name in same},
-    }
-
-
-def _print(reached: Workspace, args: argparse.Namespace) -> None:
-    print(f"{reached.link} in {reached.relative_to}: reaches {SHAPES[reached.dimension, reached.hull_dimension]}")
-    for name, low, high in zip("xyz", *reached.bounds, strict=True):
-        print(f"  {name}  {low:8.4f} to {high:8.4f} m")
-    if reached.hull_dimension:
-        measure, unit = MEASURES[reached.hull_dimension]
-        within = f" +- {reached.measure_error:.2g}" if reached.dimension == reached.hull_dimension else ""
-        print(
-            f"  {measure} {reached.measure:.4g}{within} {unit}, of its convex hull {reached.hull_measure:.4g} {unit} "
-            f"(at most {reached.hull_bound:.4g})"
-        )
-    print(f"  moved by {', '.join(variable.name for variable in reached.variables) or 'nothing'}")
-    resolution = f"{reached.resolution * 1000:.3g} mm"
-    print(f"  {len(reached.points)} points, one in {resolution}, from {reached.samples} configurations")
-    if reached.colliding:
-        print(f"  {reached.colliding} configurations touched something and were dropped")
-    if not reached.settled:
-        print("  new points were still turning up: use more --samples, or a coarser --resolution")
-    for path in filter(None, (args.points, args.plot)):
-        print(f"written: {path}")
+    }  # fmt: skip
 
 
 def _write_points(path: Path, main: dict, columns: tuple[str, ...], reached) -> None:

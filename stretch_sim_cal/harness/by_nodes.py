@@ -18,8 +18,8 @@ from stretch_sim_cal.simulated import Simulated
 
 
 def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded") -> Result:
-    """Return the calibration of simulated lidars by the nodes, which see the same robot in the same world in a
-    simulator of their own; the run's files are in `folder`. Raises `RunFailure` if the run breaks."""
+    """Return the calibration of simulated lidars by the nodes and a simulator of their own, with the same robot and
+    world; the run's files are in `folder`. Raises `RunFailure` if the run breaks."""
     frames = len(next(iter(sim.clouds.values())))
     stages = {"alignment": {"num_samples": frames}, "floor": {"num_samples": frames}}
     data = {"name": "by_nodes", "simulation": sim.simulator.setup.to_mapping(), "stages": stages}

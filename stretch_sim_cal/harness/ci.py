@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
-from xml.etree import ElementTree
 
 from stretch_sim_cal.command import one_line, table_lines, warn
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
+from stretch_sim_cal.harness.pages import TEMPLATES
 
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x1b\\[[0-9;]*[A-Za-z]")
 """Characters that XML 1.0 cannot hold, and the colours of a terminal."""
+TEMPLATES.filters |= {"one_line": one_line, "clean": lambda text: NO_XML.sub("", str(text))}
 
 
 class Row(NamedTuple):
@@ -35,8 +36,8 @@ class Row(NamedTuple):
 
 @dataclass
 class Case:
-    """One test case: a scenario's run, or one condition of a campaign. Without `reasons` it is passed; `broken` ones
-    ended in an error of the run itself (a crash, silence) and not in a wrong result."""
+    """One test case: a scenario's run, or a condition of a campaign. It fails with `reasons`; `broken`: by an error of
+    the run."""
 
     suite: str
     name: str
@@ -99,38 +100,7 @@ def campaign_cases(found: Mapping[str, Any]) -> list[Case]:
 
 def junit(cases: Sequence[Case]) -> str:
     """Return JUnit XML as GitLab, Jenkins and GitHub's readers take it; every row with a value is a property."""
-
-    def text(value: object) -> str:
-        return NO_XML.sub("", str(value))
-
-    def counts(some: Sequence[Case]) -> dict[str, str]:
-        return {
-            "tests": str(len(some)), "failures": str(sum(bool(c.reasons) and not c.broken for c in some)),
-            "errors": str(sum(bool(c.reasons) and c.broken for c in some)), "skipped": "0",
-            "time": f"{sum(c.seconds for c in some):.3f}",
-        }  # fmt: skip
-
-    root = ElementTree.Element("testsuites", name="stretch_sim_cal", **counts(cases))
-    for suite in dict.fromkeys(case.suite for case in cases):
-        own = [case for case in cases if case.suite == suite]
-        group = ElementTree.SubElement(root, "testsuite", name=text(suite), **counts(own))
-        for case in own:
-            element = ElementTree.SubElement(
-                group, "testcase", classname=text(f"stretch_sim_cal.{suite}"), name=text(case.name),
-                time=f"{case.seconds:.3f}",
-            )  # fmt: skip
-            properties = ElementTree.SubElement(element, "properties")
-            for row in case.rows:
-                if row.value is not None:
-                    ElementTree.SubElement(properties, "property", name=text(row.key), value=f"{row.value:.9g}")
-            if case.reasons:
-                kind = "error" if case.broken else "failure"
-                said = text(one_line("; ".join(case.reasons)))
-                ElementTree.SubElement(element, kind, message=said, type=kind).text = text(case.table())
-            else:
-                ElementTree.SubElement(element, "system-out").text = text(case.note or case.table())
-    ElementTree.indent(root)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+    return TEMPLATES.get_template("junit.xml").render(cases=cases) + "\n"
 
 
 def markdown_cell(text: object) -> str:
@@ -160,14 +130,18 @@ def summary(cases: Sequence[Case]) -> str:
 def annotations(cases: Sequence[Case]) -> list[str]:
     """Return a GitHub workflow command for every case that is not passed."""
     return [
-        f"::error title={_escaped(f'{case.suite}: {case.name}', ':,')}::{_escaped(case.table())}"
-        for case in cases if case.reasons
-    ]  # fmt: skip
+        workflow_command("error", case.table(), title=f"{case.suite}: {case.name}") for case in cases if case.reasons
+    ]
 
 
-def _escaped(text: str, more: str = "") -> str:
-    """Return text as a workflow command takes it: percent-encoded where it would end it."""
-    return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found.group()):02X}", NO_XML.sub("", text))
+def workflow_command(level: str, text: str, **properties: object) -> str:
+    """Return a line that a GitHub workflow shows as an annotation; what would end it is percent-encoded."""
+
+    def escaped(text: object, more: str = "") -> str:
+        return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found.group()):02X}", NO_XML.sub("", str(text)))
+
+    where = ",".join(f"{name}={escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{level} {where}::{escaped(text)}"
 
 
 class Outputs:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import left_pose
@@ -19,6 +20,7 @@ from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import rank_in_cell, voxel_keys
 from stretch_sim_cal.geometry.transforms import SIDES, apply
+from stretch_sim_cal.harness.pages import rendered
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import cloud_name
@@ -31,21 +33,11 @@ OPEN = 1.8  # m: without the ceiling one looks into the room
 COLOURS = {"left": (0x1F, 0x6F, 0xB4), "right": (0xE0, 0x7B, 0x00)}
 BOUND = 0.98  # of the points lie within the first view: a return through a window lies far out
 
-STYLE = """<style>
-.turnable .view { display: none } .turnable.works .view { display: block } .turnable.works .without { display: none }
-.turnable canvas { width: 100%; height: 560px; max-height: 75vh; border: 1px solid #ddd; touch-action: none;
-  cursor: grab }
-.turnable canvas:focus-visible { outline: 3px solid #1f6fb4 }
-.turnable .bar { display: flex; flex-wrap: wrap; gap: 0.4em 1.4em }
-.turnable label { margin-right: 0.6em } .turnable fieldset { border: 0; padding: 0; margin: 0 }
-.turnable .hint { color: #555; font-size: 0.9em; margin: 0.3em 0 }
-</style>"""
-
 
 @dataclass(frozen=True)
 class CapturedClouds:
-    """Returns (N, 3) or (N, 5) by side, each lidar's in its own frame, and base_link_from_lidar
-    (4, 4) by side as described. The right one may stand for a lidar beyond two, called `other`."""
+    """Returns (N, 3) or (N, 5) by side in the lidars' frames, and the described base_link_from_lidar (4, 4) by side.
+    The right one may stand for a lidar beyond two, called `other`."""
 
     returns: Mapping[str, np.ndarray]
     described: Mapping[str, np.ndarray]
@@ -53,9 +45,8 @@ class CapturedClouds:
 
     @classmethod
     def load(cls, files: RunFiles, other: str = "right") -> "CapturedClouds":
-        """Return the clouds of the left and an `other` lidar of a run or a session, the described poses being those
-        that were kept with them, or, in a simulation, those of the simulator. Raises `InputError` if there are
-        none."""
+        """Return the clouds of the left and an `other` lidar of a run or a session; described poses that were not kept
+        with them are the simulator's. Raises `InputError` if there are none."""
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
@@ -77,8 +68,7 @@ class CapturedClouds:
         }
 
     def usable(self, known: Observations | None) -> Observations | None:
-        """Return observations if they correct these returns: they hold the lidars' errors by ring,
-        and the returns have rings."""
+        """Return observations if they can correct these returns: both know the rings."""
         rings = all(cloud.shape[1] >= 5 for cloud in self.returns.values())
         return known if known is not None and known.by_ring and rings else None
 
@@ -108,10 +98,10 @@ def turnable(
     spot: np.ndarray | None,
     other: str = "right",
 ) -> str:
-    """Return a part of a page: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4)
-    before and after, and the place `spot` (3,) in base_link at which the difference shows, if there is one;
-    the right lidar is called `other`."""
+    """Return HTML: both clouds (N, 3) by side, each in its lidar's frame, with base_link_from_lidar (4, 4) before and
+    after, and the place `spot` (3,) in base_link that shows the difference best, if any."""
     in_base = placed(clouds, after)
+    lidars = {side: (side if side == "left" else other, colour) for side, colour in COLOURS.items()}
     both = np.concatenate(list(in_base.values()))
     low, high = (round(float(np.quantile(both[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
     data = {
@@ -121,29 +111,10 @@ def turnable(
         "reach": round(float(np.quantile(np.linalg.norm(both[:, :2], axis=1), BOUND)), 2),
         "spot": [round(float(value), 3) for value in (np.zeros(3) if spot is None else spot)],
     }
-    shown = "".join(
-        f"<label style='color:rgb{COLOURS[side]}'><input type='checkbox' value='{side}' checked> "
-        f"{side if side == 'left' else other} lidar</label>"
-        for side in SIDES
-    )
-    return f"""{STYLE}<div class='turnable'>
-<p class='without'>This browser shows no WebGL (or no scripts): the clouds cannot be turned here.
-The pictures show the same.</p>
-<div class='view'>
-<canvas tabindex='0'
- aria-label='Both clouds in 3D. Arrow keys turn, with Shift they move, plus and minus zoom.'></canvas>
-<div class='bar'>
-<fieldset><label><input type='radio' name='when' value='before'> before</label>
-<label><input type='radio' name='when' value='after' checked> after</label></fieldset>
-<fieldset>{shown}</fieldset>
-<label>nothing above
-<input type='range' min='{low}' max='{high + 0.3}' step='0.02' value='{min(OPEN, high + 0.3)}'></label>
-<span><button type='button' value='room'>whole room</button>
-{"" if spot is None else "<button type='button' value='spot'>a wall, close</button>"}</span>
-</div>
-<p class='hint'>Drag to turn, with Shift (or two fingers) to move, wheel (after a click), pinch or + and - to zoom.</p>
-</div><script type='application/json'>{json.dumps(data)}</script></div>
-<script>{Path(__file__).with_suffix(".js").read_text(encoding="utf-8")}</script>"""
+    return rendered(
+        "turnable", lidars=lidars, low=low, high=high + 0.3, open=min(OPEN, high + 0.3), at_wall=spot is not None,
+        data=Markup(json.dumps(data)), script=Markup(Path(__file__).with_suffix(".js").read_text(encoding="utf-8")),
+    )  # fmt: skip
 
 
 def _cloud(side: str, points: np.ndarray, before: np.ndarray, after: np.ndarray) -> dict:
@@ -158,8 +129,7 @@ def _cloud(side: str, points: np.ndarray, before: np.ndarray, after: np.ndarray)
 
 
 def _chosen(points: np.ndarray, spot: np.ndarray | None) -> np.ndarray:
-    """Return the indices of the points (N, 3) to show: those at the spot, if there is one, then as evenly over the
-    surfaces as they are there, in every cell the first, then in every cell the second, and so on."""
+    """Return the indices of the points (N, 3) to show: those at the spot, then evenly over the surfaces' cells."""
     count = MOST_POINTS // len(SIDES)
     _, cell, counts = np.unique(voxel_keys(points, CELL), return_inverse=True, return_counts=True)
     number = rank_in_cell(cell, counts)

@@ -25,12 +25,11 @@ MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is
 
 
 class RobotBody:
-    """A robot's surfaces and kinematics, seen from base_footprint.
+    """A robot's surfaces and kinematics, seen from base_footprint; `footprint_from_base_link` is by default the
+    description's.
 
-    `footprint_from_base_link` is the calibrated transform of the recording; without it the description's own is used.
-    Raises `InputError` for a description that is not of the `profile`'s robot (by default the Stretch), or whose meshes
-    cannot be read.
-    """
+    Raises `InputError` for a description that is not of the `profile`'s robot (default: the Stretch), or without its
+    meshes."""
 
     def __init__(
         self, model: RobotModel, footprint_from_base_link: np.ndarray | None = None, profile: RobotProfile | None = None
@@ -76,8 +75,8 @@ class RobotBody:
         return {link: footprint_from_root @ frames[link] for link in self.outline}
 
     def positions(self, sample: Sample, values: Mapping[str, float] | None = None) -> dict[str, float]:
-        """Return joint positions by description name: all measured ones of a sample, and `values` (of the planned
-        joints), which by default are the measured ones of the sample."""
+        """Return joint positions by description name: those of a sample, with `values` of the planned joints (default:
+        measured)."""
         if values is None and sample.joints:
             return dict(sample.joints)
         values = sample.actual if values is None else values
@@ -107,8 +106,8 @@ class RobotBody:
 
 @dataclass(frozen=True)
 class FittedBody:
-    """A body shape fitted to a dataset: the `model`, its `fit`, the `evidence` that it encloses in each pose, and what
-    the returns said (`seen`, None with the evidence `model`)."""
+    """A body shape fitted to a dataset: the `evidence` that it encloses in each pose; `seen` is None with evidence
+    `model`."""
 
     model: BodyShapeModel
     fit: BodyShapeFit
@@ -118,8 +117,7 @@ class FittedBody:
 
 
 def fit_dataset(dataset: Dataset, body: RobotBody, settings: FitSettings) -> FittedBody:
-    """Return the body shape fitted to a dataset. Raises `InputError` for unusable input and `Refused` if the robot is
-    not enclosed."""
+    """Return the body shape fitted to a dataset. Raises `InputError`, and `Refused` if the robot is not enclosed."""
     warnings = dataset.warnings + check_joints(dataset, body)
     seen = None
     if settings.evidence != "model":
@@ -145,23 +143,17 @@ def fit_evidence(
 ) -> tuple[list[PoseEvidence], BodyShapeFit]:
     """Return the evidence to enclose in each pose, and the shape fitted to it.
 
-    With the evidence `lidar` these are the returns from the robot alone; otherwise the model's outline at the measured
-    joint values, moved and with the payload as in `seen`, and the same at the commanded values and between them.
-    """
+    With the evidence `lidar` these are the returns; otherwise the model's outline at the measured joint values, moved
+    and with the payload as in `seen`, and at the commanded values and between them."""
     if settings.evidence == "lidar":
-        evidence = [
-            PoseEvidence(sample.name, sample.commanded, returns)
-            for sample, returns in zip(dataset.samples, seen.returns, strict=True)
-        ]
-        return evidence, fit_body_shape(evidence, settings.shape, profile=body.profile)
-    robot = SeenRobot(body.outline, seen, settings.returns)
-    evidence = [
-        PoseEvidence(sample.name, sample.commanded, robot.hulls(body.transforms(body.positions(sample)))[0])
-        for sample in dataset.samples
-    ]
-    return evidence, fit_body_shape(
-        evidence, settings.shape, body.outlines_at(robot, dataset.samples[0].joints), body.profile
-    )
+        enclosed, outlines = seen.returns, None
+    else:
+        robot = SeenRobot(body.outline, seen, settings.returns)
+        enclosed = [robot.hulls(body.transforms(body.positions(sample)))[0] for sample in dataset.samples]
+        outlines = body.outlines_at(robot, dataset.samples[0].joints)
+    pairs = zip(dataset.samples, enclosed, strict=True)
+    evidence = [PoseEvidence(sample.name, sample.commanded, points) for sample, points in pairs]
+    return evidence, fit_body_shape(evidence, settings.shape, outlines, body.profile)
 
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:

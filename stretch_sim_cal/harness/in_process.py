@@ -12,12 +12,14 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -43,7 +45,7 @@ from stretch_sim_cal.ros.drive_node import DrivenRobot, planned
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import lidars_of
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
-from stretch_sim_cal.ros.node_main import option_values
+from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulated import stations_of
@@ -53,18 +55,16 @@ SCANS_PER_LISTENER = 200
 """As of the simulated drivers: the n-th subscription of a lidar's clouds gets the noise of scans n * 200 on."""
 
 
-@dataclass
 class SimulatedRobot:
     """What all steps of a run share: the simulator, and how often each lidar was listened to."""
 
-    simulator: EmbeddedSimulator
-    listened: dict[str, int] = field(default_factory=dict)
+    def __init__(self, simulator: EmbeddedSimulator):
+        self.simulator, self._listened = simulator, Counter[str]()
 
     def begin_listening(self, names: Sequence[str]) -> dict[str, int]:
         """Return the first scan that a new subscription of lidars by name gets of each."""
-        for name in names:
-            self.listened[name] = self.listened.get(name, 0) + 1
-        return {name: SCANS_PER_LISTENER * self.listened[name] for name in names}
+        self._listened.update(names)
+        return {name: SCANS_PER_LISTENER * self._listened[name] for name in names}
 
     def columns(self, name: str, number: int) -> np.ndarray:
         """Return the returns (N, 5) float32 of a lidar's scan as a node reads them: x, y, z, ring, intensity."""
@@ -82,9 +82,7 @@ class InProcess:
 
     def run(self, sequence: ProcessSequence) -> None:
         """Run every step to its end, until one fails."""
-        before = {name: os.environ.get(name) for name in self._files.environment}
-        os.environ.update(self._files.environment)
-        try:
+        with patch.dict(os.environ, self._files.environment):
             while (process := sequence.next()) is not None:
                 began = time.monotonic()
                 heard = _Heard(lambda line, process=process: self._echo(process, line))
@@ -98,12 +96,6 @@ class InProcess:
                 if process.ready_line is None or code:
                     sequence.ended(process, code)
                 self._echo(process, None)
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name)
-                else:
-                    os.environ[name] = value
 
     def _step(self, process: Process) -> int:
         if process.executable == "stretch_simulator":
@@ -145,51 +137,40 @@ class _Heard(io.StringIO):
 class SimulatedContext:
     """What a calibration node needs of its `NodeContext`, from the simulator."""
 
-    robot: SimulatedRobot | None
+    robot: SimulatedRobot
     options: SimpleNamespace
     arguments: argparse.Namespace
 
     @property
     def simulator(self) -> EmbeddedSimulator:
-        """The simulated robot."""
-        if self.robot is None:
-            raise InputError("there is no simulator yet")
         return self.robot.simulator
 
     @property
     def log(self) -> Any:
-        """The node's log: a line each on standard error, as ROS writes them here."""
         return _Log()
 
     def watchdog(self, timeout: float) -> Any:
-        """Return a watchdog of what never falls silent."""
         return _Watchdog()
 
     def spin_once(self, timeout: float = 0.0) -> None:
         """Do nothing: what is there is heard at once."""
 
-    def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf) -> bool:
-        """Return whether a condition holds."""
+    def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf, watchdog: Any = None) -> bool:
         return condition()
 
     def frames(self) -> "SimulatedFrames":
-        """Return the frames of the described robot where it stands, and of the calibration file."""
         return SimulatedFrames(self)
 
     def clouds(self, options: Any, watchdog: Any = None, depth: int = 5) -> "SimulatedClouds":
-        """Return the clouds of the lidars whose topics the options name."""
         return SimulatedClouds(self, options)
 
     def joint_positions(self) -> dict[str, float]:
-        """Return the joints' positions by name (m, rad)."""
         return {name: float(value) for name, value in self.simulator.joints.joint_positions.items()}
 
     def arm(self, model: RobotModel, watchdog: Any, profile: RobotProfile) -> "SimulatedArm":
-        """Return where the arm is."""
         return SimulatedArm(self, model, profile)
 
     def motion(self, state: "SimulatedArm", watchdog: Any, speeds: Any) -> "SimulatedArm":
-        """Return what moves the arm."""
         return state
 
     def drive(self, robot: DrivenRobot, directory: Path) -> tuple[DrivePlan, list[RecordedStation]]:
@@ -220,9 +201,14 @@ class SimulatedContext:
             for each in stations
         ]
 
-    def captures(self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings) -> "SimulatedCaptures":
-        """Return what captures a pose of the arm."""
-        return SimulatedCaptures(self, state, settings)
+    def captures(self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings) -> Any:
+        def take(poses: CalibratedPoses) -> Capture:
+            clouds = self.clouds(self.options)
+            sets = list(clouds.take(settings.frames, ""))
+            seen = {name: [each.clouds[name] for each in sets] for name in clouds.topics}
+            return captured(seen, poses, settings, state.arm, state.positions)
+
+        return SimpleNamespace(take=take)
 
 
 class _Log:
@@ -293,7 +279,6 @@ class SimulatedClouds:
             yield SimpleNamespace(clouds=clouds, stamp=number)
 
     def summary(self) -> str:
-        """Return what arrived as one line."""
         return f"{self._count} sets of clouds"
 
     def close(self) -> None: ...
@@ -307,7 +292,6 @@ class SimulatedArm(ArmState):
 
     @property
     def positions(self) -> dict[str, float]:
-        """All joints' positions by name (m, rad)."""
         return self._context.joint_positions()
 
     def wait_until_known(self) -> None: ...
@@ -318,22 +302,7 @@ class SimulatedArm(ArmState):
         yield
 
     def move(self, target: Sequence[float]) -> None:
-        """Move the arm to a pose, values of the planned joints (m, rad)."""
         commands = self.profile.commands
         self._context.simulator.joints.place(
             {commands[joint]: float(value) for joint, value in zip(self.profile.planned_names, target, strict=False)}
         )
-
-
-class SimulatedCaptures:
-    """As `Captures`: what the lidars see of a pose."""
-
-    def __init__(self, context: SimulatedContext, state: SimulatedArm, settings: CollectionSettings):
-        self._context, self._state, self._settings = context, state, settings
-
-    def take(self, poses: CalibratedPoses) -> Capture:
-        """Return a capture of where the arm is."""
-        clouds = self._context.clouds(self._context.options)
-        sets = list(clouds.take(self._settings.frames, ""))
-        seen = {name: [each.clouds[name] for each in sets] for name in clouds.topics}
-        return captured(seen, poses, self._settings, self._state.arm, self._state.positions)

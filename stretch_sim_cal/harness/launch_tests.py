@@ -28,12 +28,7 @@ from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.harness.processes import (
-    RunFiles,
-    isolated_environment,
-    own_domain,
-    scenario_processes,
-)
+from stretch_sim_cal.harness.processes import RunFiles, isolated_environment, own_domain, scenario_processes
 from stretch_sim_cal.harness.run import conclude
 from stretch_sim_cal.harness.scenario import load_scenario
 from stretch_sim_cal.harness.verdict import Verdict
@@ -66,28 +61,20 @@ def missing_for_launch_tests(simulator: str = "embedded") -> str:
 
 
 class LaunchedScenario:
-    """One run of a scenario in a ROS domain and a folder of its own.
-
-    `simulated_bound` is in s of simulated time. Raises `InputError` for scenarios and stages that do not exist.
-    """
+    """One run of a scenario in its own ROS domain and folder, of at most `simulated_bound` s of simulated time. Raises
+    `InputError` for scenarios and stages that do not exist."""
 
     def __init__(
-        self,
-        scenario: str | Path,
-        simulator: str = "embedded",
-        options: tuple[str, ...] = (),
+        self, scenario: str | Path, simulator: str = "embedded", options: tuple[str, ...] = (),
         simulated_bound: float = 600.0,
-    ):
-        self.scenario = load_scenario(scenario)
-        self._simulator = simulator
+    ):  # fmt: skip
+        self.scenario, self._simulator, self._bound = load_scenario(scenario), simulator, simulated_bound
         self._options = (*options, "--duration", str(simulated_bound))
-        self._bound = simulated_bound
         self._over = threading.Event()
         self._resources = contextlib.ExitStack()
         atexit.register(self._resources.close)
 
     def description(self):
-        """Return the `LaunchDescription` of simulator and calibration nodes, in a fresh folder."""
         from launch_testing.actions import ReadyToTest
 
         from launch import LaunchDescription
@@ -125,18 +112,14 @@ class LaunchedScenario:
         assert self.verdict.passed, self._told("; ".join(self.verdict.reasons))
 
     def assert_clean_exits(self) -> None:
-        """Assert, after the shutdown, that every process that was started has ended as it should have.
+        """Assert, after the shutdown, that every process ended with exit code 0, the node that has to refuse with 1.
 
-        0 for all but the node that has to refuse. A simulator that broke at its own end, after all had been asked of
-        it, is distinguished from one that died while it was needed: that one is the failure of the run itself.
+        A simulator that broke at its end, after its last use, is named as such.
         """
         failure = self._sequence.failure
         expected = {failure.process.name: 1} if self.scenario.refusal and failure is not None else {}
-        unclean = [
-            f"{name} ended with exit code {code}"
-            for name, code in self._sequence.exit_codes.items()
-            if code != expected.get(name, 0)
-        ]
+        codes = self._sequence.exit_codes.items()
+        unclean = [f"{name} ended with exit code {code}" for name, code in codes if code != expected.get(name, 0)]
         when = " at its end, when nothing was asked of it any more" if failure is None else ""
         assert not unclean, self._told("; ".join(unclean) + when)
 
@@ -149,7 +132,6 @@ class LaunchedScenario:
             raise AssertionError(self._told(str(error))) from error
 
     def _told(self, problem: str) -> str:
-        """Return a failure's text: the problem, the run, and the last lines of every process."""
         parts = [f"{self.scenario.name} ({self._simulator} simulator, at most {self._bound:g} s simulated): {problem}"]
         for name, output in self._sequence.output.items():
             code = self._sequence.exit_codes.get(name)

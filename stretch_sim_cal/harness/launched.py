@@ -5,7 +5,9 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from launch.actions import (
     DeclareLaunchArgument,
@@ -23,76 +25,54 @@ from launch.substitutions import LaunchConfiguration
 
 from launch import Action, LaunchContext, LaunchDescription
 from stretch_sim_cal.files import share_directory
-from stretch_sim_cal.harness.processes import (
-    Process,
-    ProcessSequence,
-    RunFiles,
-    broadcast_process,
-    calibration_nodes,
-    node_process,
-)
+from stretch_sim_cal.harness import processes
+from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, node_process
 from stretch_sim_cal.harness.scenario import STAGE_OPTIONS, STAGES
 
 PATIENCE_AT_SHUTDOWN = "10"  # s until SIGTERM, and as many again until SIGKILL
 
 
 class LaunchedSequence:
-    """Processes that ROS's launch starts one after the other, in the order of `sequence` (a `ProcessSequence`).
-
-    If one fails, nothing more is started, and the launch is shut down unless `stay_after_failure`. `on_end` is called
-    once, when all steps have ended or one has failed.
-    """
+    """Processes that ROS's launch starts one after the other, in the order of `sequence` (a `ProcessSequence`). If one
+    fails, nothing more starts, and the launch is shut down unless `stay_after_failure`. `on_end` is called once, at the
+    end."""
 
     def __init__(
-        self,
-        processes: Sequence[Process],
-        environment: Mapping[str, str] | None = None,
-        after_ready: Mapping[str, Sequence[Action]] | None = None,
-        shutdown_at_end: bool = False,
-        stay_after_failure: bool = False,
-        on_end: Callable[[], None] = lambda: None,
-    ):
+        self, processes: Sequence[Process], environment: Mapping[str, str] = MappingProxyType({}),
+        after_ready: Mapping[str, Sequence[Action]] = MappingProxyType({}), shutdown_at_end: bool = False,
+        stay_after_failure: bool = False, on_end: Callable[[], None] = lambda: None,
+    ):  # fmt: skip
         self.sequence = ProcessSequence(processes)
-        self._after_ready = after_ready or {}
-        self._shutdown_at_end = shutdown_at_end
-        self._stay_after_failure = stay_after_failure
-        self._on_end = on_end
-        self._actions = {process.name: _execution(process, environment or {}) for process in processes}
+        self._after_ready, self._on_end = after_ready, on_end
+        self._shutdown_at_end, self._stay_after_failure = shutdown_at_end, stay_after_failure
+        self._actions = {process.name: _execution(process, environment) for process in processes}
 
     def start(self) -> list[Action]:
-        """Return the actions that start the first process and lead on to the others."""
         handlers: list[Action] = []
         for process in self.sequence.processes:
-            action = self._actions[process.name]
-            handlers.append(
-                RegisterEventHandler(OnProcessIO(
-                    target_action=action, on_stdout=self._reader(process), on_stderr=self._reader(process)
-                ))
-            )  # fmt: skip
-            handlers.append(RegisterEventHandler(OnProcessExit(target_action=action, on_exit=self._at_exit(process))))
+            action, read = self._actions[process.name], partial(self._read, process)
+            for handler in (
+                OnProcessIO(target_action=action, on_stdout=read, on_stderr=read),
+                OnProcessExit(target_action=action, on_exit=partial(self._ended, process)),
+            ):
+                handlers.append(RegisterEventHandler(handler))
         return [*handlers, *self._next()]
 
-    def _reader(self, process: Process) -> Callable[[ProcessIO], list[Action] | None]:
-        def read(event: ProcessIO) -> list[Action] | None:
-            if self.sequence.printed(process, event.text.decode(errors="replace")):
-                return [*self._after_ready.get(process.name, ()), *self._next()]
-            return None
+    def _read(self, process: Process, event: ProcessIO) -> list[Action] | None:
+        if self.sequence.printed(process, event.text.decode(errors="replace")):
+            return [*self._after_ready.get(process.name, ()), *self._next()]
+        return None
 
-        return read
-
-    def _at_exit(self, process: Process) -> Callable[[ProcessExited, LaunchContext], list[Action] | None]:
-        def ended(event: ProcessExited, context: LaunchContext) -> list[Action] | None:
-            if context.is_shutdown or self.sequence.over:
-                self.sequence.exit_codes[process.name] = event.returncode
-            elif self.sequence.ended(process, event.returncode):
-                return self._next()
-            elif self.sequence.failure is not None:
-                self._on_end()
-                shutdown = EmitEvent(event=Shutdown(reason=self.sequence.failure.sentence))
-                return [] if self._stay_after_failure else [shutdown]
-            return None
-
-        return ended
+    def _ended(self, process: Process, event: ProcessExited, context: LaunchContext) -> list[Action] | None:
+        if context.is_shutdown or self.sequence.over:
+            self.sequence.exit_codes[process.name] = event.returncode
+        elif self.sequence.ended(process, event.returncode):
+            return self._next()
+        elif self.sequence.failure is not None:
+            self._on_end()
+            shutdown = EmitEvent(event=Shutdown(reason=self.sequence.failure.sentence))
+            return [] if self._stay_after_failure else [shutdown]
+        return None
 
     def _next(self) -> list[Action]:
         process = self.sequence.next()
@@ -107,18 +87,13 @@ class LaunchedSequence:
 
 def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProcess:
     return ExecuteProcess(
-        cmd=process.command,
-        name=process.name,
-        additional_env=dict(environment) | {"PYTHONUNBUFFERED": "1"},
-        output="screen",
-        sigterm_timeout=PATIENCE_AT_SHUTDOWN,
-        sigkill_timeout=PATIENCE_AT_SHUTDOWN,
-    )
+        cmd=process.command, name=process.name, additional_env=dict(environment) | {"PYTHONUNBUFFERED": "1"},
+        output="screen", sigterm_timeout=PATIENCE_AT_SHUTDOWN, sigkill_timeout=PATIENCE_AT_SHUTDOWN,
+    )  # fmt: skip
 
 
 def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
-    """Return RViz with the package's view and more command-line options, started if the
-    launch's argument `rviz` is true."""
+    """Return RViz with the package's view, started if the launch's argument `rviz` is true."""
     view = str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")
     clock = f"use_sim_time:={str(use_sim_time).lower()}"
     return ExecuteProcess(
@@ -128,11 +103,8 @@ def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
 
 
 def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
-    """Return a launch of alignment, floor, the broadcaster and, on request, mounts and body shape, one after the other,
-    then the nodes that run on beside the robot's work: the watch of the calibration, and the footprint for Nav2.
-
-    `motion_warning` is added to the description of every argument that makes the arm move.
-    """
+    """Return a launch of the calibration nodes one after the other, then of those that run beside the robot's work.
+    `motion_warning` is added to the description of every argument that makes the arm move."""
     alignment, floor, mounts, body_shape = (STAGE_OPTIONS[stage] for stage in STAGES[:4])
     arguments = (
         ("robot", "", "the robot's profile: a name in config/robots/, or a path; by default the Stretch's"),
@@ -160,11 +132,8 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
 
 
 def _argument(name: str, default: object, description: str) -> DeclareLaunchArgument:
-    if isinstance(default, bool):
-        return DeclareLaunchArgument(
-            name, default_value=str(default).lower(), choices=["true", "false"], description=description
-        )
-    return DeclareLaunchArgument(name, default_value=str(default), description=description)
+    text, choices = (str(default).lower(), ["true", "false"]) if isinstance(default, bool) else (str(default), None)
+    return DeclareLaunchArgument(name, default_value=text, choices=choices, description=description)
 
 
 def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
@@ -182,9 +151,9 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
     files = RunFiles(Path(given("data")).expanduser().resolve())
     sensor, robot = given("sensor") or None, given("robot") or None
     common = {"use_sim_time": use_sim_time, "robot": robot}
-    nodes = calibration_nodes(stages, files, sensor=sensor, **common)
+    nodes = processes.calibration_nodes(stages, files, sensor=sensor, **common)
     if not {"mounts", "body_shape"} & set(stages):
-        nodes.append(broadcast_process(**common))
+        nodes.append(processes.broadcast_process(**common))
     if given("watch") == "true":
         nodes.append(node_process("watch", "ros_watch_calibration", ready_line="watching", sensor=sensor, **common))
     if given("footprint") == "true":

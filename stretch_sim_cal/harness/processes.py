@@ -33,8 +33,7 @@ DOMAINS = range(101, 0, -1)
 
 @contextlib.contextmanager
 def own_domain() -> Iterator[int]:
-    """Hold a ROS domain that no other run of this package on this machine holds. Raises
-    `RunFailure` without a free one."""
+    """Hold a ROS domain that no other run on this machine holds. Raises `RunFailure` without a free one."""
     for domain in DOMAINS:
         # A name in Linux's abstract namespace: all users see it, no file is left, and it ends with the process.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
@@ -66,12 +65,11 @@ BROADCAST_READY = "broadcasting"
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a run.
+    """One process of a run: a console script of this package.
 
-    `executable` is a console script of this package. A process with a `ready_line` runs beside those that follow it,
-    which start when that text appeared in its output; one without is a step that has to end (within `timeout` s of
-    wall time) before the next starts. `stage` is the part of the verdict that it belongs to.
-    """
+    With a `ready_line` it runs beside those that follow it, which start when that text appears in its output; without,
+    it is a step that has to end (within `timeout` s of wall time) before the next starts. `stage` is its part of the
+    verdict."""
 
     name: str
     executable: str
@@ -129,8 +127,7 @@ def simulator_with(simulator: str, *arguments: str) -> Process:
 def scenario_processes(
     scenario: Scenario, files: RunFiles, simulator: str = "embedded", options: tuple[str, ...] = ()
 ) -> list[Process]:
-    """Return the processes of a run: the simulator, with more `options` of its command line and in the mode in which
-    the base drives if a stage needs that, a few clouds for the report, then the calibration nodes."""
+    """Return the processes of a run: the simulator with its `options`, clouds for the report, the calibration nodes."""
     base, robot = scenario.simulation.profile.base, scenario.simulation.robot_keys.get("robot")
     if "drive" in scenario.stages and base is not None and base.modes:
         options = ("--mode", base.modes[0], *options)
@@ -148,36 +145,30 @@ def calibration_nodes(
     sensor: str | None = None,
     robot: str | None = None,
 ) -> list[Process]:
-    """Return the calibration nodes of `stages` (options by stage, as in a scenario), in their order, for lidars of a
-    kind (`sensor`; None: the nodes' default) on a robot (`robot`, its profile; None: the Stretch).
-
-    They are the same in simulation and on the robot; there, time is not simulated.
-    """
-    processes = []
+    """Return the nodes of `stages` (options by stage, as in a scenario), the same in simulation and on the robot, for
+    lidars of a kind (`sensor`; None: the nodes' default) on a `robot` (its profile; None: the Stretch)."""
     common = {"use_sim_time": use_sim_time, "robot": robot}
-    seeing = common | {"sensor": sensor}
-    for stage, name, executable in (
+    processes, arms = [], [stage for stage in ("mounts", "body_shape") if stage in stages]
+    for stage, name, executable, *arguments in (
         ("alignment", "align", "ros_align_dual_lidar"),
         ("floor", "floor", "ros_find_floor_calibration"),
+        ("mounts", "mounts", "ros_calibrate_lidar_mounts", str(files.mounts_dataset), "--yes"),
+        ("body_shape", "collect", "ros_collect_body_shape_data", str(files.dataset), "--yes"),
+        ("drive", "drive", "ros_calibrate_by_driving", str(files.drive), "--yes"),
     ):
-        if stage in stages:
-            processes.append(node_process(name, executable, stage=stage, **seeing, **stages[stage]))
-    if "mounts" in stages or "body_shape" in stages:
-        processes.append(broadcast_process(**common))
-    if "mounts" in stages:
-        arguments = ("ros_calibrate_lidar_mounts", str(files.mounts_dataset), "--yes")
-        processes.append(node_process("mounts", *arguments, stage="mounts", **seeing, **stages["mounts"]))
-    if "body_shape" in stages:
-        collecting = dict(stages["body_shape"])
-        plan, fit_method = collecting.pop("plan"), collecting.pop("fit_method")
-        arguments = ("ros_collect_body_shape_data", str(files.dataset), "--plan", str(plan), "--yes")
-        processes.append(node_process("collect", *arguments, stage="body_shape", **common, **collecting))
-        fit = [str(files.dataset), "--fit-method", fit_method, "--out", str(files.body_shape_model)]
-        fit += [] if robot is None else ["--robot", robot]
-        processes.append(Process("fit", "fit_body_shape_model", tuple(fit), stage="body_shape"))
-    if "drive" in stages:
-        arguments = ("ros_calibrate_by_driving", str(files.drive), "--yes")
-        processes.append(node_process("drive", *arguments, stage="drive", **seeing, **stages["drive"]))
+        if stage not in stages:
+            continue
+        if arms and stage == arms[0]:
+            processes.append(broadcast_process(**common))
+        options = common | {"sensor": sensor} | dict(stages[stage])
+        if stage == "body_shape":
+            del options["sensor"]
+            fit = ["--fit-method", options.pop("fit_method"), "--out", str(files.body_shape_model)]
+            fit += [] if robot is None else ["--robot", robot]
+            arguments += ["--plan", str(options.pop("plan"))]
+        processes.append(node_process(name, executable, *arguments, stage=stage, **options))
+        if stage == "body_shape":
+            processes.append(Process("fit", "fit_body_shape_model", (str(files.dataset), *fit), stage="body_shape"))
     return processes
 
 
@@ -235,13 +226,10 @@ Echo = Callable[[Process, str | None], None]
 
 
 class ProcessSequence:
-    """The order in which the processes of a run start, by the rules of `Process`; whoever
-    starts them reports the events.
+    """The order in which the processes of a run start, by the rules of `Process`; who starts them reports the events.
 
-    A step has to end well before the next process starts; one with a ready line has to become ready, and to live on
-    until the last step has ended. `failure` is the end of the first one that does not; nothing starts after it.
-    `output` is the text that each process has printed so far, `exit_codes` are those of ended processes, by name.
-    """
+    A process has to end with code 0, or to become ready and live until the last step has ended. `failure` is the end of
+    the first one that does not; nothing starts after it. `output` and `exit_codes` are by name."""
 
     def __init__(self, processes: Sequence[Process]):
         self.processes = list(processes)
@@ -252,7 +240,6 @@ class ProcessSequence:
 
     @property
     def over(self) -> bool:
-        """Whether all steps have ended well, or a process has failed."""
         return self.failure is not None or self._started > len(self.processes)
 
     def next(self) -> Process | None:
@@ -283,58 +270,25 @@ class ProcessSequence:
         return process.ready_line is not None and process.ready_line in self.output[process.name]
 
 
+@dataclass(frozen=True)
 class _Running:
-    """A started process in a session of its own; a thread reads its output into a log file and hands on the lines."""
+    """A started process in a session of its own, and the thread that reads its output."""
 
-    def __init__(
-        self,
-        process: Process,
-        environment: dict[str, str],
-        log: Path,
-        begun: float,
-        hear: Callable[[Process, str], None],
-        stop_orphans: bool = False,
-    ):
-        self.process = process
-        self.started = time.monotonic()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.popen = subprocess.Popen(
-                process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=environment, start_new_session=True,
-                preexec_fn=functools.partial(prepare_child, signal.SIGTERM if stop_orphans else signal.SIGKILL),
-                text=True, errors="replace",
-            )  # fmt: skip
-        except OSError as error:
-            raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
-        self._reader = threading.Thread(target=self._read, args=(log, begun, hear), daemon=True)
-        self._reader.start()
-
-    def _read(self, log: Path, begun: float, hear: Callable[[Process, str], None]) -> None:
-        with open(log, "w", encoding="utf-8") as file:
-            for line in self.popen.stdout:
-                file.write(f"{time.monotonic() - begun:8.2f} s  {line}")
-                file.flush()
-                hear(self.process, line)
+    process: Process
+    popen: subprocess.Popen
+    reader: threading.Thread
+    started: float
 
     def exit_code(self) -> int | None:
-        """Return the exit code of a process that has ended and whose output is read, else None."""
+        """The exit code once the process has ended and its output is read, else None."""
         code = self.popen.poll()
         if code is not None:
-            self._reader.join(timeout=GRACE)
+            self.reader.join(timeout=GRACE)
         return code
-
-    def stop(self) -> bool:
-        """End the process with its children; True if it ended by itself once asked (SIGINT)."""
-        asked = end_group(self.popen, GRACE)
-        self._reader.join(timeout=GRACE)
-        return asked
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Make SIGTERM end a run as Ctrl-C does, so that its processes are stopped."""
-
     def interrupt(_number, _frame):
         raise KeyboardInterrupt
 
@@ -348,11 +302,9 @@ def interruptible() -> Iterator[None]:
 class Runner:
     """Runs a sequence of processes, each with its output in a file of `logs`; a context that stops all at its end.
 
-    Lines in the logs begin with the seconds of wall time since the runner was made. `echo(process, line)` receives all
-    output as it comes, and None when a process is done: when it is ready, or has ended. `seconds` is the wall time that
-    each process took until then, by name, and `unclean` says which had to be killed. If this process is killed itself,
-    its processes are killed with it or, with `stop_orphans`, asked to end: a node that moves an arm has to stop it.
-    """
+    `echo(process, line)` receives all output, and None when a process is ready or has ended. `seconds` is the wall time
+    until then by name; `unclean` names those that had to be killed. If this process is killed, its processes are killed
+    too or, with `stop_orphans`, asked to end: a node that moves an arm has to stop it."""
 
     def __init__(
         self, environment: Mapping[str, str], logs: Path, echo: Echo = lambda process, line: None,
@@ -372,15 +324,15 @@ class Runner:
 
     def __exit__(self, *_exception) -> None:
         for running in reversed(self._running):
-            asked = running.popen.poll() is None
-            if not running.stop() and asked and running.process.ready_line is not None:
+            alive = running.popen.poll() is None
+            ended_when_asked = end_group(running.popen, GRACE)
+            running.reader.join(timeout=GRACE)
+            if alive and not ended_when_asked and running.process.ready_line is not None:
                 self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
 
     def run(self, sequence: ProcessSequence) -> None:
-        """Start the processes of a sequence until it is over; those with a ready line live on until the context ends.
-
-        Raises `RunFailure` naming a process that cannot be started, or that takes longer than its time.
-        """
+        """Run a sequence until it is over; processes with a ready line live on until the context ends. Raises
+        `RunFailure` for one that cannot be started or takes too long."""
         goes_on = threading.Event()
 
         def hear(process: Process, line: str) -> None:
@@ -390,14 +342,38 @@ class Runner:
 
         while (process := sequence.next()) is not None:
             goes_on.clear()
-            running = _Running(process, self._environment, self._log(process), self._begun, hear, self._stop_orphans)
-            self._running.append(running)
+            running = self._start(process, hear)
             try:
                 while not (goes_on.wait(POLL) or self._next_is_due(sequence) or sequence.over):
                     self._check_time(running)
             finally:
                 self.seconds[process.name] = round(time.monotonic() - running.started, 2)
                 self._echo(process, None)
+
+    def _start(self, process: Process, hear: Callable[[Process, str], None]) -> _Running:
+        """Start a process; a thread writes its output into a log file and hands on the lines."""
+        log = self._log(process)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        at_death = signal.SIGTERM if self._stop_orphans else signal.SIGKILL
+        try:
+            popen = subprocess.Popen(
+                process.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env=self._environment, start_new_session=True, text=True, errors="replace",
+                preexec_fn=functools.partial(prepare_child, at_death),
+            )  # fmt: skip
+        except OSError as error:
+            raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
+
+        def read() -> None:
+            with open(log, "w", encoding="utf-8") as file:
+                for line in popen.stdout:
+                    file.write(f"{time.monotonic() - self._begun:8.2f} s  {line}")
+                    file.flush()
+                    hear(process, line)
+
+        self._running.append(_Running(process, popen, threading.Thread(target=read, daemon=True), time.monotonic()))
+        self._running[-1].reader.start()
+        return self._running[-1]
 
     def _next_is_due(self, sequence: ProcessSequence) -> bool:
         """Take the ends of all processes that have ended since, and return whether the next one is to start."""

@@ -1,16 +1,12 @@
 """`report.html`: one self-contained page with a run's numbers beside their tolerances, and its pictures.
 
-The pieces serve the pages of single calibrations as well: `write_page` and `image`, and a function for every picture,
-which draws one figure and returns it as PNG bytes.
+The pages of single calibrations share the pictures; each function draws one figure and returns it as PNG bytes.
 """
 
-import base64
 import functools
-import html
 import io
-import itertools
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,56 +24,16 @@ from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.clouds_3d import CapturedClouds, placed, turnable
+from stretch_sim_cal.harness.pages import Section, rendered, write_page
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; margin-bottom: 0.2em } h2 { margin-top: 1.8em; font-size: 1.15em }
-table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; padding: 0.35em 0.7em; border-bottom: 1px solid #ddd }
-td { font-variant-numeric: tabular-nums } img { max-width: 100%; height: auto }
-.pass { color: #14713a; font-weight: 600 } .fail { color: #b3142a; font-weight: 600 }
-.lead { font-size: 1.1em } pre { background: #f5f5f5; padding: 0.8em; overflow-x: auto; font-size: 0.85em }
-"""
-MOODS = {"PASS": "pass", "refused as expected": "pass", "determined": "pass", "FAIL": "fail"}
-
-
-def write_page(path: Path, title: str, parts: list[str]) -> Path:
-    """Write a self-contained page of HTML parts, and return its path."""
-    head = f"<meta charset='utf-8'><title>{html.escape(title)}</title><style>{STYLE}</style>"
-    write_text(path, f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n")
-    return path
-
-
-def recorded(recording: Path) -> str:
-    """Return a link to a recording for Rerun as a part of a page."""
-    shown = html.escape(str(Path(recording).resolve()))
-    return f"<p>In 3D, step by step: <a href='file://{shown}'>{shown}</a>, shown by <code>rerun FILE</code>.</p>"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as a part of a page; cells that are a verdict are coloured."""
-    lines = ["".join(f"<th>{html.escape(name)}</th>" for name in head)]
-    for row in rows:
-        lines.append("".join(f"<td class='{MOODS.get(cell, '')}'>{html.escape(cell)}</td>" for cell in row))
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
-def image(title: str, png: bytes) -> str:
-    """Return a picture under its title as a part of a page."""
-    encoded = base64.b64encode(png).decode()
-    return f"<h2>{html.escape(title)}</h2><img alt='{html.escape(title)}' src='data:image/png;base64,{encoded}'>"
-
-
 matplotlib.use("Agg")
-
 
 LEFT, RIGHT, TRUE, FIT = "#1f6fb4", "#e07b00", "#2b2b2b", "#c2182b"
 DRAWN_POINTS = 60_000
@@ -109,41 +65,41 @@ def _thinned(points: np.ndarray) -> np.ndarray:
     return points[::step]
 
 
-def drawn(title: str, draw: Callable[[], bytes | str]) -> str:
-    """Return the result of `draw`, a picture or a part of a page, under its title; if its
-    data is missing, a sentence."""
+def drawn(title: str, draw: Callable[[], bytes | str]) -> Section:
+    """Return what `draw` returns, a picture or HTML, as a part of a page; if its data is missing, the reason."""
     try:
         shown = draw()
     except InputError as error:
-        return f"<h2>{html.escape(title)}</h2><p>Not drawn: {html.escape(str(error))}</p>"
-    return image(title, shown) if isinstance(shown, bytes) else f"<h2>{html.escape(title)}</h2>{shown}"
+        return Section(title, missing=str(error))
+    return Section(title, png=shown) if isinstance(shown, bytes) else Section(title, html=shown)
 
 
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
-    """Return both clouds before and after as a part of a page: to be turned, and as pictures."""
+    """Return both clouds before and after as HTML: to be turned, and as pictures."""
     known = seen.usable(load_beside(new))
-    said = (
-        "The lidars' own errors (range, angles), which the calibration has found along, are taken out in both."
-        if known
-        else "The points are as the lidars sent them: of each lidar's own errors (range, angles) nothing is known."
-    )
-    return f"<p>{said}</p>{_two_states(seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)}"
+    text = "The lidars' estimated intrinsics (range, angles) are taken out of both clouds."
+    if not known:
+        text = "The points are as the lidars sent them: their intrinsics (range, angles) are unknown."
+    return _two_states(text, (), seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)
 
 
-def _two_states(points: Mapping[str, np.ndarray], before: Mapping, after: Mapping, other: str = "right") -> str:
-    """Return clouds (N, 3) by side at two poses each (4, 4), to be turned, and as pictures."""
+def _two_states(
+    text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping, other: str
+) -> str:
     now = placed(points, after)
     # The picture has the left cloud as calibrated, so that only the right one moves.
     then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
     window = _telling_window(now["left"], then, now["right"])
     spot = None if window is None else window[0]
     picture = clouds_before_and_after(now["left"], then, now["right"], window, other)
-    return f"{turnable(points, before, after, spot, other)}{image('The same as pictures', picture)}"
+    head = (f"{other} lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
+    to_turn = turnable(points, before, after, spot, other)
+    return rendered("clouds", text=text, head=head, rows=rows, turnable=to_turn, png=picture)
 
 
 def true_clouds(files: RunFiles, other: str = "right") -> str:
-    """Return the clouds of the left and an `other` lidar of a simulated run without a result as a part of a page: as
-    described, and as they truly stand, with how many of the other's points lie on the left one's surfaces in either."""
+    """Return the clouds of the left and an `other` lidar of a simulated run without a result as HTML, at the described
+    and at the true poses, with the share of the other's points on the left one's surfaces."""
     seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
     after = {"left": truth.base_from_lidar["left"], "right": truth.base_from_lidar[other]}
     points, before = seen.points(), seen.poses_before()
@@ -155,11 +111,8 @@ def true_clouds(files: RunFiles, other: str = "right") -> str:
         rows.append(
             (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
         )
-    head = (f"{other} lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
-    return (
-        "<p>There is no result. <i>Before</i> is as described, <i>after</i> as they truly stand; the "
-        f"points are as the lidars sent them.</p>{table(head, rows)}{_two_states(points, before, after, other)}"
-    )
+    text = "There is no result. Before: as described; after: the true poses. The points are as the lidars sent them."
+    return _two_states(text, rows, points, before, after, other)
 
 
 def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
@@ -190,13 +143,10 @@ def clouds_before_and_after(
     window: Window | None = None,
     other: str = "right",
 ) -> bytes:
-    """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) as first guessed and
-    as calibrated.
+    """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) before and after.
 
-    Top row from above, middle row from the side, bottom row a wall enlarged: a slice in which a disagreement of the
-    lidars shows as two lines instead of one, in `window` or in the one that shows it best; left out if both see no
-    wall.
-    """
+    Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
+    shows a disagreement best; left out if both see no wall."""
     window = window or _telling_window(left, right_before, right_after)
     rows = 2 if window is None else 3
     figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
@@ -226,8 +176,7 @@ def clouds_before_and_after(
 
 
 def _telling_window(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> Window | None:
-    """Return the window on a wall that both lidars see, moved most across itself; lidars with few channels need a
-    thicker slice."""
+    """Return the window on a wall that both lidars see, moved most across itself; few channels need a thicker slice."""
     for half in SLICES:
         best, spot = -1.0, None
         for height in SLICE_HEIGHTS:
@@ -252,11 +201,10 @@ def _telling_window(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> 
 
 
 def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str = "") -> bytes:
-    """Draw the shape fitted to each pose over what there is in it, in base_footprint.
+    """Draw the shape fitted to each pose over its outlines and returns, in base_footprint.
 
     Each panel is a mapping with `title`, `shape` (M, 2), `protrusion` in m (None: no sample), and `areas`, `rings` and
-    `points`: by what the legend calls them, lists of arrays (K, 2).
-    """
+    `points`: lists of arrays (K, 2) by their names in the legend."""
     everything = np.vstack([np.vstack([*sum(panel["areas"].values(), []), panel["shape"]]) for panel in panels])
     low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
     columns = min(columns, len(panels))
@@ -265,7 +213,7 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     height = width * (high - low)[1] / (high - low)[0] + 0.45 + 0.17 * longest
     figure, axes = plt.subplots(
         rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True
-    )  # fmt: skip
+    )
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     for axis, panel in zip(axes.flat, panels, strict=False):
@@ -303,15 +251,13 @@ VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
 
 def mounts_page(folder: Path, result: MountsResult) -> Path:
-    """Write a page with the picture into a folder, and return it."""
     picture = mount_residuals(("lidars as found", result.residuals))
-    part = image("Returns from the robot, and what the model does not explain", picture)
+    part = Section("Returns from the robot, and what the model does not explain", picture)
     return write_page(folder / "report.html", "Mounts of the lidars", [part])
 
 
 def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
-    """Draw the returns of the arm poses in a folder with the lidars as described, and as a calibration has them, the
-    lidars' own errors taken out as far as it knows them."""
+    """Draw the returns of the arm poses in a folder with the lidars as described and as calibrated."""
     from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
     from stretch_sim_cal.recording.dataset import read_dataset
     from stretch_sim_cal.robot.description import load_model
@@ -330,7 +276,7 @@ def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotP
 
 def mount_residuals(*parts: tuple[str, Residuals]) -> bytes:
     """Draw the returns near the robot's model from the side and from the front, for each part with its title: those
-    near it coloured by their mean distance from it, those well in front of it as crosses."""
+    near it coloured by their mean distance, those well in front of it as crosses."""
     everything = np.concatenate([residuals.hits for _, residuals in parts])
     low, high = everything.min(axis=0) - MARGIN, everything.max(axis=0) + MARGIN
     widths, tall = [(high - low)[across] for across, _, _ in VIEWS], (high - low)[2]
@@ -370,66 +316,60 @@ def _draw(axis: Axes, residuals: Residuals, across: int):
 
 
 def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) -> Path:
-    """Write the page for a finished run from the files in its folder, with a link to its `recording` in 3D if there
-    is one, and return its path.
+    """Write the page of a finished run from the files in its folder, with a link to its `recording` in 3D, and return
+    its path. A picture whose data the run did not reach is replaced by a sentence."""
+    files, scenario = RunFiles(Path(folder).resolve()), verdict.scenario
+    truth, moved = load_truth(files.truth) if files.truth.is_file() else None, 0.0
+    if truth is not None:
+        moved = float(np.linalg.norm((inverse(truth.nominal_right_to_left) @ truth.right_to_left)[:3, 3]))
+    profile = None if truth is None else profile_called(truth.robot)
+    parts = sections(files, scenario.stages, scenario.simulation.profile.further, profile)
+    return write_page(
+        files.report, scenario.name, parts, "run", verdict=verdict, rows=_rows(verdict), truth=truth,
+        moved_mm=1e3 * moved, folder=files.folder.name, recording=recording and Path(recording).resolve(),
+    )  # fmt: skip
 
-    A picture whose data the run did not reach is replaced by a sentence.
-    """
-    files = RunFiles(Path(folder).resolve())
-    parts = [_heading(verdict), _table(verdict)]
-    if recording is not None:
-        parts.append(recorded(recording))
+
+def sections(
+    files: RunFiles,
+    stages: Collection[str],
+    further: Iterable[str],
+    profile: RobotProfile | None,
+    old: CalibrationFile | None = None,
+) -> list[Section]:
+    """Return the pictures of the `stages` of a run or a session, of the left and right lidar and of those `further`;
+    clouds before are as of an `old` calibration. Without a result they are at their true poses, if these are known."""
 
     def calibration() -> CalibrationFile:
         return CalibrationFile.load_or_empty(files.calibration)
 
-    stages = set(verdict.scenario.stages)
-    pairs = [("right", "Both clouds before and after alignment")]
-    pairs += [
-        (name, f"Lidars left and {name} before and after alignment")
-        for name in verdict.scenario.simulation.profile.further
-    ]
-    for of_stages, title, draw in (
-        *(({"alignment", "drive"}, title, functools.partial(_pair, files, name)) for name, title in pairs),
-        ({"floor", "drive"}, "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
-        (
-            {"mounts"}, "The robot's returns with the lidars as described, and as found",
-            lambda: mounts_before_and_after(
-                files.mounts_dataset, calibration(), profile_called(load_truth(files.truth).robot)
-            ),
-        ),
+    def pair(name: str) -> str:
+        if name not in calibration().to_left and files.truth.is_file():
+            return true_clouds(files, name)
+        return clouds(CapturedClouds.load(files, name), calibration(), old)
+
+    def floor() -> bytes:
+        return floor_picture(CapturedClouds.load(files), calibration())
+
+    def mounts() -> bytes:
+        if profile is None:
+            raise InputError("the run ended before the simulator was ready")
+        return mounts_before_and_after(files.mounts_dataset, calibration(), profile)
+
+    pairs = {"right": "Both clouds before and after"}
+    pairs |= {name: f"Lidars left and {name} before and after" for name in further}
+    pictures: list[tuple[set[str], str, Callable[[], bytes | str]]] = [
+        *(({"alignment", "drive"}, title, functools.partial(pair, name)) for name, title in pairs.items()),
+        ({"floor", "drive"}, "Floor residuals", floor),
+        ({"mounts"}, "The robot's returns with the lidars as described, and as calibrated", mounts),
         ({"body_shape"}, "Body shape at every pose", lambda: _outlines(files)),
-    ):  # fmt: skip
-        if of_stages & stages:
-            parts.append(drawn(title, draw))
-    parts.append(_details(verdict, files))
-    return write_page(files.report, verdict.scenario.name, parts)
-
-
-def _pair(files: RunFiles, name: str) -> str:
-    """Return the clouds of the left and another lidar as a part of the page: as calibrated, or as they truly stand."""
-    file = CalibrationFile.load_or_empty(files.calibration)
-    return clouds(CapturedClouds.load(files, name), file) if name in file.to_left else true_clouds(files, name)
-
-
-def _heading(verdict: Verdict) -> str:
-    word, mood = ("PASS", "pass") if verdict.passed else ("FAIL", "fail")
-    lines = [
-        f"<h1>{html.escape(verdict.scenario.name)} <span class='{mood}'>{word}</span></h1>",
-        f"<p class='lead'>{html.escape(verdict.scenario.description)}</p>",
     ]
-    if verdict.refused:
-        lines.append(f"<p>Refused{' as expected' if verdict.passed else ''}: {html.escape(verdict.refused)}</p>")
-    for reason in verdict.reasons:
-        lines.append(f"<p class='fail'>{html.escape(reason)}</p>")
-    for note in verdict.notes:
-        lines.append(f"<p>Note: {html.escape(note)}</p>")
-    return "".join(lines)
+    return [drawn(title, draw) for of_stages, title, draw in pictures if of_stages & set(stages)]
 
 
-def _table(verdict: Verdict) -> str:
+def _rows(verdict: Verdict) -> list[tuple[str, ...]]:
     rows = []
-    for quantity in itertools.chain.from_iterable(stage.quantities for stage in verdict.stages.values()):
+    for quantity in (quantity for stage in verdict.stages.values() for quantity in stage.quantities):
         error = "not reached" if quantity.error is None else f"{quantity.error:.4g} {quantity.unit}"
         word = "PASS" if quantity.passed else "FAIL"
         if quantity.error is None and verdict.passed:
@@ -438,20 +378,7 @@ def _table(verdict: Verdict) -> str:
         deviation = quantity.standard_deviation
         expected = "-" if deviation is None else f"{deviation:.2g} {quantity.unit}"
         rows.append((quantity.label, quantity.estimate, quantity.truth, error, expected, tolerance, word))
-    return (
-        f"{table(('quantity', 'estimate', 'truth', 'error', 'standard deviation', 'tolerance', ''), rows)}"
-        "<p>Translations and heights in mm, angles in deg. The standard deviation is that of the result's covariance "
-        f"over all directions together: so large is the error to be expected. {_frame_said(verdict)}</p>"
-    )
-
-
-def _frame_said(verdict: Verdict) -> str:
-    if "mounts" in verdict.scenario.stages:
-        return "With the mounts known, floor and outline are judged in the robot's own base_link."
-    return (
-        "Floor and outline are judged in the frame in which the left lidar has its described pose, since the "
-        "clouds alone cannot show an error of the left mount."
-    )
+    return rows
 
 
 def _outlines(files: RunFiles) -> bytes:
@@ -465,19 +392,3 @@ def _outlines(files: RunFiles) -> bytes:
         for pose in poses
     ]  # fmt: skip
     return outlines(panels, title=f"in all poses {', '.join(still)}" if still else "")
-
-
-def _details(verdict: Verdict, files: RunFiles) -> str:
-    seconds = "\n".join(f"{name:<12} {value:8.1f} s" for name, value in verdict.seconds.items())
-    versions = "\n".join(f"{name:<28} {value}" for name, value in verdict.versions.items())
-    parts = [f"<h2>Seconds</h2><pre>{seconds}</pre><h2>Versions</h2><pre>{html.escape(versions)}</pre>"]
-    if files.truth.is_file():
-        truth = load_truth(files.truth)
-        offset = inverse(truth.nominal_right_to_left) @ truth.right_to_left
-        rows = "\n".join("  ".join(f"{value:12.8f}" for value in row) for row in truth.right_to_left)
-        parts.append(
-            f"<h2>True right-to-left transform</h2><pre>{rows}</pre><p>It differs from the description's by "
-            f"{1e3 * np.linalg.norm(offset[:3, 3]):.2f} mm.</p>"
-        )
-    parts.append(f"<p>Logs and files of this run lie in <code>{html.escape(files.folder.name)}/</code>.</p>")
-    return "".join(parts)

@@ -1,21 +1,14 @@
 """The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what
 came of it against what was there before, as a table and as a page."""
 
-import html
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.model import (
-    BodyShapeModel,
-    description_hash,
-    load_body_shape_model,
-    robot_identity,
-)
+from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, to_left_by_wheels
@@ -28,9 +21,8 @@ from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.harness.clouds_3d import CapturedClouds
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
-from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session, unused
+from stretch_sim_cal.harness.robot_session import DONE, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
@@ -38,27 +30,26 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensors
 
+OF_LIDARS = ("alignment", "floor", "mounts")
+"""The stages that the page has pictures of."""
 OF_ARM = ("mounts", "body_shape")
 """The stages in which the arm of a robot moves that has one."""
 TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
     "drive": "lidars against the wheels",
 }  # fmt: skip
-DIFFERENCES = (("x", "mm"), ("y", "mm"), ("z", "mm"), ("roll", "deg"), ("pitch", "deg"), ("yaw", "deg"))
 
 
-@dataclass(frozen=True)
-class Present:
-    """Whether what the robot has of a stage may be kept, and why or why not."""
+class Present(NamedTuple):
+    """Whether the robot's result of a stage may be kept, and why or why not."""
 
-    stage: str
     valid: bool
     sentence: str
 
 
 def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
-    """Return the stages of a robot's calibration in their order, with a `drive` or without: after those of the arm; of
-    a base without an arm in place of the mounts, before the body shape, whose floor is then the drive's."""
+    """Return the stages of a robot's calibration in their order; a `drive` comes last or, without an arm, in place of
+    the mounts."""
     if drive and not profile.planned:
         return ("alignment", "floor", "drive", "body_shape")
     return tuple(stage for stage in STAGES if drive or stage != "drive")
@@ -67,10 +58,8 @@ def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
 def presents(
     session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile, stages: Sequence[str]
 ) -> dict[str, Present]:
-    """Return, by stage, whether what the robot has is still valid, seen from the clouds that it sends now.
-
-    A stage rests on those before it: after one that is not valid, none is.
-    """
+    """Return, by stage, whether the robot's results still hold, compared with fresh clouds. After a stage that does
+    not, none does."""
     file, found = session.old, {}
     verification: Verification | None = None
     wrong = problems(file) if file.data else []
@@ -79,16 +68,15 @@ def presents(
             check_lidars(file, profile.further)
         except InputError as error:
             wrong.append(str(error))
-    if file.right_to_left is not None and not wrong and look.clouds and look.base_from_lidar:
-        left = look.base_from_lidar["left"]
-        body = body_settings(profile, look.description, warn)
-        verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
+        if not wrong and look.clouds and look.base_from_lidar:
+            left, body = look.base_from_lidar["left"], body_settings(profile, look.description, warn)
+            verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
     for stage in stages:
-        before = next((other for other in found.values() if not other.valid), None)
+        before = next((other for other, present in found.items() if not present.valid), None)
         if before is not None:
-            found[stage] = Present(stage, False, f"rests on {TITLES[before.stage]}")
+            found[stage] = Present(False, f"rests on {TITLES[before]}")
         elif wrong:
-            found[stage] = Present(stage, False, wrong[0])
+            found[stage] = Present(False, wrong[0])
         else:
             found[stage] = _present(stage, session, look, verification, profile)
     return found
@@ -99,53 +87,48 @@ def _present(
 ) -> Present:
     file = session.old
     if stage in ("alignment", "floor"):
-        if (file.right_to_left if stage == "alignment" else file.floor_plane) is None:
-            return Present(stage, False, "there is none yet")
-        what = "lidars" if stage == "alignment" else "floor"
-        drifts = [drift for drift in verification.drifts if drift.name.startswith(what)] if verification else []
-        asked = (
-            [question for question in verification.open_questions if question.startswith(what)] if verification else []
-        )
-        said = "; ".join([drift.sentence() for drift in drifts] + asked) or "it could not be compared with fresh scans"
-        return Present(stage, bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), said)
-    if stage == "mounts":
-        if stored_mounts(file) is None:
-            return Present(stage, False, "there are none yet")
-        try:
-            left_pose(file, look.base_from_lidar["left"])
-        except InputError as error:
-            return Present(stage, False, str(error))
-        return Present(stage, True, "fits the robot's description")
+        known, what = (file.right_to_left, "lidars") if stage == "alignment" else (file.floor_plane, "floor")
+        if known is None:
+            return Present(False, "there is none yet")
+        drifts, asked = [], []
+        if verification is not None:
+            drifts = [drift for drift in verification.drifts if drift.name.startswith(what)]
+            asked = [question for question in verification.open_questions if question.startswith(what)]
+        reasons = [*(drift.sentence() for drift in drifts), *asked] or ["it could not be compared with fresh scans"]
+        return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), "; ".join(reasons))
     if stage == "drive":
         return _present_drive(file)
-    path = next(target.place for target in session.targets if target.name == "body shape")
-    if not path.is_file():
-        return Present(stage, False, "there is none yet")
     try:
+        if stage == "mounts":
+            if stored_mounts(file) is None:
+                return Present(False, "there are none yet")
+            left_pose(file, look.base_from_lidar["left"])
+            return Present(True, "fits the robot's description")
+        if not (path := session.target("body shape").place).is_file():
+            return Present(False, "there is none yet")
         here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
         other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
+        return Present(not other, other[0] if other else "was fitted for this robot and tool")
     except InputError as error:
-        return Present(stage, False, str(error))
-    return Present(stage, not other, other[0] if other else "was fitted for this robot and tool")
+        return Present(False, str(error))
 
 
 def _present_drive(file: CalibrationFile) -> Present:
     wheels = stored_wheels(file)
     if wheels is None:
-        return Present("drive", False, "there is nothing of the wheels yet")
+        return Present(False, "there is nothing of the wheels yet")
     for name, now in file.to_left.items():
         if name not in wheels.footprint_from_lidar:
-            return Present("drive", False, f"lacks the {name} lidar")
+            return Present(False, f"lacks the {name} lidar")
         pose, covariance = to_left_by_wheels(wheels, name)
         known = file.entries[f"{name}{TO_LEFT}"].covariance
         if known is not None and (sigmas := sigmas_of(log(now @ inverse(pose)), [known, covariance])) > DIFFERS:
-            said = f"the {name} lidar was elsewhere on the left one when the robot drove ({sigmas:.1f} sigma)"
-            return Present("drive", False, said)
-    return Present("drive", True, "fits the lidars as they are now")
+            moved = f"the {name} lidar was elsewhere on the left one when the robot drove ({sigmas:.1f} sigma)"
+            return Present(False, moved)
+    return Present(True, "fits the lidars as they are now")
 
 
 def keep_clouds(session: Session, look: LiveLook) -> None:
-    """Keep the clouds of the first look, for the page."""
     arrays = {}
     for name, pose in look.base_from_lidar.items():
         arrays[cloud_name(name)] = np.concatenate([clouds[name] for clouds in look.clouds])
@@ -163,12 +146,11 @@ def run_stage(
     echo: Echo,
     final: bool = True,
 ) -> Ended | None:
-    """Run a stage's nodes and note in the session that it has ended, if this is its `final` run; return how it failed,
-    None if it did not.
+    """Run a stage's nodes, and note its end in the session if this is the `final` run; return how it failed, None if it
+    did not.
 
-    Raises `RunFailure` if a node cannot be started, or takes longer than its time. However this process ends, the nodes
-    end with it, and the arm is stopped.
-    """
+    Raises `RunFailure` for a node that cannot be started or takes too long. If this process ends, so do the nodes, and
+    the arm stops."""
     files = session.files
     if stage == "drive" and files.drive.exists():  # one that was cut off: a drive is recorded as a whole
         files.drive.rename(unused(files.drive))
@@ -179,12 +161,9 @@ def run_stage(
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
     with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
         runner.run(sequence)
-    if sequence.failure is not None:
-        return sequence.failure
-    if not final:
-        return None
-    session.ended(stage, DONE, _outcome(session, stage).get("proposal", ""))
-    return None
+    if sequence.failure is None and final:
+        session.ended(stage, DONE, _outcome(session, stage).get("proposal", ""))
+    return sequence.failure
 
 
 def another_place_may_help(session: Session) -> bool:
@@ -198,7 +177,6 @@ def _outcome_file(session: Session, stage: str) -> Path:
 
 
 def _outcome(session: Session, stage: str) -> dict[str, Any]:
-    """Return the outcome that a stage's node wrote in its last run, empty if it did not come to one."""
     path = _outcome_file(session, stage)
     return json.loads(read_text(path)) if path.is_file() else {}
 
@@ -259,36 +237,29 @@ def _new(file: CalibrationFile, what: str) -> tuple[float, float] | None:
 
 
 def _row(change: Change) -> list[str]:
-    moved = f"{1e3 * change.distance:.2f} mm, {np.degrees(change.angle):.3f} deg"
     sigmas = "" if change.sigmas is None else f"{change.sigmas:.1f}"
-    return [change.what, moved, _spread(change.before), _spread(change.after), sigmas]
+    return [
+        change.what, _spread((change.distance, change.angle)), _spread(change.before), _spread(change.after), sigmas
+    ]  # fmt: skip
 
 
 def _spread(known: tuple[float, float] | None) -> str:
-    return (
-        "not said"
-        if known is None or np.isnan(known[0])
-        else f"{1e3 * known[0]:.2f} mm, {np.degrees(known[1]):.3f} deg"
-    )
+    if known is None or np.isnan(known[0]):
+        return "unknown"
+    return f"{1e3 * known[0]:.2f} mm, {np.degrees(known[1]):.3f} deg"
 
 
 def _body(session: Session) -> list[str] | None:
-    place = next(target.place for target in session.targets if target.name == "body shape")
-    models = [
-        load_body_shape_model(path) if path.is_file() else None for path in (place, session.files.body_shape_model)
-    ]
-    if models[1] is None:
+    def area(path: Path) -> float:
+        return float(np.mean([shape.area for row in load_body_shape_model(path).shapes for shape in row]))
+
+    if not session.files.body_shape_model.is_file():
         return None
-    area = _area(models[1])
-    if models[0] is None:
-        return ["body shape", f"new: {area:.3f} m2", "", "", ""]
-    before = _area(models[0])
-    return ["body shape", f"{before:.3f} to {area:.3f} m2 ({100 * (area / before - 1):+.1f} %)", "", "", ""]
-
-
-def _area(model: BodyShapeModel) -> float:
-    """Return the mean area over the model's grid, in m2."""
-    return float(np.mean([shape.area for row in model.shapes for shape in row]))
+    after, place = area(session.files.body_shape_model), session.target("body shape").place
+    change = f"new: {after:.3f} m2"
+    if place.is_file():
+        change = f"{area(place):.3f} to {after:.3f} m2 ({100 * (after / area(place) - 1):+.1f} %)"
+    return ["body shape", change, "", "", ""]
 
 
 def advice(session: Session) -> list[str]:
@@ -302,77 +273,39 @@ def advice(session: Session) -> list[str]:
 
 
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
-    """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path; a picture
-    whose data is missing is left out with a sentence."""
+    """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path."""
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
+    from stretch_sim_cal.harness.pages import write_page
 
-    head, *rows = table(session)
-    ended = "".join(
-        f"<li>{TITLES[stage]}: {'kept' if state['how'] == KEPT else 'done'}, {html.escape(state['at'])}</li>"
-        for stage, state in session.stages.items()
-    )
-    parts = [
-        f"<h1>Calibration of {html.escape(session.robot_id)}</h1><p>Begun "
-        f"{html.escape(session.begun)}.</p><ul>{ended}</ul>",
-        f"<h2>Before and after</h2>{report.table(head, rows)}",
-        "<p>A change in sigma is the change over what the uncertainties of both explain: about 1 for two calibrations "
-        "of a robot that did not change. The lidars' own errors are in both, so it is rather too small.</p>",
-        "".join(f"<p>{html.escape(line)}</p>" for line in advice(session)),
-        _drive_part(session),
-        report.recorded(recording) if recording else "",
-    ]
-    compared = [("Both clouds before and after", "right")]
-    compared += [(f"Lidars left and {name} before and after", name) for name in profile.further]
-    for title, draw in (
-        *(
-            (title, lambda name=name: report.clouds(CapturedClouds.load(session.files, name), session.new, session.old))
-            for title, name in compared
-        ),
-        ("Floor residuals", lambda: report.floor_picture(CapturedClouds.load(session.files), session.new)),
-        (
-            "The robot as it is seen with the lidars as described, and as found",
-            lambda: report.mounts_before_and_after(session.files.mounts_dataset, session.new, profile),
-        ),
-    ):
-        parts.append(report.drawn(title, draw))
-    return report.write_page(session.folder / "report.html", f"Calibration of {session.robot_id}", parts)
+    wheels, both = stored_wheels(session.new), agreements(session.new)
+    of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}
+    parts = report.sections(session.files, OF_LIDARS, profile.further, profile, session.old)
+    return write_page(
+        session.folder / "report.html", f"Calibration of {session.robot_id}", parts, "robot", session=session,
+        titles=TITLES, rows=table(session), advice=advice(session), wheels=_wheels_cells(of_wheels["lidars"]),
+        odometry="" if wheels is None else wheels_lines(wheels, of_wheels)[-1].strip(), by_arm=_by_arm(both),
+        findings=[str(finding) for each in both for finding in each.findings()],
+        recording=recording and Path(recording).resolve(),
+    )  # fmt: skip
 
 
-def _drive_part(session: Session) -> str:
-    """Return what the drive found as a part of the page: the lidars against the wheels, odometry, and how that goes
-    with the arm's calibration; nothing without a drive."""
-    from stretch_sim_cal.harness import report
-
-    wheels = stored_wheels(session.new)
-    if wheels is None:
-        return ""
-    numbers = wheels_numbers(wheels)
+def _wheels_cells(lidars: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for name, own in numbers["lidars"].items():
+    for name, own in lidars.items():
         x, y = own["standard_deviation_mm"]
         rows.append([
             name, f"{own['x_mm']:.2f} +- {x:.2f}", f"{own['y_mm']:.2f} +- {y:.2f}",
             f"{own['yaw_deg']:.3f} +- {own['standard_deviation_yaw_deg']:.3f}",
         ])  # fmt: skip
-    parts = [
-        "<h2>Lidars against the wheels</h2><p>Against the centre of rotation and the direction of driving, with one "
-        f"standard deviation.</p>{report.table(['lidar', 'x / mm', 'y / mm', 'yaw / deg'], rows)}",
-        f"<p>{html.escape(wheels_lines(wheels, numbers)[-1].strip())}</p>",
-    ]
-    both = agreements(session.new)
-    if both:
-        head = ["lidar", *(f"{name} / {unit}" for name, unit in DIFFERENCES), "x, y, yaw / sigma",
-                "z, roll, pitch / sigma", ""]  # fmt: skip
-        scales = np.array([1e3 if unit == "mm" else np.degrees(1.0) for _, unit in DIFFERENCES])
-        rows = []
-        for each in both:
-            off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
-            cells = [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
-            verdict = "differ" if each.findings() else "agree"
-            rows.append([each.lidar, *cells, f"{each.by_wheels:.1f}", f"{each.by_floor:.1f}", verdict])
-        said = "".join(f"<p class='fail'>{html.escape(str(said))}</p>" for each in both for said in each.findings())
-        parts.append(
-            "<h2>By the wheels against by the arm</h2><p>Where the drive has each lidar over the floor, minus where "
-            f"the arm's calibration and the floor have it.</p>{report.table(head, rows)}{said}"
-        )
-    return "".join(parts)
+    return rows
+
+
+def _by_arm(both: Sequence[Any]) -> list[list[str]]:
+    """Return the rows of where the wheels and the arm have each lidar; the columns are x, y, z, roll, pitch, yaw."""
+    rows, scales = [], np.repeat([1e3, np.degrees(1.0)], 3)
+    for each in both:
+        off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
+        cells = [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
+        verdict = "differ" if each.findings() else "agree"
+        rows.append([each.lidar, *cells, f"{each.by_wheels:.1f}", f"{each.by_floor:.1f}", verdict])
+    return rows

@@ -43,8 +43,8 @@ class Target:
 
 @dataclass
 class Session:
-    """A session in `folder`: `stages` that have ended, with how (`KEPT`, `DONE`) and what their nodes said; `begun` and
-    `accepted` are times, the latter None until then; `base` holds the digests of the robot's files when it began."""
+    """A session in `folder`: the `stages` that have ended (`how`: `KEPT` or `DONE`), times at which it was `begun` and
+    `accepted` (None until then), and in `base` the digests of the robot's files when it began."""
 
     folder: Path
     robot_id: str
@@ -56,7 +56,6 @@ class Session:
 
     @property
     def files(self) -> RunFiles:
-        """Where the stages' files are; its `environment` makes the nodes write there."""
         return RunFiles(self.folder, self.robot_id)
 
     @property
@@ -83,10 +82,14 @@ class Session:
             targets.append(Target("values", default_values_path(files.environment), values))
         return targets
 
+    def target(self, name: str) -> Target:
+        """Return the target of that name."""
+        return next(target for target in self.targets if target.name == name)
+
     @classmethod
     def open(cls, folder: Path) -> "Session":
-        """Continue the session in `folder`, or begin one there. Raises `InputError` for a folder of something
-        else, or of another robot."""
+        """Continue the session in `folder`, or begin one. Raises `InputError` for a folder of something else or another
+        robot."""
         if not (folder / STATE).is_file():
             return cls._begin(folder)
         session = cls.load(folder)
@@ -106,7 +109,7 @@ class Session:
             state = json.loads(read_text(path))
             return cls(folder, state["robot_id"], state["begun"], state["base"], state["stages"], state["accepted"])
         except (ValueError, KeyError, TypeError) as problem:
-            raise InputError(f"{path}: is torn ({problem}); move {folder} away and begin anew") from problem
+            raise InputError(f"{path}: is damaged ({problem}); move {folder} away and start over") from problem
 
     @classmethod
     def _begin(cls, folder: Path) -> "Session":
@@ -129,7 +132,6 @@ class Session:
         return session
 
     def save(self) -> None:
-        """Write the state, whole or not at all."""
         names = ("robot_id", "begun", "base", "stages", "accepted")
         write_text(self.folder / STATE, json.dumps({name: getattr(self, name) for name in names}, indent=1) + "\n")
 
@@ -139,19 +141,15 @@ class Session:
         self.save()
 
     def accept(self) -> list[Path]:
-        """Move what is staged into the robot's place, keeping what it replaces, and close
-        the session; return the files.
-
-        Can be cut off and called again. Raises `Refused` if another program has changed the robot's files since.
-        """
-        wanted = {target.name: _digest(target.staged) for target in self.targets}
+        """Move what is staged into the robot's place, with backups, close the session, and return the files. It can be
+        cut off and called again. Raises `Refused` if another program has changed the robot's files since."""
+        wanted, changed = {target.name: _digest(target.staged) for target in self.targets}, []
         for target in self.targets:
             if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
                 raise Refused(
                     f"{target.place}: was changed by another program since this calibration began ({self.begun}); what "
-                    "it holds now would be lost. Begin anew (--discard), or move it away to accept all the same"
+                    "it holds now would be lost. Start over (--discard), or move it away to accept all the same"
                 )
-        changed = []
         for target in self.targets:
             if wanted[target.name] is None or wanted[target.name] == self.base[target.name]:
                 continue
@@ -171,10 +169,8 @@ class Session:
         return [target.place for target in changed]
 
     def roll_back(self) -> list[Path]:
-        """Bring back the robot's files as they were before this session was accepted; return them.
-
-        Raises `Refused` if one of them was changed since: that has to be undone first.
-        """
+        """Bring back the robot's files as before this session, and return them. Raises `Refused` if one was changed
+        since."""
         changed = [target for target in self.targets if target.name in (self.accepted or {}).get("files", {})]
         for target in changed:
             if _digest(target.place) not in (self.accepted["files"][target.name], self.base[target.name]):
@@ -214,8 +210,7 @@ def default_folder() -> Path:
 
 
 def last_accepted(folder: Path) -> Session:
-    """Return the latest session beside `folder` that was accepted and not rolled back. Raises
-    `InputError` without one."""
+    """Return the latest session beside `folder` that was accepted, not rolled back. Raises `InputError` without one."""
     closed = [Session.load(path.parent) for path in folder.parent.glob(f"{folder.name}_*/{STATE}")]
     closed = [session for session in closed if session.accepted and "rolled_back" not in session.accepted]
     if not closed:

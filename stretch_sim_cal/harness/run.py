@@ -51,10 +51,8 @@ def run_scenario(
 ) -> Verdict:
     """Run `scenario` in the folder `out` (emptied first, made if missing) and return its verdict.
 
-    `processes` gives the processes, the simulator first; tests put broken ones in the place of the simulator and the
-    calibration nodes. `echo` is as in `Runner`. With `in_process` all of it runs in this process, without ROS. Raises
-    `InputError` if `out` holds something that is not an earlier run.
-    """
+    `processes` gives other processes, the simulator first; `echo` is as in `Runner`; with `in_process` all runs in this
+    process, without ROS. Raises `InputError` if `out` is not an earlier run's folder."""
     if simulator != "embedded" and "drive" in scenario.stages:
         raise InputError(f"{scenario.name}: stages: drive: the base does not drive in {simulator}; use embedded")
     files = _fresh_folder(out, scenario)
@@ -87,10 +85,8 @@ def run_scenario(
 def conclude(
     scenario: Scenario, simulator: str, files: RunFiles, sequence: ProcessSequence, broken: str = ""
 ) -> Verdict:
-    """Return the verdict on a run that is over, from its processes' exit codes, output and files.
-
-    `broken` is the reason if the run itself broke. Raises `InputError` if the simulator's truth cannot be read.
-    """
+    """Return the verdict on a run that is over; `broken` is the reason if the run itself broke. Raises `InputError` if
+    the simulator's truth cannot be read."""
     verdict = Verdict(scenario, simulator)
     if scenario.simulation.robot is not None:
         verdict.notes += [f"robot: {note}" for note in scenario.simulation.robot.notes]

@@ -28,7 +28,6 @@ OUTLINE_CORNERS = 180
 
 
 def show_described(view: View, seen: CapturedClouds) -> None:
-    """Show both clouds with the lidars as described."""
     view.clouds("before", **placed(seen.points(), seen.described))
 
 
@@ -46,8 +45,8 @@ def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> 
 
 
 class RunView:
-    """Shows a run in `view`, from its `files`, of a robot (its profile's name or path; None: the Stretch, or, in a
-    simulation, the robot of its truth)."""
+    """Shows a run in `view` from its `files`; `robot` is a profile's name or path (default: the truth's, or the
+    Stretch)."""
 
     def __init__(self, view: View, files: RunFiles, robot: str | None = None):
         self._view, self._files, self._robot = view, files, robot
@@ -64,8 +63,7 @@ class RunView:
         return look
 
     def update(self) -> None:
-        """Show new files. A file that is missing is left for the next time, one that cannot be
-        read gets a line in the log."""
+        """Show new files; one that cannot be read gets a line in the log."""
         for name, path, show in (
             ("clouds", self._files.clouds, self._clouds),
             ("calibration", self._files.calibration, self._calibration),

@@ -48,10 +48,8 @@ KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "r
 class Scenario:
     """One run of the harness, read from a YAML file in `scenarios/`.
 
-    `stages` maps stage names to their options, `tolerances` stage names to bounds (the units are in the keys);
-    `refusal` names the stage that has to refuse and a text that its message has to mention, `reports` texts that the
-    output of a stage has to mention in any case; `data` is the file's own content.
-    """
+    `stages` and `tolerances` are by stage, with units in the keys; `refusal` names the stage that has to refuse and a
+    text of its message, `reports` texts that the output of a stage has to mention; `data` is the file's content."""
 
     name: str
     description: str
@@ -111,8 +109,8 @@ def _simulation(data: Any, path: Path) -> SimulationSetup:
 
 
 def _check_plans(simulation: SimulationSetup, stages: dict[str, dict[str, Any]], path: Path) -> None:
-    """Raise `InputError` for a plan that the robot does not have, or with values beyond its joints' limits: a run would
-    come to it only when most of its time is spent."""
+    """Raise `InputError` for plans that the robot does not have or cannot reach: a run would notice only near its
+    end."""
     planned = [stage for stage in PLANNED_STAGES if stage in stages]
     if planned and simulation.profile.planned:
         limits = simulation.profile.commanded_limits(parse_urdf(simulation.nominal_description))
@@ -157,11 +155,8 @@ def with_changes(
     scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None,
     robot: str | None = None,
 ) -> Scenario:  # fmt: skip
-    """Return the scenario with another seed, robot (a profile, with its own sensor) or sensor, or lidar
-    mount errors drawn from the seed.
-
-    `mount_errors` are their length in mm and angle in deg, in random directions.
-    """
+    """Return the scenario with another seed, robot (with its own sensor) or sensor, or with lidar mount errors of a
+    length (mm) and angle (deg), drawn from the seed."""
     simulation = scenario.simulation.to_mapping()
     if seed is not None:
         simulation["seed"] = seed

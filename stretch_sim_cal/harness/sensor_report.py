@@ -1,6 +1,5 @@
 """The result of the identification of both lidars: as lines, as numbers, and as a self-contained page with pictures."""
 
-import html
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +9,8 @@ from matplotlib.axes import Axes
 
 from stretch_sim_cal.calibration.identification import Identification
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.harness.report import as_png, image, table, write_page
+from stretch_sim_cal.harness.pages import write_page
+from stretch_sim_cal.harness.report import as_png
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, shown_unit
 
@@ -19,8 +19,8 @@ ENOUGH = 50  # returns in a bin that is drawn
 
 
 def parameters(result: Identification, side: int) -> list[tuple[str, float, float, float, str, bool]]:
-    """Return, for each scalar of a unit that may vary: its key, value, standard deviation and that of the sensor file,
-    in the unit that comes next, and whether it is determined."""
+    """Return, for each scalar that may vary: key, value, standard deviation, the sensor file's, unit, whether
+    determined."""
     unit, prior = result.units[side], np.sqrt(np.diag(result.models[side].prior_covariance()))
     determined, rows = result.determined(side), []
     for key, index in KEY_OF_SCALAR.items():
@@ -91,12 +91,8 @@ def found_lines(result: Identification) -> list[str]:
     for side, device in enumerate(result.names):
         lines.append(f"{device} lidar, {result.signatures[side].sensor.name}:")
         for key, value, deviation, prior, unit, determined in parameters(result, side):
-            said = (
-                f"{value:+9.3f} +- {deviation:.3f} {unit}"
-                if determined
-                else f"not determined, within {prior:.3g} {unit}"
-            )
-            lines.append(f"  {key:<26} {said}")
+            shown = f"{value:+9.3f} +- {deviation:.3f}" if determined else f"not determined, within {prior:.3g}"
+            lines.append(f"  {key:<26} {shown} {unit}")
         for kind, key in CHANNEL_KEYS.items():
             own = result.models[side].of_kind(kind)
             unit, size = shown_unit(key)
@@ -127,45 +123,28 @@ def found_numbers(result: Identification) -> dict:
             },
             "not_determined": list(result.units[side].not_determined),
             "drop_outs_judged_by": 0 if lost is None else lost.trials,
-        }  # fmt: skip
+        }
     return found | {"trade_offs": result.trade_offs}
 
 
 def write_sensor_report(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
-    """Write the page and return its path."""
     title = "Both lidars as they are" if result.names == SIDES else f"The {result.names[1]} lidar beside the left one"
-    parts = [f"<h1>{html.escape(title)}</h1>", f"<p class='lead'>From {html.escape(', '.join(recordings))}.</p>"]
-    for side, device in enumerate(result.names):
-        own = _parameter_table(result, side)
-        parts.append(f"<h2>{html.escape(device.capitalize())} lidar: the unit's own errors</h2>{own}")
-    parts += [f"<p>{html.escape(sentence)}.</p>" for sentence in result.trade_offs]
-    parts.append(image("Channels' errors, with standard deviations", channels_picture(result)))
-    parts.append("<p>The grey band is one standard deviation of the sensor file; grey channels are not determined.</p>")
-    parts.append(image("Range residuals of single returns, before and after", residuals_picture(result)))
-    parts.append(
-        "<p>Means (lines) and standard deviations (bands) against the room's planes. Before: the lidars aligned as "
-        "well as is possible with no error of the units taken out.</p>"
-    )
-    parts.append(image("Range noise, measured and as the unit files have it", noise_picture(result)))
-    for side, device in enumerate(result.names):
-        parts.append(
-            f"<h2>{html.escape(device.capitalize())} lidar: sensor and "
-            f"driver</h2>{table(('', 'found', 'sensor file'), measured(result, side))}"
-        )
-    parts.append(f"<p>{html.escape(sync)}.</p>")
-    parts.append("<p>Not identified: beam width, blooming, warming up (compare recordings made cold and warm).</p>")
-    return write_page(path, title, parts)
+    return write_page(
+        path, title, template="sensor", recordings=", ".join(recordings), sync=sync, trade_offs=result.trade_offs,
+        units={name: _parameter_rows(result, side) for side, name in enumerate(result.names)},
+        measured={name: measured(result, side) for side, name in enumerate(result.names)},
+        channels=channels_picture(result), residuals=residuals_picture(result), noise=noise_picture(result),
+    )  # fmt: skip
 
 
-def _parameter_table(result: Identification, side: int) -> str:
-    rows = [
+def _parameter_rows(result: Identification, side: int) -> list[tuple[str, ...]]:
+    return [
         (
             key, f"{value:+.4g} ± {deviation:.2g} {unit}", f"± {prior:.3g} {unit}",
             "determined" if determined else "not determined",
         )
         for key, value, deviation, prior, unit, determined in parameters(result, side)
     ]  # fmt: skip
-    return table(("parameter", "found", "units differ by, as the sensor file says", ""), rows)
 
 
 def channels_picture(result: Identification) -> bytes:

@@ -28,19 +28,16 @@ CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 
 
 class BodyDatasetRecorder:
-    """Moves the simulated arm through poses and writes the returns of all lidars in each.
-
-    `footprint_from_base_link` (4, 4) is the calibration, by default the true one as the lidars can know it; `outline`
-    the true outline in that base_footprint.
-    """
+    """Moves the simulated arm through poses and writes the returns of all lidars in each. `footprint_from_base_link`
+    (4, 4) is the calibration, by default the true one as the lidars can know it."""
 
     def __init__(
         self, simulator: EmbeddedSimulator, observations: Observations | None = None,
         found: tuple[Mapping[str, np.ndarray], np.ndarray] | None = None, first_tick: int = 0,
     ):  # fmt: skip
-        """Record with a simulator from scan `first_tick` on; `observations` of an alignment take the lidars' own errors
-        out of the points, as the collecting node does; `found` are the transforms of the other lidars to the left one
-        by name, and footprint_from_base_link, (4, 4) each, of a calibration."""
+        """Record from scan `first_tick` on. `observations` of an alignment correct the points by the lidars'
+        intrinsics; `found` are the transforms (4, 4) of a calibration: of other lidars to the left one by name, and
+        footprint_from_base_link."""
         self._simulator = simulator
         nominal_left = simulator.base_from_lidar("left", nominal=True)
         left_from_base = inverse(simulator.base_from_lidar("left"))
@@ -64,11 +61,9 @@ class BodyDatasetRecorder:
         surroundings: Callable[[int], Mapping[str, Surface]] = lambda number: {},
         really: Callable[[int], Mapping[str, float]] = lambda number: {},
     ) -> None:
-        """Write a sample of `frames` pairs of scans for each pose (values of the planned joints; m, rad).
-
-        `surroundings` gives surfaces, in world coordinates, that stand around in a pose, and `really` joint values that
-        differ from those commanded and reported, by pose number.
-        """
+        """Write a sample of `frames` pairs of scans for each pose (values of the planned joints; m, rad). By pose
+        number, `surroundings` gives surfaces in world coordinates, and `really` joint values that differ from those
+        reported."""
         writer = DatasetWriter(
             directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link,
             self._simulator.profile.planned_names, tuple(self._simulator.profile.further),
@@ -87,8 +82,8 @@ class BodyDatasetRecorder:
             writer.write_sample(commanded, commanded, points, clouds, joints)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
-        """Return the corners (K, 2) of the true robot's outline, payload included, at commanded
-        values of the planned joints."""
+        """Return the corners (K, 2) of the true outline, payload included, at commanded values of the planned
+        joints."""
         self._place(pose)
         footprint_from_base_link = self.footprint_from_base_link @ self._lidar_base_from_base
         return outline_of(each.moved(footprint_from_base_link) for each in self._simulator.true_surfaces().values())
@@ -96,9 +91,9 @@ class BodyDatasetRecorder:
     def held_against_truth(
         self, samples: Sequence[Sample], **fits: Callable[[Sequence[Sample]], Shape | None]
     ) -> dict[str, list[tuple[float, float]]]:
-        """Return by fit, for all samples that stand at one place of the shape's axes, how far the true robot sticks out
-        of the shape that the fit gives them (m), and its area over that of the smallest capsule around their true
-        outlines; nothing for those to which it gives none."""
+        """Return by fit, for the samples at each place of the shape's axes, how far the true robot sticks out of its
+        shape (m), and its area over that of the smallest capsule around the true outlines; without those that have
+        none."""
         places: dict[tuple[float, ...], list[Sample]] = {}
         for sample in samples:
             place = tuple(sample.commanded[joint] for joint in self._simulator.profile.shape_joints)
@@ -121,8 +116,8 @@ class BodyDatasetRecorder:
         self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
 
     def _capture(self, frames: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the pooled points (N, 3) in base_footprint and, the same ones, each lidar's
-        returns (N, 5) in its own frame."""
+        """Return the pooled points (N, 3) in base_footprint, and each lidar's returns (N, 5) of them in its own
+        frame."""
         ticks = range(self._tick, self._tick + frames)
         self._tick += frames
         seen, raw = [], {}
@@ -130,11 +125,8 @@ class BodyDatasetRecorder:
             scans = np.concatenate([self._simulator.scan(name, tick) for tick in ticks])
             cloud = return_columns(returns_of(scans))
             placed = self._poses.points(name, cloud)
-            near = (
-                (np.hypot(placed[:, 0], placed[:, 1]) < CROP_RADIUS)
-                & (placed[:, 2] > -0.5)
-                & (placed[:, 2] < CROP_HEIGHT)
-            )
+            x, y, z = placed.T
+            near = (np.hypot(x, y) < CROP_RADIUS) & (z > -0.5) & (z < CROP_HEIGHT)
             cloud, placed = cloud[near], placed[near]
             _, first = np.unique(voxel_keys(cloud[:, :3], CELL), return_index=True)
             seen.append(placed[np.sort(first)])

@@ -64,17 +64,14 @@ class Truth:
         return tuple(name for name in self.base_from_lidar if name != "right" or not one)
 
     def to_left(self, name: str) -> np.ndarray:
-        """Return lidar_left_from_lidar (4, 4)."""
         return inverse(self.base_from_lidar["left"]) @ self.base_from_lidar[name]
 
     @property
     def right_to_left(self) -> np.ndarray:
-        """lidar_left_from_lidar_right."""
         return self.to_left("right")
 
     @property
     def nominal_right_to_left(self) -> np.ndarray:
-        """lidar_left_from_lidar_right as the description has it."""
         return inverse(self.nominal_base_from_lidar["left"]) @ self.nominal_base_from_lidar["right"]
 
     @property
@@ -124,8 +121,8 @@ def load_truth(path: str | Path) -> Truth:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One judged number: `key` is its name in `result.json`, `tolerance` the bound on `error` (None: was not reached),
-    `standard_deviation` that of the error by the result's own covariance, in `unit`, if it has one."""
+    """One judged number: its `key` in `result.json`, the bound on its `error` (None: not reached), and the error's
+    standard deviation by the result's covariance, if it has one."""
 
     key: str
     label: str
@@ -232,10 +229,7 @@ LIDAR = (
     ("rotation_error_deg", "{}: rotation", "deg", "rotation_deg"),
     ("nees", "{}: NEES per freedom", "", "nees"),
 )
-FLOOR = (
-    ("height_error_mm", "floor: height", "mm", "height_mm"),
-    ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"),
-)
+FLOOR = (("height_error_mm", "floor: height", "mm", "height_mm"), ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"))
 WHEELS = (
     ("lever_error_mm", "{} to wheels: x, y", "mm", "lever_mm"),
     ("yaw_error_deg", "{} to wheels: yaw", "deg", "yaw_deg"),
@@ -250,8 +244,7 @@ Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
 
 
 def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: dict[str, float]) -> StageVerdict:
-    """Compare the result of a stage with the truth; if there is none, or none that can be read,
-    no quantity has an error."""
+    """Compare the result of a stage with the truth; without one that can be read no quantity has an error."""
     product = files.body_shape_model if stage == "body_shape" else files.calibration
     compared: Compared = {}
     reason = ""
@@ -261,9 +254,8 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
         try:
             compared = COMPARISONS[stage](files, truth)
             if "skipped_share" in tolerances:
-                compared["skipped_share"] = _compared_poses_of_plan(
-                    files.mounts_dataset if stage == "mounts" else files.dataset
-                )
+                directory = files.mounts_dataset if stage == "mounts" else files.dataset
+                compared["skipped_share"] = _compared_poses_of_plan(directory)
         except InputError as error:
             reason = f"what was written cannot be judged: {error}"
     quantities = [
@@ -288,9 +280,8 @@ def _quantities(stage: str, lidars: Sequence[str]) -> list[tuple[str, str, str, 
             poses = {name: _labelled(LIDAR[:2], f"{name} mount", name) for name in lidars}
             sides = [each for name in lidars if name in SIDES for each in poses[name]]
             both = [*_labelled(LIDAR[2:], "mounts"), ("skipped_share", "mounts: poses skipped", "", "skipped_share")]
-            return sides + both + [
-                each for name in further for each in (*poses[name], *_labelled(LIDAR[2:], name, name))
-            ]  # fmt: skip
+            own = {name: [*poses[name], *_labelled(LIDAR[2:], name, name)] for name in further}
+            return sides + both + [each for quantities in own.values() for each in quantities]
         case "body_shape":
             return [*BODY, ("skipped_share", "body: poses skipped", "", "skipped_share")]
     floor = [*FLOOR, ("floor_nees", "floor: NEES per freedom", "", "floor_nees")]
@@ -388,8 +379,7 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
 
 
 def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
-    """Compare what a drive has found: the lidars with each other, the floor, and each lidar's x, y and yaw against the
-    centre of rotation and the direction of driving."""
+    """Compare the lidars with each other, the floor, and each lidar's x, y and yaw against the wheels."""
     wheels = stored_wheels(CalibrationFile.load(files.calibration))
     if wheels is None:
         raise InputError(f"{files.calibration} holds nothing of the lidars against the wheels")
@@ -418,10 +408,8 @@ def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
 def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
     """Compare a fitted body shape with the true outline at the joint values of every sample.
 
-    Protrusion is how far the true outline reaches outside the shape for that pose. The excess area ratio is the fitted
-    area over that of the smallest shape of the same kind around the true outlines that it represents (those of all
-    poses with the same grid point), the largest over the grid.
-    """
+    Protrusion is how far the true outline reaches outside the shape. The excess area ratio is the largest of the fitted
+    areas over that of the smallest shape of the same kind around the true outlines of the same grid point."""
     method = load_body_shape_model(files.body_shape_model).shape_fitting_method
     poses = posed_outlines(files, truth)
     if not poses:
@@ -456,12 +444,9 @@ def skipped_poses(files: RunFiles) -> list[str]:
     linear = _linear_joints(load_truth(files.truth).robot if files.truth.is_file() else None)
     for stage, directory in (("mounts", files.mounts_dataset), ("body_shape", files.dataset)):
         if (directory / METADATA).is_file() and (skipped := read_metadata(directory).get("skipped")):
-            shown = [
-                f"{', '.join(_parts(entry['commanded'], linear))} ({entry['reason']})"
-                for entry in skipped[:SKIPPED_SHOWN]
-            ]
-            more = ["..."] if len(skipped) > SKIPPED_SHOWN else []
-            found.append(f"{stage}: {len(skipped)} planned poses were skipped: {'; '.join(shown + more)}")
+            shown = [f"{', '.join(_parts(each['commanded'], linear))} ({each['reason']})" for each in skipped]
+            shown[SKIPPED_SHOWN:] = ["..."] if len(skipped) > SKIPPED_SHOWN else []
+            found.append(f"{stage}: {len(skipped)} planned poses were skipped: {'; '.join(shown)}")
     return found
 
 
@@ -483,14 +468,13 @@ def _rpy(transform: np.ndarray) -> str:
 
 
 def _tilts(normal: np.ndarray) -> str:
-    return (
-        f"({math.degrees(-math.atan2(normal[1], normal[2])):.3f}, {math.degrees(math.atan2(normal[0], normal[2])):.3f})"
-    )
+    about_x, about_y = -math.atan2(normal[1], normal[2]), math.atan2(normal[0], normal[2])
+    return f"({math.degrees(about_x):.3f}, {math.degrees(about_y):.3f})"
 
 
 def _true_outlines(truth: Truth) -> Callable[[Mapping[str, float]], np.ndarray]:
-    """Return what gives the corners (K, 2) of the true robot's convex outline on the true floor, payload included, in
-    base_footprint at joint values by URDF name."""
+    """Return a function of joint values by URDF name: the corners (K, 2) of the true robot's outline in
+    base_footprint."""
     model = load_model(truth.description_file)
     profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)
     surfaces = outline_surfaces(model, profile)

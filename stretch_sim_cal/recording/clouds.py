@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS, are_returns, coordinates
+from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS, are_returns, coordinates, is_dense
 
 # sensor_msgs/PointField: INT8 = 1 .. FLOAT64 = 8.
 DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
@@ -85,6 +85,16 @@ def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
             raise InputError(f"a cloud cannot hold field {name} of type {kind}")
         result.append(FieldLayout(name, offset, _DATATYPE_OF[code], int(np.prod(kind.shape, dtype=int))))
     return result
+
+
+def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
+    """Return the attributes of a message for a structured array of points (N,), but for `header`, `fields` and `data`;
+    it is dense if no point marks a miss."""
+    size = scan.dtype.itemsize
+    return {
+        "height": 1, "width": len(scan), "is_bigendian": is_big_endian(scan.dtype), "point_step": size,
+        "row_step": size * len(scan), "is_dense": is_dense(scan),
+    }  # fmt: skip
 
 
 def is_big_endian(dtype: np.dtype = POINT_DTYPE) -> bool:

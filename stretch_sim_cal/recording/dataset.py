@@ -10,7 +10,6 @@ DIR/description.urdf    the robot's description while it was recorded
 
 import datetime
 import hashlib
-import math
 import re
 import zipfile
 import zlib
@@ -25,6 +24,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, read_yaml, write_atomic, write_text, write_yaml
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.recording import JOINTS
+from stretch_sim_cal.validate import number
 
 FORMAT = 1
 FRAME = "base_footprint"
@@ -36,8 +36,7 @@ SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses 
 
 
 def read_metadata(directory: Path) -> dict:
-    """Return a folder's metadata, its samples' entries checked. Raises `InputError` naming
-    the file and what is wrong."""
+    """Return a folder's metadata, checked. Raises `InputError` naming the file and what is wrong."""
     path = directory / METADATA
     if not path.is_file():
         raise InputError(f"{path}: no such file; is {directory} a body-shape dataset?")
@@ -47,28 +46,25 @@ def read_metadata(directory: Path) -> dict:
             f"{directory}: is a rosbag2 recording; a folder of arm poses is needed, as ros_calibrate_lidar_mounts and "
             "ros_collect_body_shape_data write it"
         )
-    if metadata.get("format", FORMAT) != FORMAT:
-        raise InputError(f"{path}: has format {metadata['format']}, this tool reads format {FORMAT}")
-    if metadata.get("frame", FRAME) != FRAME:
-        raise InputError(f"{path}: its points are in frame '{metadata['frame']}', '{FRAME}' was expected")
+    for key, default in (("format", FORMAT), ("frame", FRAME)):
+        if metadata.get(key, default) != default:
+            raise InputError(f"{path}: has {key} {metadata[key]!r}, {default!r} was expected")
     if not isinstance(metadata.get("samples"), list):
         raise InputError(f"{path}: has no list 'samples'")
-    for key, kind, name in (("info", dict, "mapping"), ("skipped", list, "list")):
+    for key, kind in (("info", dict), ("skipped", list)):
         if not isinstance(metadata.get(key) or kind(), kind):
-            raise InputError(f"{path}: '{key}' is not a {name}")
+            raise InputError(f"{path}: '{key}' is not a {kind.__name__}")
     names = _names(metadata, path, JOINT_NAMES)
-    seen: set[int] = set()
     for index, entry in enumerate(metadata["samples"]):
         _check_entry(path, index, entry, names)
-        if entry["id"] in seen:
-            raise InputError(f"{path}: two samples have the id {entry['id']}")
-        seen.add(entry["id"])
+    ids = [entry["id"] for entry in metadata["samples"]]
+    if twice := {each for each in ids if ids.count(each) > 1}:
+        raise InputError(f"{path}: two samples have the id {min(twice)}")
     return metadata
 
 
 def _names(metadata: dict, path: Path, key: str) -> tuple[str, ...]:
-    """Return what the planned joints of a dataset (`JOINT_NAMES`), or its lidars beyond two (`FURTHER`), are called.
-    Raises `InputError` if that is no list of names."""
+    """Return the names of a dataset's planned joints (`JOINT_NAMES`), or of its lidars beyond two (`FURTHER`)."""
     names = metadata.get(key, list(JOINTS) if key == JOINT_NAMES else [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise InputError(f"{path}: {key} is not a list of different names")
@@ -83,35 +79,20 @@ def _check_entry(path: Path, index: int, entry, names: Sequence[str]) -> None:
     file = entry.get("file")
     if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.npz", file):
         raise InputError(f"{where}: 'file' is not the name of an .npz file in this folder")
-    entry["commanded"] = _checked_pose(entry.get("commanded"), f"{where}: commanded", names)
+    entry["commanded"] = _numbers(entry.get("commanded"), f"{where}: commanded", names)
     # Published datasets hold commanded values only.
-    entry["actual"] = _checked_pose(entry.get("actual", entry["commanded"]), f"{where}: actual", names)
-    joints = entry.get("joints") or {}
-    if not isinstance(joints, dict):
-        raise InputError(f"{where}: 'joints' is not a mapping of joint values")
-    entry["joints"] = {str(name): _checked_number(value, f"{where}: joints: {name}") for name, value in joints.items()}
+    entry["actual"] = _numbers(entry.get("actual", entry["commanded"]), f"{where}: actual", names)
+    entry["joints"] = _numbers(entry.get("joints") or {}, f"{where}: joints")
 
 
-def _checked_pose(values, where: str, names: Sequence[str] = JOINTS) -> dict[str, float]:
-    """Return the values of the joints called `names`. Raises `InputError`, beginning with `where`, if one is missing or
-    no number."""
+def _numbers(values, where: str, names: Sequence[str] | None = None) -> dict[str, float]:
+    """Return the values of the joints `names`, by default of all. Raises `InputError` if one is missing or no finite
+    number."""
     if not isinstance(values, Mapping):
-        raise InputError(f"{where}: is not a mapping of {', '.join(names)}")
-    missing = [joint for joint in names if joint not in values]
-    if missing:
+        raise InputError(f"{where}: is not a mapping of joint values")
+    if missing := [joint for joint in names or () if joint not in values]:
         raise InputError(f"{where}: has no {', '.join(missing)}")
-    return {joint: _checked_number(values[joint], f"{where}: {joint}") for joint in names}
-
-
-def _checked_number(value, where: str) -> float:
-    """Return a finite number. Raises `InputError`, beginning with `where`, for anything else."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float, np.integer, np.floating))
-        or not math.isfinite(value)
-    ):
-        raise InputError(f"{where}: {value!r} is not a finite number")
-    return float(value)
+    return {str(joint): number(values[joint], f"{where}: {joint}") for joint in (values if names is None else names)}
 
 
 def _sha256(text: str) -> str:
@@ -152,10 +133,9 @@ class Sample:
 
 
 def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str] = ()) -> Sample:
-    """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it; `further` are the
-    names of the dataset's lidars beyond two.
+    """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it.
 
-    Raises `InputError` naming the sample if its file is missing, torn, no cloud, or disagrees with the entry.
+    Raises `InputError` naming the sample if its file is missing, truncated, no cloud, or disagrees with the entry.
     """
     path = directory / entry["file"]
     where = f"sample {entry['id']} ({path})"
@@ -178,7 +158,6 @@ def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Seq
 
 
 def _read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return those arrays of an .npz file that are there. Raises `InputError` for a file that is missing or torn."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in names if name in archive}
@@ -198,12 +177,11 @@ def _lidars(entry: dict, count: int, further: Sequence[str]) -> np.ndarray | Non
 
 
 def cloud_name(lidar: str) -> str:
-    """Return the name that a lidar's cloud has in a file of clouds: a sample's, or one that is kept for a page."""
+    """Return the name of a lidar's cloud in an .npz file of clouds."""
     return lidar if lidar in SIDES else f"lidar_{lidar}"
 
 
 def _checked_cloud(cloud, where: str) -> np.ndarray:
-    """Return a cloud (N, 3+) as float32. Raises `InputError`, beginning with `where`, for anything else."""
     cloud = np.asarray(cloud)
     if cloud.ndim != 2 or cloud.shape[1] < 3 or cloud.dtype.kind not in "fiu":
         raise InputError(f"{where}: is {cloud.dtype} of shape {cloud.shape}, (N, 3 or more) numbers were expected")
@@ -229,8 +207,8 @@ class Dataset:
 def read_dataset(directory: str | Path) -> Dataset:
     """Return the whole dataset in a folder, points that are not finite left out with a warning.
 
-    Raises `InputError` naming the sample if a file is missing, torn or no cloud, or if the metadata is wrong
-    or disagrees with the files.
+    Raises `InputError` naming the sample if a file is missing, truncated or no cloud, or if the metadata is wrong or
+    disagrees with the files.
     """
     directory = Path(directory)
     if not directory.is_dir():
@@ -264,12 +242,9 @@ def read_dataset(directory: str | Path) -> Dataset:
 
 def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
     """Return a warning for every file that nothing names and every pose that is there twice."""
-    named = {sample.file.name for sample in samples}
-    found = [
-        f"{path}: is not in {METADATA} and not used"
-        for path in sorted(directory.glob("sample_*.npz"))
-        if path.name not in named
-    ]
+    named = {sample.file for sample in samples}
+    unnamed = sorted(path for path in directory.glob("sample_*.npz") if path not in named)
+    found = [f"{path}: is not in {METADATA} and not used" for path in unnamed]
     poses: dict[tuple, Sample] = {}
     for sample in samples:
         pose = tuple(round(value / SAME_POSE) for value in sample.commanded.values())
@@ -302,18 +277,12 @@ class DatasetWriter:
         self._joints, self._further = tuple(joints), tuple(further)
         if (self.directory / METADATA).exists():
             self._metadata = read_metadata(self.directory)
-            if _names(self._metadata, self.directory / METADATA, JOINT_NAMES) != self._joints:
-                raise InputError(
-                    f"{self.directory}: was recorded with joints of other names; choose another folder to start anew"
-                )
-            if _names(self._metadata, self.directory / METADATA, FURTHER) != self._further:
-                raise InputError(
-                    f"{self.directory}: was recorded with other lidars; choose another folder to start anew"
-                )
             self._check_same(description, footprint_from_base_link)
         else:
-            self._refuse_foreign_samples()
-            self._metadata = {"format": FORMAT, "frame": FRAME, "created": _now(), "samples": []}
+            if any(self.directory.glob("sample_*.npz")):
+                raise InputError(f"{self.directory}: holds samples but no {METADATA}; choose an empty folder")
+            created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            self._metadata = {"format": FORMAT, "frame": FRAME, "created": created, "samples": []}
             if self._joints != JOINTS:
                 self._metadata[JOINT_NAMES] = list(self._joints)
             if self._further:
@@ -329,12 +298,12 @@ class DatasetWriter:
 
     @property
     def samples(self) -> list[dict]:
-        """The entries (`id`, `commanded`, `actual`, `joints`, `file`, `num_points`) that are on disk."""
+        """The entries (`id`, `commanded`, `actual`, `joints`, `file`, `num_points`) on disk."""
         return list(self._metadata["samples"])
 
     def holds(self, commanded: Mapping[str, float]) -> bool:
         """Return whether a whole sample of this commanded pose is on disk."""
-        pose = _checked_pose(commanded, "commanded", self._joints)
+        pose = _numbers(commanded, "commanded", self._joints)
         return any(
             all(abs(entry["commanded"][joint] - pose[joint]) <= SAME_POSE for joint in self._joints)
             for entry in self._metadata["samples"]
@@ -352,12 +321,12 @@ class DatasetWriter:
 
         `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first.
         """
-        entry = {
-            "commanded": _checked_pose(commanded, "commanded", self._joints),
-            "actual": _checked_pose(actual, "actual", self._joints),
+        entry: dict = {
+            "commanded": _numbers(commanded, "commanded", self._joints),
+            "actual": _numbers(actual, "actual", self._joints),
         }
         if joints:
-            entry["joints"] = {str(name): _checked_number(value, f"joints: {name}") for name, value in joints.items()}
+            entry["joints"] = _numbers(joints, "joints")
         arrays = {"points": _checked_cloud(points, "points")} | {
             cloud_name(name): _checked_cloud(clouds[name], name) for name in (*SIDES, *self._further) if name in clouds
         }
@@ -378,23 +347,16 @@ class DatasetWriter:
     def _write_metadata(self) -> None:
         write_yaml(self.directory / METADATA, self._metadata)
 
-    def _refuse_foreign_samples(self) -> None:
-        if any(self.directory.glob("sample_*.npz")):
-            raise InputError(f"{self.directory}: holds samples but no {METADATA}; choose an empty folder")
-
     def _check_same(self, description: str | None, footprint_from_base_link: np.ndarray | None) -> None:
-        known = self._metadata.get("description_sha256")
-        if description is not None and known is not None and _sha256(description) != known:
-            raise InputError(
-                f"{self.directory}: was recorded with another robot description; choose another folder to start anew"
-            )
-        stored = self._metadata.get("footprint_from_base_link")
-        known_both = footprint_from_base_link is not None and stored is not None
-        if known_both and not np.allclose(np.array(stored), footprint_from_base_link, atol=1e-4):
-            raise InputError(
-                f"{self.directory}: was recorded with another floor calibration; choose another folder to start anew"
-            )
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        metadata, path = self._metadata, self.directory / METADATA
+        known, floor = metadata.get("description_sha256"), metadata.get("footprint_from_base_link")
+        differs = {
+            "joints of other names": _names(metadata, path, JOINT_NAMES) != self._joints,
+            "other lidars": _names(metadata, path, FURTHER) != self._further,
+            "another robot description": None not in (description, known) and _sha256(description) != known,
+            "another floor calibration": footprint_from_base_link is not None
+            and floor is not None
+            and not np.allclose(np.array(floor), footprint_from_base_link, atol=1e-4),
+        }
+        if found := [what for what, other in differs.items() if other]:
+            raise InputError(f"{self.directory}: was recorded with {found[0]}; choose another folder to start anew")

@@ -6,13 +6,13 @@ sit on the head, which is fixed to the base), so there is nothing to interpolate
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_quaternion, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
@@ -27,27 +27,33 @@ def _other_names() -> dict[str, str]:
     return names | {older: newer for newer, older in names.items()}
 
 
-def complaint_about_frame(
-    side: str, topic: str, frame: str, expected: Mapping[str, str], options: Mapping[str, str]
-) -> str:
-    """Return a warning about the frame in which clouds of a lidar come, or "".
+class FrameCheck:
+    """Warns, once each, of unexpected frames in which clouds of a lidar come. `frames` are the expected ones by lidar;
+    `topics` names the user's options of the topics, `frame` that of a side's frame, such as "--{}-frame"."""
 
-    `expected` holds the frames by side (or name of the lidar), `options` what the user calls the "topics" and the
-    "frame" of this side. Raises `InputError` if it is another lidar's.
-    """
-    frame, own = frame.lstrip("/"), expected[side]
-    if frame in (own, _other_names().get(own)):
-        return ""
-    other = next((name for name, its in expected.items() if frame in (its, _other_names().get(its))), None)
-    if other is not None:
-        raise InputError(
-            f"{topic} holds clouds of the {other} lidar (frame '{frame}', '{own}' was expected):"
-            f" {options['topics']} are swapped"
+    def __init__(self, frames: Mapping[str, str], topics: str, frame: str, warn: Callable[[str], object]):
+        self._frames, self._topics, self._frame, self._warn = frames, topics, frame, warn
+        self._warned: set[str] = set()
+
+    def check(self, name: str, topic: str, frame: str) -> None:
+        """Check the frame of a cloud of the lidar `name`. Raises `InputError` if it is another lidar's."""
+        frame, own = frame.lstrip("/"), self._frames[name]
+        lidars = [each for each, its in self._frames.items() if frame in (its, _other_names().get(its))]
+        if name in lidars:
+            return
+        if lidars:
+            raise InputError(
+                f"{topic} holds clouds of the {lidars[0]} lidar (frame '{frame}', '{own}' was expected): "
+                f"{self._topics} are swapped"
+            )
+        option = self._frame.format(name) if name in SIDES else f"lidars.{name}.frame in the robot's profile"
+        warning = (
+            f"{topic} comes in frame '{frame}', '{own}' was expected and is used; set {option} if '{frame}' is the "
+            "lidar's frame"
         )
-    return (
-        f"{topic} comes in frame '{frame}', '{own}' was expected and is used; "
-        f"set {options['frame']} if '{frame}' is the lidar's frame"
-    )
+        if warning not in self._warned:
+            self._warned.add(warning)
+            self._warn(warning)
 
 
 class FrameTree:
@@ -63,7 +69,6 @@ class FrameTree:
         return sorted(self._names())
 
     def parent(self, frame: str) -> str | None:
-        """Return the parent of a frame, None for a root or an unknown one."""
         return self._edges[frame][0] if frame in self._edges else None
 
     def connect(self, parent: str, child: str, parent_from_child: np.ndarray) -> str | None:
@@ -75,24 +80,21 @@ class FrameTree:
 
     def known(self, frame: str) -> bool:
         """Whether the tree has `frame`, be it under its older or newer name."""
-        names = self._names()
-        return frame.lstrip("/") in names or _other_names().get(frame.lstrip("/")) in names
+        return self._name(frame) is not None
 
     def resolve(self, frame: str) -> str:
-        """Return the name under which the tree has `frame`. Raises `InputError` that says what there is instead."""
-        frame = frame.lstrip("/")
-        names = self._names()
-        for name in (frame, _other_names().get(frame)):
-            if name in names:
-                return name
-        raise InputError(f"frame '{frame}' is unknown; {self.source} has {_shown(frame, names)}")
+        """Return the name under which the tree has `frame`. Raises `InputError` that lists what there is."""
+        if (name := self._name(frame)) is not None:
+            return name
+        raise InputError(f"frame '{frame.lstrip('/')}' is unknown; {self.source} has {_shown(frame, self._names())}")
+
+    def _name(self, frame: str) -> str | None:
+        own, names = frame.lstrip("/"), self._names()
+        return next((name for name in (own, _other_names().get(own)) if name in names), None)
 
     def lookup(self, target: str, source: str) -> np.ndarray:
-        """Return `target_from_source` (4, 4).
-
-        Raises `InputError` if a frame is unknown, the two are not connected (naming the missing link), or the
-        tree has a loop.
-        """
+        """Return `target_from_source` (4, 4). Raises `InputError` if a frame is unknown, the two are not connected
+        (naming the missing link), or the tree has a loop."""
         target, source = self.resolve(target), self.resolve(source)
         from_target, from_source = self._chain(target), self._chain(source)
         common = next((name for name in from_source if name in from_target), None)

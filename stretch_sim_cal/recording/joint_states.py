@@ -4,8 +4,8 @@ and the returns scanned within them.
 Joint states and clouds are compared by the stamps in their headers, as on the robot.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,27 +50,6 @@ class SeenPose:
     clouds: dict[str, np.ndarray]
 
 
-@dataclass
-class _Stretch:
-    """The current stretch of time: the sums of the positions since it settled."""
-
-    begin: int
-    end: int
-    sums: dict[str, np.ndarray] = field(default_factory=dict)  # sum, count
-
-    def take(self, stamp: int, positions: Mapping[str, float]) -> None:
-        self.end = max(self.end, stamp)
-        if stamp >= self.begin + SETTLE_TIME:
-            for name, value in positions.items():
-                self.sums[name] = self.sums.get(name, np.zeros(2)) + (value, 1.0)
-
-    def pose(self, latest: Mapping[str, float]) -> StillPose | None:
-        if not self.sums:
-            return None
-        means = {name: float(total / count) for name, (total, count) in self.sums.items()}
-        return StillPose(self.begin + SETTLE_TIME, self.end, {**latest, **means})
-
-
 def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
     """Return the stretches in which all joints stand still, without the time in which they settle.
 
@@ -81,37 +60,41 @@ def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile
     profile = profile or stretch_profile()
     within = {profile.commands[joint]: tolerance for joint, tolerance in still_within(profile).items()}
     needed = set(profile.commands.values()) & set(profile.commanded_limits(model))
-    found: list[StillPose | None] = []
+    found: list[StillPose] = []
     latest: dict[str, float] = {}
     still_at: dict[str, float] = {}
-    stretch: _Stretch | None = None
-    before = 0
+    settled: dict[str, np.ndarray] = {}  # sum and count of the positions since the joints have settled
+    begin = last = before = 0
+
+    def end() -> None:
+        if settled:
+            means = {name: float(total / count) for name, (total, count) in settled.items()}
+            found.append(StillPose(begin + SETTLE_TIME, last, latest | means))
+
     for _, message in recording.messages([JOINT_STATES]):
         stamp = stamp_of(message)
         if stamp < before - RESTART:
             raise _unusable(recording, "jump back")
-        before = max(before, stamp)
         positions = dict(zip(message.name, map(float, message.position), strict=False))
         known = profile.commanded_positions(model, latest | positions)
         moved = {
             name: value for name, value in known.items()
             if not abs(value - still_at.get(name, np.inf)) <= within.get(name, STILL_WITHIN[1])
         }  # fmt: skip
-        if moved or stretch is None:
-            if stretch is not None:
-                found.append(stretch.pose(latest))
-            still_at |= moved
-            stretch = _Stretch(stamp, stamp)
+        if moved or not begin:
+            end()
+            still_at, begin, last, settled = still_at | moved, stamp, stamp, {}
+        last, before = max(last, stamp), max(before, stamp)
         latest |= positions
-        stretch.take(stamp, positions)
+        if stamp >= begin + SETTLE_TIME:
+            for name, value in positions.items():
+                settled[name] = settled.get(name, np.zeros(2)) + (value, 1.0)
     if not before:
         raise _unusable(recording, "are zero")
     if missing := sorted(needed - still_at.keys()):
         raise InputError(f"{recording.path}: {JOINT_STATES} has no {', '.join(missing)}")
-    found.append(stretch.pose(latest))
-    poses = [
-        pose for pose in found if pose is not None and needed <= profile.commanded_positions(model, pose.joints).keys()
-    ]
+    end()
+    poses = [pose for pose in found if needed <= profile.commanded_positions(model, pose.joints).keys()]
     if not poses:
         raise InputError(
             f"{recording.path}: the joints never stand still for more than {1e-9 * SETTLE_TIME:.1f} s; hold each arm "

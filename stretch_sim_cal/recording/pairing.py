@@ -21,7 +21,7 @@ def stamp_of(message: Any) -> int:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence: a, b and c."""
+    """Return words as "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
@@ -54,7 +54,6 @@ class MatchingCounts:
         return sum(self.alone.values()) / max(1, sum(self.received.values()))
 
     def sentence(self) -> str:
-        """Return the counts as one line."""
         called = {1: "scans", 2: "pairs"}.get(len(self.received), "sets")
         parts = [
             f"{self.sets} {called} from {listed([f'{count} {name}' for name, count in self.received.items()])} clouds",
@@ -76,8 +75,7 @@ class StampMatching(Generic[Payload]):
     """
 
     def __init__(self, names: Sequence[str], bound: float = 0.05, capacity: int = 10):
-        self.bound = round(bound * 1e9)
-        self.capacity = capacity
+        self.bound, self.capacity = round(bound * 1e9), capacity
         self.counts = MatchingCounts(dict.fromkeys(names, 0))
         self._waiting: dict[str, deque[tuple[int, Payload]]] = {name: deque() for name in names}
         self._last: dict[str, int] = {}
@@ -90,49 +88,39 @@ class StampMatching(Generic[Payload]):
             return []
         self._waiting[name].append((stamp, payload))
         sets = list(self._complete())
-        while len(self._waiting[name]) > self.capacity:
-            self._give_up(name)
+        self._give_up(name, len(self._waiting[name]) - self.capacity)
         return sets
 
     def _is_news(self, name: str, stamp: int) -> bool:
         last = self._last.get(name)
         if last is not None and stamp <= last - RESTART:
-            self._start_anew()
-            last = None
+            self.counts.restarts += 1
+            for each, waiting in self._waiting.items():
+                self._give_up(each, len(waiting))
+            self._last.clear()
         elif last is not None and stamp <= last:
-            if stamp == last:
-                self.counts.duplicates += 1
-            else:
-                self.counts.out_of_order += 1
+            self.counts.duplicates += stamp == last
+            self.counts.out_of_order += stamp < last
             return False
-        if last is not None:
+        elif last is not None:
             self._period[name] = min(self._period.get(name, stamp - last), stamp - last)
         self._last[name] = stamp
         return True
 
-    def _start_anew(self) -> None:
-        self.counts.restarts += 1
-        for name, waiting in self._waiting.items():
-            while waiting:
-                self._give_up(name)
-        self._last.clear()
-
     def _complete(self) -> Iterator[StampSet[Payload]]:
         first, *others = self._waiting
         while all(self._waiting.values()):
-            fits = True
-            for other in others:
-                if (without := self._without_partner(first, other)) is None:
-                    return
-                if without:
-                    self._give_up(without)
-                    fits = False
-                    break
-            if fits:
-                taken = {name: waiting.popleft() for name, waiting in self._waiting.items()}
-                stamps = [stamp for stamp, _ in taken.values()]
-                self.counts.sets += 1
-                yield StampSet({name: item for name, (_, item) in taken.items()}, stamps[0], (min(stamps), max(stamps)))
+            found = (self._without_partner(first, other) for other in others)
+            without = next((name for name in found if name != ""), "")
+            if without is None:
+                return
+            if without:
+                self._give_up(without)
+                continue
+            taken = {name: waiting.popleft() for name, waiting in self._waiting.items()}
+            stamps = [stamp for stamp, _ in taken.values()]
+            self.counts.sets += 1
+            yield StampSet({name: item for name, (_, item) in taken.items()}, stamps[0], (min(stamps), max(stamps)))
 
     def _without_partner(self, first: str, other: str) -> str | None:
         """Return which of two lidars' oldest items has no partner in the other one's, "" if they are partners, None
@@ -155,6 +143,7 @@ class StampMatching(Generic[Payload]):
             return False  # a successor is at least a period later, so at least as far beyond
         return None
 
-    def _give_up(self, name: str) -> None:
-        self._waiting[name].popleft()
-        self.counts.alone[name] += 1
+    def _give_up(self, name: str, count: int = 1) -> None:
+        for _ in range(count):
+            self._waiting[name].popleft()
+            self.counts.alone[name] += 1

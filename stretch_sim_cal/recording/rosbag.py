@@ -7,7 +7,6 @@ import struct
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from rosbags.typesys import Stores, TypesysError, get_typestore
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
-from stretch_sim_cal.recording.clouds import is_big_endian, layout
-from stretch_sim_cal.sensor.points import is_dense
+from stretch_sim_cal.recording.clouds import cloud_attributes, layout
+from stretch_sim_cal.recording.topics import CLOUD_TYPE
 
 # What a torn or foreign file makes the storage readers raise, besides their own errors.
 BROKEN = (
@@ -71,7 +70,6 @@ class Recording:
         return {connection.topic: connection.msgtype for connection in self._reader.connections}
 
     def count(self, topic: str) -> int:
-        """Return how many messages of a topic there are."""
         return sum(connection.msgcount for connection in self._reader.connections if connection.topic == topic)
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -120,7 +118,6 @@ def _cause(error: BaseException) -> str:
 
 STORAGES = {"mcap": StoragePlugin.MCAP, "sqlite3": StoragePlugin.SQLITE3}
 FORMAT_VERSION = 9  # of metadata.yaml: what Jazzy writes
-CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 _UNLIMITED = QosTime(sec=2147483647, nsec=4294967295)
 
 
@@ -164,10 +161,8 @@ class RecordingWriter:
         )
 
     def write_message(self, topic: str, stamp_ns: int, message: Any, serialized: bytes) -> None:
-        """Write one message as it travels: `serialized` (CDR) without the unused bytes that a serializer may leave.
-
-        rmw reserves room for the alignment of elements that an empty sequence does not have, and does not clear it.
-        """
+        """Write one message as it travels, `serialized` as CDR, without the unused bytes at its end: rmw reserves room
+        for the alignment of elements that an empty sequence does not have, and does not clear it."""
         definition = self._typestore.get_msgdef(self._connections[topic].msgtype)
         size = CDR_HEADER + definition.getsize_cdr(0, message, self._typestore)
         self.write(topic, stamp_ns, serialized[:size])
@@ -186,21 +181,12 @@ class RecordingWriter:
         """Write a structured scan (N,) (see `POINT_DTYPE`) as a `sensor_msgs/PointCloud2` in `frame`."""
         self.add_topic(topic, CLOUD_TYPE)
         types = self._typestore.types
-        seconds, nanoseconds = divmod(stamp_ns, 1_000_000_000)
-        field = types["sensor_msgs/msg/PointField"]
-        scan = np.ascontiguousarray(scan)
+        stamp = types["builtin_interfaces/msg/Time"](*divmod(stamp_ns, 1_000_000_000))
         message = types[CLOUD_TYPE](
-            header=types["std_msgs/msg/Header"](
-                stamp=types["builtin_interfaces/msg/Time"](sec=seconds, nanosec=nanoseconds), frame_id=frame
-            ),
-            height=1,
-            width=len(scan),
-            fields=[field(*entry) for entry in layout(scan.dtype)],
-            is_bigendian=is_big_endian(scan.dtype),
-            point_step=scan.dtype.itemsize,
-            row_step=scan.dtype.itemsize * len(scan),
+            header=types["std_msgs/msg/Header"](stamp=stamp, frame_id=frame),
+            fields=[types["sensor_msgs/msg/PointField"](*entry) for entry in layout(scan.dtype)],
             data=np.frombuffer(scan.tobytes(), np.uint8),
-            is_dense=is_dense(scan),
+            **cloud_attributes(scan),
         )
         self.write(topic, stamp_ns, self._typestore.serialize_cdr(message, CLOUD_TYPE))
 
@@ -221,9 +207,7 @@ class RecordingWriter:
     def __enter__(self) -> "RecordingWriter":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception) -> None:
         self.close()
 
 

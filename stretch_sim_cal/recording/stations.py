@@ -1,5 +1,5 @@
-"""Where a robot stood on its way, in a recording: the stretches of time in which its odometry stands still, the clouds
-scanned within them, and what odometry said on the way to each."""
+"""The stations of a robot's way in a recording: the stretches of time in which its odometry stands still, the clouds
+scanned within them, and the odometry of the way to each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,8 +54,7 @@ def recorded_stations(
             clouds[number][name].append(cloud)
     found, left = [], 0
     for (first, last), seen in zip(spans, clouds, strict=True):
-        count = min(map(len, seen.values()))
-        if count:
+        if count := min(map(len, seen.values())):
             way = np.vstack([poses[left:first], poses[first : last + 1].mean(axis=0)])
             found.append(RecordedStation({name: own[:count] for name, own in seen.items()}, way))
             left = last
@@ -94,7 +93,7 @@ def _odometry(recording: "Recording", topic: str) -> tuple[np.ndarray, np.ndarra
 
 
 def _standing(stamps: np.ndarray, poses: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and the last message of each stretch in which the robot stands, and long enough."""
+    """Return the first and the last message of each stretch in which the robot stands long enough."""
     found, first = [], 0
     for number in range(1, len(stamps) + 1):
         if number == len(stamps) or np.any(np.abs(poses[number] - poses[first]) > STILL):

@@ -10,12 +10,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
-from stretch_sim_cal.recording.frame_tree import (
-    FrameTree,
-    complaint_about_frame,
-    transform_of_message,
-    tree_of_description,
-)
+from stretch_sim_cal.recording.frame_tree import FrameCheck, FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.recording.pairing import MatchingCounts, StampMatching, StampSet, stamp_of
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
@@ -46,11 +41,9 @@ def recorded_frames(
     recording: "Recording", base: str, left: str, right: str, footprint: str, description: str | None = None,
     further: Mapping[str, str] | None = None,
 ) -> RecordedFrames:  # fmt: skip
-    """Return the lidars' poses as the recording has them: its /robot_description, else its /tf_static, else
-    `description`.
-
-    `description` is the text of a URDF, `further` the frames of lidars beyond two by name. Raises `InputError` that
-    says what was looked for and what is there.
+    """Return the lidars' poses by the recording's /robot_description, else its /tf_static, else `description` (URDF
+    text). `further` are the frames of lidars beyond two by name. Raises `InputError` that names what is missing and
+    what is there.
     """
     problems = []
     for tree in _trees(recording, description):
@@ -90,15 +83,11 @@ def _trees(recording: "Recording", description: str | None) -> Iterator[FrameTre
     if (recorded := recorded_description(recording)) is not None:
         yield tree_of_description(recorded)
     static = FrameTree("/tf_static")
-    for topic in ("/tf_static", "/tf"):
+    for topic, count in (("/tf_static", None), ("/tf", 1)):
         if recording.topics.get(topic) == TF_TYPE:
-            for _, message in recording.messages([topic]):
-                for stamped in message.transforms:
-                    static.connect(
-                        stamped.header.frame_id, stamped.child_frame_id, transform_of_message(stamped.transform)
-                    )
-                if topic == "/tf":
-                    break
+            for _, message in itertools.islice(recording.messages([topic]), count):
+                for each in message.transforms:
+                    static.connect(each.header.frame_id, each.child_frame_id, transform_of_message(each.transform))
     if static.frames:
         yield static
     if description is not None:
@@ -110,21 +99,19 @@ def _trees(recording: "Recording", description: str | None) -> Iterator[FrameTre
 def recorded_signatures(
     recording: "Recording", topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
 ) -> dict[str, Signature | InputError]:
-    """Return the signature of sensor and driver in the first scans of each lidar, or why there is none.
-
-    Raises `InputError` if a topic is missing.
-    """
+    """Return the signature of sensor and driver in the first scans of each lidar, or why there is none. Raises
+    `InputError` if a topic is missing."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    side_of, observers = {topic: side for side, topic in topics.items()}, {side: Observer() for side in topics}
-    for topic, message in recording.messages(list(side_of)):
-        observer = observers[side_of[topic]]
-        if observer.num_scans < scans:
+    observers = {side: Observer() for side in topics}
+    observer_of = {topic: observers[side] for side, topic in topics.items()}
+    for topic, message in recording.messages(list(observer_of)):
+        if observer_of[topic].num_scans < scans:
             try:
-                observer.add(scan_from_message(message), 1e-9 * stamp_of(message))
+                observer_of[topic].add(scan_from_message(message), 1e-9 * stamp_of(message))
             except InputError as error:
                 raise InputError(f"{recording.path}: {topic}: {error}") from error
-        elif all(other.num_scans >= scans for other in observers.values()):
+        elif all(observer.num_scans >= scans for observer in observers.values()):
             break
     found: dict[str, Signature | InputError] = {}
     for side, observer in observers.items():
@@ -149,23 +136,17 @@ def cloud_messages(
     recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], warn: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
     """Yield (lidar, message) of lidars' clouds in the order in which they were received; of two lidars of one topic the
-    first one's. `topics` and `frames` are by lidar; `warn` is told once of other frames. Raises `InputError` if a topic
-    is missing, or holds another lidar's clouds."""
+    first one's. `topics` and `frames` are by lidar; `warn` is called once for each unexpected frame. Raises
+    `InputError` if a topic is missing, or holds another lidar's clouds."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    name_of, complaints = {topic: name for name, topic in reversed(topics.items())}, {""}
+    name_of, options = {topic: name for name, topic in reversed(topics.items())}, "--left-topic and --right-topic"
+    if set(frames) != set(SIDES):
+        options = "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)"
+    frame_check = FrameCheck(frames, options, "--{}-frame", warn)
     for topic, message in recording.messages(list(name_of)):
-        name = name_of[topic]
-        options = {"topics": "--left-topic and --right-topic", "frame": f"--{name}-frame"}
-        if set(frames) != set(SIDES):
-            options["topics"] = "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)"
-        if name not in SIDES:
-            options["frame"] = f"lidars.{name}.frame in the profile"
-        complaint = complaint_about_frame(name, topic, message.header.frame_id, frames, options)
-        if complaint not in complaints:
-            complaints.add(complaint)
-            warn(complaint)
-        yield name, message
+        frame_check.check(name_of[topic], topic, message.header.frame_id)
+        yield name_of[topic], message
 
 
 def recorded_clouds(

@@ -1,5 +1,5 @@
-"""Where the arm is, and moving it through the driver's action /follow_joint_trajectory, one joint at a time, with
-a stop that is confirmed."""
+"""The arm's joints, and moving them through the driver's action /follow_joint_trajectory, one joint at a time, with a
+stop that is confirmed."""
 
 import bisect
 import contextlib
@@ -27,21 +27,17 @@ ANSWER = 30.0
 STOPPING = 3.0
 # Wall time until services on the network are known, and in which whoever moves the arm answers that it does.
 DISCOVERED, ANSWERED = 1.0, 5.0
-
-
-# Messages that are kept, for what was seen a little earlier: 10 s at the robot's 50 Hz.
+# Messages that are kept, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz.
 REMEMBERED = 500
 
 
 class ArmState(JointListener):
-    """The arm's joints, since when they stand still, and where all joints were before. The watchdog
-    is ticked by whoever waits."""
+    """The arm's joints, since when they stand still, and all joints' positions before."""
 
     def __init__(self, context: Any, model: RobotModel, watchdog: Any, profile: RobotProfile | None = None):
-        self._context = context
+        self._context, self._model, self._watchdog = context, model, watchdog
         self.profile = profile or stretch_profile()
         self._still_within = still_within(self.profile)
-        self._model = model
         self.stamp = 0
         self._still_at: dict[str, float] = {}
         self._still_since: dict[str, int] = {}
@@ -69,10 +65,8 @@ class ArmState(JointListener):
         return [positions for _, positions in itertools.islice(self._history, first, last + 1)]
 
     def wait_until_known(self) -> None:
-        """Wait for all joints of a dataset. Raises `RunFailure` (watchdog) if nothing comes."""
-        while len(self.arm) < len(self.profile.planned):
-            self._context.spin_once()
-            self._watchdog.tick()
+        """Wait for all planned joints. Raises `RunFailure` (watchdog) if nothing comes."""
+        self._context.spin_until(lambda: len(self.arm) >= len(self.profile.planned), watchdog=self._watchdog)
 
     def _take(self, message: Any) -> None:
         super()._take(message)
@@ -92,13 +86,9 @@ class ArmMotion:
         from rclpy.action import ActionClient
         from std_srvs.srv import Trigger
 
-        self._context = context
-        self._state = state
-        profile = state.profile
-        self._profile = profile
+        self._context, self._state, self._watchdog, self._speeds = context, state, watchdog, speeds
+        self._profile = profile = state.profile
         self._arrived = {joint.name: ARRIVED_WITHIN[0 if joint.linear else 1] for joint in profile.planned}
-        self._watchdog = watchdog
-        self._speeds = speeds
         self._action = FollowJointTrajectory
         self._client = ActionClient(context.node, FollowJointTrajectory, profile.trajectory)
         self._stop = context.node.create_client(Trigger, profile.stop)
@@ -152,28 +142,19 @@ class ArmMotion:
         goal, needed = self._goal(target)
         if goal is None:
             return
+        there = describe(target, self._profile)
         self._sent = self._client.send_goal_async(goal)
         self._wait(self._sent.done, f"the driver did not answer a goal for {self._profile.trajectory}", wall=ANSWER)
         handle = self._sent.result()
         if not handle.accepted:
             self._sent = None
-            raise Refused(
-                f"the driver rejected the move to {describe(target, self._profile)}; its own "
-                "output says why (mode, runstop?)"
-            )
+            raise Refused(f"the driver rejected the move to {there}; its output says why (mode, runstop?)")
         result = handle.get_result_async()
-        self._wait(
-            result.done,
-            f"the driver did not finish the move to {describe(target, self._profile)}",
-            ros=2.0 * needed + PATIENCE,
-        )
+        self._wait(result.done, f"the driver did not finish the move to {there}", ros=2.0 * needed + PATIENCE)
         self._sent = None
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
-            raise RunFailure(
-                f"the driver gave up the move to {describe(target, self._profile)}: "
-                f"{outcome.error_string or outcome.error_code}"
-            )
+            raise RunFailure(f"the driver gave up the move to {there}: {outcome.error_string or outcome.error_code}")
         self._wait(lambda: not self._missing(target), lambda: self._not_there(target), ros=PATIENCE)
 
     def stop(self) -> None:
@@ -207,48 +188,39 @@ class ArmMotion:
     def _goal(self, target: Pose) -> tuple[Any, float]:
         """Return the goal for the joints that have to move (None for none), and the seconds it needs."""
         from builtin_interfaces.msg import Duration
-        from trajectory_msgs.msg import JointTrajectoryPoint
+        from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-        here = self._state.arm
         wanted = dict(zip(self._profile.planned_names, target, strict=False))
-        # Joints that stand where they should are left alone; the tolerance is far below what counts as arrived.
-        moving = [
-            joint
-            for joint in self._profile.planned_names
-            if abs(wanted[joint] - here[joint]) > 0.1 * self._arrived[joint]
-        ]
+        # Joints that are where they should be are not moved; the tolerance is far below what counts as arrived.
+        moving = self._missing(target, 0.1)
         if not moving:
             return None, 0.0
-        needed = max(abs(wanted[joint] - here[joint]) / self._speeds[joint] for joint in moving)
-        goal = self._action.Goal()
-        goal.trajectory.joint_names = [self._profile.commands[joint] for joint in moving]
-        point = JointTrajectoryPoint()
-        point.positions = [float(wanted[joint]) for joint in moving]
-        point.velocities = [float(self._speeds[joint]) for joint in moving]
-        point.time_from_start = Duration(sec=int(needed), nanosec=int(needed % 1.0 * 1e9))
-        goal.trajectory.points = [point]
-        return goal, needed
+        needed = max(abs(gap) / self._speeds[joint] for joint, gap in moving.items())
+        point = JointTrajectoryPoint(
+            positions=[float(wanted[joint]) for joint in moving],
+            velocities=[float(self._speeds[joint]) for joint in moving],
+            time_from_start=Duration(sec=int(needed), nanosec=int(needed % 1.0 * 1e9)),
+        )
+        names = [self._profile.commands[joint] for joint in moving]
+        return self._action.Goal(trajectory=JointTrajectory(joint_names=names, points=[point])), needed
 
-    def _missing(self, target: Pose) -> dict[str, float]:
+    def _missing(self, target: Pose, share: float = 1.0) -> dict[str, float]:
+        """Return how far (m, rad) joints are from `target`, of those beyond a share of what counts as arrived."""
         here = self._state.arm
         gaps = {joint: value - here[joint] for joint, value in zip(self._profile.planned_names, target, strict=False)}
-        return {joint: gap for joint, gap in gaps.items() if abs(gap) > self._arrived[joint]}
+        return {joint: gap for joint, gap in gaps.items() if abs(gap) > share * self._arrived[joint]}
 
     def _not_there(self, target: Pose) -> str:
         missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
-        return (
-            f"the driver says that the arm arrived at {describe(target, self._profile)}, "
-            f"/joint_states does not: {missing}"
-        )
+        there = describe(target, self._profile)
+        return f"the driver says that the arm arrived at {there}, but by /joint_states it misses {missing}"
 
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
         """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time."""
         patience = Patience(self._context, ros, wall)
-        while not condition():
-            self._context.spin_once(timeout=0.05)
-            self._watchdog.tick()
-            if patience.over:
-                raise RunFailure(complaint() if callable(complaint) else complaint)
+        self._context.spin_until(lambda: condition() or patience.over, watchdog=self._watchdog)
+        if not condition():
+            raise RunFailure(complaint() if callable(complaint) else complaint)
 
     def _spin_until(self, condition, deadline: float) -> bool:
         while not condition() and time.monotonic() < deadline:

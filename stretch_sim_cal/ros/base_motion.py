@@ -1,5 +1,5 @@
-"""Where the base is by its wheels' odometry, and driving it by twists, slowly, piece by piece, with a stop that
-odometry confirms."""
+"""The base's pose by its wheels' odometry, and driving it by twists, slowly, piece by piece, with a stop that odometry
+confirms."""
 
 import contextlib
 import time
@@ -39,14 +39,14 @@ class Speeds:
 
     @classmethod
     def of(cls, base: WheeledBase, linear: float, angular: float) -> "Speeds":
-        """Return these speeds, but not beyond the base's own, with half of its accelerations."""
+        """Return these speeds, at most the base's largest ones, with half of its accelerations."""
         return cls(min(linear, base.linear[0]), min(angular, base.angular[0]), base.linear[1] / 2, base.angular[1] / 2)
 
 
 class Odometer:
     """Listens to odometry: the `pose`, x, y (m) and yaw (rad) that counts whole turns, (3,), None before the first;
     `stamp` (ns) is its time, `still_since` (ns) that from which on the robot stands. `messages` are those that came
-    since somebody took them. Silence is told to the `watchdogs`."""
+    since somebody took them. The `watchdogs` watch for silence."""
 
     def __init__(self, context: Any, topic: str, watchdogs: Sequence[Any]):
         from nav_msgs.msg import Odometry
@@ -56,14 +56,8 @@ class Odometer:
         self.stamp = self.still_since = 0
         self.messages: list[Any] = []
         self._anchor = np.full(3, np.inf)
-        self._watchdogs, self._silence = watchdogs, f"no messages on {topic}"
-        self._subscription = MatchedSubscription(context, Odometry, topic, self._take, depth=50)
-        for watchdog in watchdogs:
-            watchdog.watch(self._silence, self._subscription.diagnose)
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._subscription.close()
+        subscription = MatchedSubscription(context, Odometry, topic, self._take, depth=50, watchdogs=watchdogs)
+        self.close = subscription.close
 
     @property
     def stands(self) -> bool:
@@ -71,8 +65,6 @@ class Odometer:
         return self.pose is not None and self.stamp - self.still_since > SETTLE
 
     def _take(self, message: Any) -> None:
-        for watchdog in self._watchdogs:
-            watchdog.seen(self._silence)
         self.messages.append(message)
         position, yaw = message.pose.pose.position, yaw_of(message)
         if self.pose is not None:
@@ -189,8 +181,8 @@ class BaseMotion:
                 return
             if patience.over:
                 raise RunFailure(
-                    f"{self._odometer.topic} does not come to rest, though the base was told to stop; odometry may "
-                    f"change by {1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
+                    f"{self._odometer.topic} does not come to rest, though the base was commanded to stop; odometry "
+                    f"may change by {1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
                 )
 
     def stop(self) -> None:
@@ -209,7 +201,8 @@ class BaseMotion:
         self._context.log.warning("the base was stopped" if stopped else "odometry does not say that the base stopped")
 
     def _left(self, target: np.ndarray, turns: bool) -> np.ndarray:
-        """Return what is left, (3,), in base_footprint: of a turn its angle alone, of a way what the base can drive."""
+        """Return the rest of the motion, (3,), in base_footprint: of a turn its angle only, of a way as far as the base
+        can drive it."""
         x, y, angle = target - self._odometer.pose
         if turns:
             return np.array([0.0, 0.0, angle])
@@ -232,7 +225,6 @@ class BaseMotion:
             )
 
     def _command(self, twist: np.ndarray) -> None:
-        """Publish velocities along x and y (m/s) and about z (rad/s)."""
         message = self._publisher.msg_type()
         inner = message
         if self._stamped:

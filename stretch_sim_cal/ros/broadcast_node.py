@@ -42,11 +42,9 @@ class Broadcaster:
         context.every(0.5, self.publish)
 
     def publish(self) -> None:
-        """Publish the frames if they are others than before."""
         frames = self._wanted()
-        if frames.keys() == self._published.keys() and all(
-            np.array_equal(transform, self._published[names]) for names, transform in frames.items()
-        ):
+        same = [np.array_equal(transform, self._published.get(names)) for names, transform in frames.items()]
+        if len(frames) == len(self._published) and all(same):
             return
         from stretch_sim_cal.ros.messages import transforms_message
 
@@ -63,8 +61,8 @@ class Broadcaster:
     def _wanted(self) -> dict[tuple[str, str], np.ndarray]:
         options, file = self._options, self._calibration.file
         left = options.left_lidar_frame
-        # An older robot calls the frame otherwise.
-        left = self._frames.tree.resolve(left) if self._frames.tree.known(left) else left
+        if self._frames.tree.known(left):
+            left = self._frames.tree.resolve(left)  # an older robot has another name for the frame
         frames = calibrated_frames(file, options, left)
         if file.footprint_from_base is not None and self._footprint_is_free():
             frames[options.base_link_frame, options.footprint_frame] = inverse(file.footprint_from_base)
@@ -86,7 +84,7 @@ class Broadcaster:
 
 
 def calibrated_frames(file: CalibrationFile, options: Any, left_frame: str) -> dict[tuple[str, str], np.ndarray]:
-    """Return the frames of a calibration by (parent, child): parent_from_child (4, 4)."""
+    """Return parent_from_child (4, 4) of the frames of a calibration by (parent, child)."""
     frames = {}
     if file.footprint_from_base is not None:
         frames[options.base_link_frame, options.floor_frame] = inverse(file.footprint_from_base)
@@ -100,6 +98,5 @@ def calibrated_frames(file: CalibrationFile, options: Any, left_frame: str) -> d
 
 
 def broadcast(context: NodeContext) -> None:
-    """Publish the calibration's frames until a signal ends the node."""
     Broadcaster(context).publish()
     context.spin()

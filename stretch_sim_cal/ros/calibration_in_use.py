@@ -1,5 +1,6 @@
-"""The calibration as running nodes use it: the file, read again if it changes, and the lidars' clouds placed by it."""
+"""The calibration as running nodes use it: the file, read again if it changes, and the lidars' clouds in its frame."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,8 @@ DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity"
 
 
 def usable_calibration(path: str | Path) -> CalibrationFile:
-    """Read a calibration file that can be put to use.
-
-    Raises `InputError` if it is missing, broken, contradicts itself or holds no calibration.
-    """
+    """Read a calibration file. Raises `InputError` if it is missing, broken, contradicts itself or holds no
+    calibration."""
     if not Path(path).exists():
         raise InputError(f"{path}: there is no calibration yet; {CALIBRATE}")
     file = CalibrationFile.load(path)
@@ -39,39 +38,35 @@ def usable_calibration(path: str | Path) -> CalibrationFile:
 
 
 class CalibrationWatch:
-    """Keeps `file` up to date; `changed` is called after each change. A change for the worse is a warning, once."""
+    """Keeps `file` up to date; `changed` is called after each change. An unusable file is a warning, once."""
 
     def __init__(self, context, changed: Callable[[], None] = lambda: None):
         self.path = Path(context.options.calibration_file or default_path()).expanduser()
         self._log = context.log
         self._changed = changed
-        self._version = self._look()
-        self.file = usable_calibration(self.path)
-        self._warn_of_gaps()
+        self._read()
         context.every(LOOK_EVERY, self._refresh)
 
-    def _look(self) -> tuple | None:
-        try:
+    def _status(self) -> tuple | None:
+        with contextlib.suppress(OSError):
             status = self.path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+            return status.st_mtime_ns, status.st_size, status.st_ino
+        return None
 
     def _refresh(self) -> None:
-        version = self._look()
-        if version == self._version:
+        if self._status() == self._version:
             return
-        self._version = version
         try:
-            self.file = usable_calibration(self.path)
+            self._read()
         except InputError as error:
             self._log.warning(f"{error}; what was read before stays in use")
             return
         self._log.info(f"{self.path} has changed and is read again")
-        self._warn_of_gaps()
         self._changed()
 
-    def _warn_of_gaps(self) -> None:
+    def _read(self) -> None:
+        self._version = self._status()
+        self.file = usable_calibration(self.path)
         if self.file.right_to_left is None:
             self._log.warning(f"{self.path} holds no alignment of the lidars; run ros_align_dual_lidar")
         if self.file.footprint_from_base is None:
@@ -84,7 +79,7 @@ class CalibrationWatch:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each lidar's points go, `footprint_from_lidar` (4, 4) by name; `frame` is its name in TF."""
+    """The frame of the clouds, by its name in TF, and `footprint_from_lidar` (4, 4) by lidar."""
 
     frame: str
     footprint_from_lidar: Mapping[str, np.ndarray]
@@ -111,11 +106,9 @@ def _intensity(message) -> np.ndarray | float:
 
 
 def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> Placement:
-    """Return where the clouds belong by the calibration file, with TF in place of what the file does not hold.
-
-    Without a floor in the file the frame is the described footprint, else `floor_frame`. Raises `InputError` if a
-    frame is unknown, or the file's mounts cannot be this robot's.
-    """
+    """Return the lidars' poses by the calibration file, else by TF. Without a floor in the file the frame is the
+    described footprint, else `floor_frame`. Raises `InputError` if a frame is unknown, or the file's mounts cannot be
+    this robot's."""
     file = calibration.file
     base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
     right_to_left = file.right_to_left
@@ -136,7 +129,6 @@ def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> 
 
 
 def xyz(records: np.ndarray) -> np.ndarray:
-    """Return the points (N, 3) of records."""
     return np.stack([records["x"], records["y"], records["z"]], axis=1)
 
 

@@ -60,13 +60,13 @@ from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.captures import robot_description
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import described_poses, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
-from stretch_sim_cal.ros.node_main import NodeContext, either
+from stretch_sim_cal.ros.options import either
+from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 
 BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its file has changed, on a busy machine too
@@ -76,7 +76,7 @@ class _Files:
     """The files that a calibration node updates: the calibration file at `path`, and the robot's `values`, None if
     there are none. Raises `InputError` if the latter cannot be updated."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
         self.path = Path(self._options.calibration_file or default_path())
         self.values = self._values_path()
@@ -88,15 +88,11 @@ class _Files:
 
     def _values_path(self) -> Path | None:
         options, profile = self._options, profile_called(self._options.robot)
-        if not profile.values_file:
-            if options.values_file:
-                raise InputError(
-                    f"parameter values_file: {profile.name} has no such file ({profile.source}: values_file)"
-                )
-            return None
+        if options.values_file and not profile.values_file:
+            raise InputError(f"parameter values_file: {profile.name} has no such file ({profile.source}: values_file)")
         if options.values_file:
             path = Path(options.values_file).expanduser()
-        elif options.calibration_file:
+        elif options.calibration_file or not profile.values_file:
             return None  # a calibration that is kept elsewhere is not to change the robot's description
         elif default_robot_id() == "unknown":
             self._context.log.warning(
@@ -110,27 +106,28 @@ class _Files:
 
     def roll_back(self) -> int:
         """Bring back both files as they were before their last write. Raises `InputError` if there is no backup."""
-        for file in filter(None, (self.path, self.values if self.values and self.values.exists() else None)):
-            backup = backups.rollback(file)
-            self._context.log.info(
-                f"{file}: as it was before the last write (from {backup.name}); undone: {file.name}.rolled_back"
-            )
+        for file in (self.path, self.values):
+            if file == self.path or file and file.exists():
+                backup = backups.rollback(file)
+                self._context.log.info(
+                    f"{file}: as it was before the last write (from {backup.name}); undone: {file.name}.rolled_back"
+                )
         return 0
 
     def finish(
         self, stages: Sequence[Stage], updated: Callable[[CalibrationFile], CalibrationFile],
         observations: Observations | None = None, written: Sequence[str] = (), more: Sequence[Agreement] = (),
     ) -> int:  # fmt: skip
-        """Print the `stages` (and what `more` there is to say of them), write them with their `observations` if they
-        are all accepted, and return the exit code.
+        """Print the `stages` and `more` agreements, write the stages with their `observations` if all are accepted, and
+        return the exit code.
 
-        `updated` returns the calibration file's new content from what it holds only now, so that nothing is lost which
-        another calibration wrote in the meantime; `written` names its parts if they are not all. A refusal prints each
-        reason in a line of its own and writes nothing.
+        `updated` makes the calibration file's new content of its present one, so that nothing is lost which another
+        calibration wrote in the meantime; `written` names its parts if they are not all. A refusal prints each reason
+        in a line of its own and writes nothing.
         """
-        warnings = [said for stage in stages for said in stage.found.warnings]
-        warnings += [said for each in more for said in each.findings()]
-        refusals = [said for stage in stages for said in stage.found.refusals]
+        warnings = [warning for stage in stages for warning in stage.found.warnings]
+        warnings += [warning for each in more for warning in each.findings()]
+        refusals = [refusal for stage in stages for refusal in stage.found.refusals]
         numbers = {stage.name: stage.numbers for stage in stages}
         accepted, as_json = not refusals, self._context.arguments.json
         for warning in warnings:
@@ -147,21 +144,22 @@ class _Files:
             for reason in refusals:
                 refuse(reason)
         if self._options.outcome_file:
-            findings = {"warnings": warnings, "refusals": refusals}
-            found = {name: [coded(said).as_json() for said in each] for name, each in findings.items()}
-            found |= {"accepted": accepted, "proposal": " ".join(filter(None, (stage.proposal for stage in stages)))}
-            write_text(self._options.outcome_file, json.dumps(found, indent=1) + "\n")
-        if as_json:
             outcome = {
-                **numbers, "accepted": accepted, "warnings": warnings, "refusals": refusals,
-                "file": str(self.path) if accepted else None,
-            }  # fmt: skip
-            print(json.dumps(plain(outcome)), flush=True)
+                "warnings": [coded(each).as_json() for each in warnings],
+                "refusals": [coded(each).as_json() for each in refusals],
+                "accepted": accepted,
+                "proposal": " ".join(filter(None, (stage.proposal for stage in stages))),
+            }
+            write_text(self._options.outcome_file, json.dumps(outcome, indent=1) + "\n")
+        if as_json:
+            outcome = {"accepted": accepted, "warnings": warnings, "refusals": refusals}
+            outcome["file"] = str(self.path) if accepted else None
+            print(json.dumps(plain(numbers | outcome)), flush=True)
         return 0 if accepted else Refused.exit_code
 
     def lidar_joints(self, frames: FrameListener) -> list[values_file.JointOrigin]:
-        """Return where both lidars are on the head: the left one by the file's mounts, else as described, and the right
-        one as the file's alignment puts it; none, with a warning, if TF does not have the head."""
+        """Return both lidars' joints on the head: the left one by the file's mounts, else as described, and the right
+        one by the file's alignment; none, with a warning, if TF does not have the head."""
         options, file = self._options, CalibrationFile.load(self.path)
         try:
             base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
@@ -173,13 +171,12 @@ class _Files:
         return values_file.lidar_joints(head_from_base @ base_from_left, file.right_to_left, head)
 
     def record(self, joints: Sequence[values_file.JointOrigin], result) -> None:
-        """Record the joints of an accepted result in the robot's values file, with what they rest on."""
         extra = {"fit_method": result.method, "rmse": float(result.rmse), "num_frames": result.num_frames}
         values_file.record_joints(self.values, joints, default_robot_id(), extra=extra)
         self._context.log.info(f"joints {', '.join(joint.name for joint in joints)} recorded in {self.values}")
 
 
-def align(context: NodeContext) -> int:
+def align(context: RobotContext) -> int:
     """Collect sets of clouds, align them, and write the result if the data supports it."""
     options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
@@ -229,31 +226,31 @@ def align(context: NodeContext) -> int:
     return code
 
 
-def _body_settings(context: NodeContext, frames: FrameListener) -> dict[str, Any]:
+def _body_settings(context: RobotContext, frames: FrameListener) -> dict[str, Any]:
     profile = profile_called(context.options.robot)
     if profile.body is None:  # TF may have been heard first
         context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
     return body_settings(profile, frames.description, context.log.info)
 
 
-def _lidars_at(context: NodeContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
+def _lidars_at(context: RobotContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
     sensors = for_each(sensors_called(context.options.sensor), len(poses))
     return {name: ArrayLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
 
 
-def _left_by_file(context: NodeContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
-    """Return the left lidar's pose (4, 4) in base_link: by the file's mounts, told if it has any, else as described."""
+def _left_by_file(context: RobotContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
+    """Return the left lidar's pose (4, 4) in base_link: by the file's mounts, with a note, else as described."""
     base_from_left = left_pose(files.file, described_left)
     if stored_mounts(files.file) is not None:
         distance, angle = error(described_left, base_from_left)
         context.log.info(
-            f"the left lidar is taken to be where {files.path} has its mount, {1e3 * distance:.1f} mm and "
-            f"{np.degrees(angle):.2f} deg from where TF has it"
+            f"the left lidar has the extrinsics of {files.path}, {1e3 * distance:.1f} mm and {np.degrees(angle):.2f} "
+            "deg from where TF has it"
         )
     return base_from_left
 
 
-def _keep_places(context: NodeContext, alignment: LidarArray, result: ArrayResult, path: Path) -> None:
+def _keep_places(context: RobotContext, alignment: LidarArray, result: ArrayResult, path: Path) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
     if all(coded(refusal).code in OF_ALL_PLACES for refusal in result.refusals):
         alignment.save_places(path)
@@ -264,7 +261,7 @@ def _keep_places(context: NodeContext, alignment: LidarArray, result: ArrayResul
             )
 
 
-def find_floor(context: NodeContext) -> int:
+def find_floor(context: RobotContext) -> int:
     """Collect sets of clouds, find the floor in them from where the file has the lidars, and write the result if the
     data supports it; of the file nothing but the floor is replaced."""
     options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
@@ -302,7 +299,7 @@ def find_floor(context: NodeContext) -> int:
     return code
 
 
-def _floor_method(context: NodeContext) -> str:
+def _floor_method(context: RobotContext) -> str:
     options = context.options
     if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
@@ -314,7 +311,7 @@ def _floor_method(context: NodeContext) -> str:
     return either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD
 
 
-def calibrate_mounts(context: NodeContext) -> int:
+def calibrate_mounts(context: RobotContext) -> int:
     """Collect the poses that are not in the folder yet, solve, and write what the data supports."""
     options, arguments, files = context.options, context.arguments, _Files(context)
     if options.rollback:
@@ -347,7 +344,7 @@ def calibrate_mounts(context: NodeContext) -> int:
     return code
 
 
-def calibrate_by_driving(context: NodeContext) -> int:
+def calibrate_by_driving(context: RobotContext) -> int:
     """Drive, record it, solve, and write what the data supports."""
     options, arguments, files = context.options, context.arguments, _Files(context)
     profile = profile_called(options.robot)
@@ -359,15 +356,10 @@ def calibrate_by_driving(context: NodeContext) -> int:
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     described = described_poses(options, frames, watchdog)
     lidars = _lidars_at(context, described)
-    description = robot_description(context, frames, watchdog)
-    robot = DrivenRobot(
-        profile,
-        lidars_of(options),
-        described,
-        frames.footprint_from(options.base_link_frame, options.footprint_frame),
-        _body_settings(context, frames),
-        description,
-    )
+    description = frames.wait_for_description(watchdog)
+    footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
+    body = _body_settings(context, frames)
+    robot = DrivenRobot(profile, lidars_of(options), described, footprint_from_base, body, description)
     taken = context.drive(robot, directory)
     if taken is None:
         return 0
@@ -391,18 +383,18 @@ def calibrate_by_driving(context: NodeContext) -> int:
     return code
 
 
-def _wait_for_broadcast(context: NodeContext, base_from_left: np.ndarray) -> None:
-    """Wait until TF has the mount: what is collected next is to be seen from there. Warns if it does not come."""
+def _wait_for_broadcast(context: RobotContext, base_from_left: np.ndarray) -> None:
+    """Wait until TF has the left lidar's extrinsics, which the next collection needs; warn if it does not."""
     options, frames = context.options, context.frames()
+    base, left = options.base_link_frame, options.left_calibrated_frame
 
     def taken_over() -> bool:
-        known = frames.tree.known(options.left_calibrated_frame) and frames.tree.known(options.base_link_frame)
-        return known and np.allclose(
-            frames.tree.lookup(options.base_link_frame, options.left_calibrated_frame), base_from_left, atol=1e-6
-        )
+        tree = frames.tree
+        known = tree.known(left) and tree.known(base)
+        return known and np.allclose(tree.lookup(base, left), base_from_left, atol=1e-6)
 
     if not context.spin_until(taken_over, timeout=BROADCAST_TAKES):
         context.log.warning(
-            f"TF does not have the mount as '{options.left_calibrated_frame}'; start ros_broadcast_calibration (again) "
-            "on the file that was written before anything else is collected"
+            f"TF does not have the mount as '{left}'; start ros_broadcast_calibration (again) on the file that was "
+            "written before anything else is collected"
         )

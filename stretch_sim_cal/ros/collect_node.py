@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.model import robot_identity
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.collection.newcomers import RoomWatch
-from stretch_sim_cal.collection.plan import Plan, Pose, Skipped, describe, plan_of_robot
+from stretch_sim_cal.collection.plan import Plan, Pose, describe, duration, plan_of_robot
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -29,9 +30,10 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
-from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses, robot_description
+from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses
 from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order
-from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.permission import ask, check_can_ask
+from stretch_sim_cal.ros.robot_context import RobotContext
 
 # Seconds of the robot's time per set of clouds, and per sample beside moving and settling.
 FRAME_PERIOD = 0.1
@@ -39,20 +41,19 @@ PER_SAMPLE = 0.5
 SKIPPED_SHOWN = 10
 SCAN_TAKES = 100_000_000  # ns
 STATES = 3  # of the arm during a scan
-LOOK_EVERY, BLIND_AFTER = 0.05, 5.0  # s between looks at what came in, and s of silence of the lidars
+LOOK_EVERY, BLIND_AFTER = 0.05, 5.0  # s between looks at the clouds that came, and s of silence of the lidars
 LEARNED_FROM = 5  # scans of each lidar of the room before the arm moves: an echo that comes and goes is in one of them
 
 
-def collect(context: NodeContext, only_raw: bool = False) -> int:
+def collect(context: RobotContext, only_raw: bool = False) -> int:
     """Check, plan, ask, then move and capture, pose by pose.
 
-    A folder is continued under the floor calibration that it was begun with only; `only_raw` is for those who do not
-    ask where the floor is.
+    A folder is continued only under the floor calibration that it was begun with, unless `only_raw`, of those who do
+    not need the floor.
     """
     options, arguments = context.options, context.arguments
     profile = profile_called(options.robot)
-    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
-        raise InputError("the arm is going to move: give --yes, since there is no terminal to ask on")
+    check_can_ask(arguments, "the arm")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     watchdog = context.watchdog(options.timeout)
     frames = context.frames()
@@ -62,12 +63,12 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
             "no observations of the present alignment lie beside the calibration file (align and collect with the same)"
         )
         if profile.one_lidar:
-            unknown = "one lidar does not tell its own errors"
+            unknown = "the intrinsics of a single lidar are not observable"
         context.log.warning(
             f"{unknown}, so the lidars' own errors stay in the points, and the body shape may leave centimetres of the "
             "robot out"
         )
-    description = robot_description(context, frames, watchdog)
+    description = frames.wait_for_description(watchdog)
     frames.close()  # those that matter do not move, and those that do would keep this node busy
     model = parse_urdf(description)
     settings = load_settings(
@@ -78,15 +79,14 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
     state.wait_until_known()
     directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     begun = (directory / METADATA).exists()
-    footprint_from_base = None if begun and only_raw else poses.footprint_from_base
-    names, further = profile.planned_names, tuple(profile.further)
-    writer = None
-    if begun:
-        writer = DatasetWriter(
-            directory, description, footprint_from_base_link=footprint_from_base, joints=names, further=further
-        )
-    plan = _plan(model, settings, state, writer)
-    _print_plan(plan, settings, writer, say, profile)
+    open_writer = functools.partial(
+        DatasetWriter, directory, description, joints=profile.planned_names, further=tuple(profile.further),
+        footprint_from_base_link=None if begun and only_raw else poses.footprint_from_base,
+    )  # fmt: skip
+    writer = open_writer() if begun else None
+    collection = _Collection(model, settings, profile, _plan(model, settings, state, writer), say)
+    collection.tell(writer)
+    plan = collection.plan
     if not plan.visits and writer is None:
         raise Refused(f"none of the {len(plan.skipped)} poses of the plan can be reached without a collision")
 
@@ -94,22 +94,20 @@ def collect(context: NodeContext, only_raw: bool = False) -> int:
         motion = context.motion(state, watchdog, settings.speeds)
         captures = context.captures(state, watchdog, settings)
         if profile.planned and not arguments.ignore_obstacles:
-            _check_room(captures.take(poses).points, model, plan, state, settings)
-        _ask(arguments.yes, len(plan.visits))
+            collection.check_room(captures.take(poses).points, state)
+        ask(arguments, f"The arm is going to move through {len(plan.visits)} poses. Is the room around it clear?")
         guarded = nullcontext()
         if profile.planned and options.watch_room:
             guarded = _room_watched(context, model, poses, state)
         with motion.stopping(), guarded:
-            writer = DatasetWriter(directory, description, _info(settings), footprint_from_base, names, further)
-            writer.write_skipped([_skipped_entry(skipped, profile) for skipped in plan.skipped])
-            _sweep(plan, settings, motion, captures, poses, writer, say, profile)
-            for pose in plan.way_back:
-                motion.move(pose)
+            writer = open_writer(info=_info(settings))
+            writer.write_skipped(collection.skipped)
+            collection.sweep(motion, captures, poses, writer)
     if not arguments.dry_run:
         to_do = "" if only_raw else f"; next: fit_body_shape_model {directory}"
         say(f"{len(writer.samples)} samples in {directory}{to_do}")
     if arguments.json:
-        _print_json(plan, settings, directory, writer, arguments.dry_run, profile)
+        print(json.dumps(collection.outcome(writer, arguments.dry_run)), flush=True)
     return 0
 
 
@@ -128,16 +126,9 @@ def given_grids(options: Any) -> dict[str, str]:
 
 
 def _info(settings: CollectionSettings) -> dict:
-    return {
-        **robot_identity(),
-        "plan": settings.plan,
-        "frames": settings.frames,
-        "margin": settings.margin,
-        "cell": settings.cell,
-        "floor_cell": settings.floor_cell,
-        "crop_radius": settings.crop_radius,
-        "grids": {joint: list(values) for joint, values in settings.grids.items()},
-    }
+    names = ("plan", "frames", "margin", "cell", "floor_cell", "crop_radius")
+    grids = {joint: list(values) for joint, values in settings.grids.items()}
+    return robot_identity() | {name: getattr(settings, name) for name in names} | {"grids": grids}
 
 
 def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writer: DatasetWriter | None) -> Plan:
@@ -149,60 +140,89 @@ def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writ
     )  # fmt: skip
 
 
-def _print_plan(
-    plan: Plan, settings: CollectionSettings, writer: DatasetWriter | None, say: Callable, profile: RobotProfile
-) -> None:
-    if writer is not None and writer.samples:
-        say(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
-    for number, visit in enumerate(plan.visits, start=1):
-        say(
-            f"{number:4d}. {describe(visit.pose, profile)}"
-            + (f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else "")
+@dataclass(frozen=True)
+class _Collection:
+    """A plan for a robot, and `say`, which prints."""
+
+    model: RobotModel
+    settings: CollectionSettings
+    profile: RobotProfile
+    plan: Plan
+    say: Callable[[str], None]
+
+    def tell(self, writer: DatasetWriter | None) -> None:
+        plan, settings = self.plan, self.settings
+        if writer is not None and writer.samples:
+            self.say(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
+        for number, visit in enumerate(plan.visits, start=1):
+            by = f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else ""
+            self.say(f"{number:4d}. {describe(visit.pose, self.profile)}{by}")
+        for skipped in plan.skipped[:SKIPPED_SHOWN]:
+            self.say(f"skipped: {describe(skipped.pose, self.profile)}: {skipped.reason}")
+        if len(plan.skipped) > SKIPPED_SHOWN:
+            self.say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
+        self.say(
+            f"plan '{settings.plan}' of {settings.source}: {len(plan.visits)} poses to capture, {len(plan.skipped)} "
+            f"skipped, about {duration(self._seconds(plan))} of the robot's time"
         )
-    for skipped in plan.skipped[:SKIPPED_SHOWN]:
-        say(f"skipped: {describe(skipped.pose, profile)}: {skipped.reason}")
-    if len(plan.skipped) > SKIPPED_SHOWN:
-        say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
-    say(
-        f"plan '{settings.plan}' of {settings.source}: {len(plan.visits)} poses to capture, {len(plan.skipped)} "
-        f"skipped, about {duration(_time_needed(plan, settings))} of the robot's time"
-    )
 
+    def _seconds(self, plan: Plan) -> float:
+        per_sample = self.settings.settle_time + self.settings.frames * FRAME_PERIOD + PER_SAMPLE
+        return plan.moving_time(list(self.settings.speeds.values())) + per_sample * len(plan.visits)
 
-def _time_needed(plan: Plan, settings: CollectionSettings) -> float:
-    per_sample = settings.settle_time + settings.frames * FRAME_PERIOD + PER_SAMPLE
-    return plan.moving_time(list(settings.speeds.values())) + per_sample * len(plan.visits)
+    def _by_joint(self, pose: Pose) -> dict[str, float]:
+        return {joint: float(value) for joint, value in zip(self.profile.planned_names, pose, strict=False)}
 
+    @property
+    def skipped(self) -> list[dict]:
+        """The skipped poses as a dataset's metadata, and JSON, have them."""
+        return [{"commanded": self._by_joint(each.pose), "reason": each.reason} for each in self.plan.skipped]
 
-def duration(seconds: float) -> str:
-    """Return a time in s in words."""
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    def outcome(self, writer: DatasetWriter | None, dry_run: bool) -> dict[str, Any]:
+        return {
+            "directory": None if writer is None else str(writer.directory),
+            "samples": 0 if writer is None else len(writer.samples),
+            "planned" if dry_run else "captured": [self._by_joint(visit.pose) for visit in self.plan.visits],
+            "skipped": self.skipped,
+            "seconds": round(self._seconds(self.plan), 1),
+        }
 
+    def check_room(self, points: np.ndarray, state: ArmState) -> None:
+        """Raise `Refused` if anything but the robot is near to where its arm is going to be."""
+        others = {name: value for name, value in state.positions.items() if name in self.model.joints}
+        sweep = Sweep(self.model, self.profile)
+        found = sweep.obstacle(points, self.plan.tour, others, self.settings.clearance)
+        if found is not None:
+            x, y, z = found.nearest
+            raise Refused(
+                f"something is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
+                "base_footprint; clear the room around the robot, or say --ignore-obstacles"
+            )
 
-def _skipped_entry(skipped: Skipped, profile: RobotProfile) -> dict:
-    return {
-        "commanded": {joint: float(value) for joint, value in zip(profile.planned_names, skipped.pose, strict=False)},
-        "reason": skipped.reason,
-    }
-
-
-def _check_room(
-    points: np.ndarray, model: RobotModel, plan: Plan, state: ArmState, settings: CollectionSettings
-) -> None:
-    """Raise `Refused` if anything but the robot is near to where its arm is going to be."""
-    others = {name: value for name, value in state.positions.items() if name in model.joints}
-    found = Sweep(model, state.profile).obstacle(points, plan.tour, others, settings.clearance)
-    if found is not None:
-        x, y, z = found.nearest
-        raise Refused(
-            f"something is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
-            "base_footprint; clear the room around the robot, or say --ignore-obstacles"
-        )
+    def sweep(self, motion: ArmMotion, captures: Captures, poses: CalibratedPoses, writer: DatasetWriter) -> None:
+        """Move to every pose of the plan, capture it and write it, whole, before the next; and move back."""
+        plan, began = self.plan, time.monotonic()
+        total = self._seconds(plan)
+        for number, visit in enumerate(plan.visits, start=1):
+            for pose in visit.path:
+                motion.move(pose)
+            capture = captures.take(poses)
+            clouds = dict(zip((*SIDES, *self.profile.further), in_order(capture.clouds), strict=True))
+            commanded = self._by_joint(visit.pose)
+            writer.write_sample(commanded, capture.actual, capture.points, clouds, capture.joints)
+            left = self._seconds(plan.after(number))
+            # What was foreseen, at the pace so far: a simulator's time is not the wall's.
+            left *= (time.monotonic() - began) / max(total - left, 1e-9)
+            self.say(
+                f"sample {number} of {len(plan.visits)}: {describe(visit.pose, self.profile)}: {len(capture.points)} "
+                f"points; about {duration(left)} left"
+            )
+        for pose in plan.way_back:
+            motion.move(pose)
 
 
 @contextmanager
-def _room_watched(context: NodeContext, model: RobotModel, poses: CalibratedPoses, state: ArmState) -> Iterator[None]:
+def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPoses, state: ArmState) -> Iterator[None]:
     """A context in which `Refused` is raised as soon as something comes near that was not there when it was entered,
     and `RunFailure` as soon as the lidars fall silent, so that nobody could be seen."""
     room = RoomWatch(model, poses.footprint_from_lidar, state.profile)
@@ -251,51 +271,3 @@ def _arm_and_others(
     commanded = profile.commanded_positions(model, positions)
     pose = tuple(float(commanded[name]) for name in profile.commands.values())
     return pose, {name: value for name, value in positions.items() if name in model.joints}
-
-
-def _ask(yes: bool, poses: int) -> None:
-    """Return when the user agrees. Raises `Refused` if not."""
-    if yes:
-        return
-    answer = input(f"The arm is going to move through {poses} poses. Is the room around it clear? [yes/no] ")
-    if answer.strip().lower() not in ("y", "yes"):
-        raise Refused("nothing was moved")
-
-
-def _sweep(
-    plan: Plan, settings: CollectionSettings, motion: ArmMotion, captures: Captures, poses: CalibratedPoses,
-    writer: DatasetWriter, say: Callable, profile: RobotProfile,
-) -> None:  # fmt: skip
-    """Move to every pose of the plan, capture it and write it, whole, before the next."""
-    began = time.monotonic()
-    total = _time_needed(plan, settings)
-    for number, visit in enumerate(plan.visits, start=1):
-        for pose in visit.path:
-            motion.move(pose)
-        capture = captures.take(poses)
-        commanded = dict(zip(profile.planned_names, visit.pose, strict=False))
-        clouds = dict(zip((*SIDES, *profile.further), in_order(capture.clouds), strict=True))
-        writer.write_sample(commanded, capture.actual, capture.points, clouds, capture.joints)
-        left = _time_needed(plan.after(number), settings)
-        # What was foreseen, at the pace seen so far: a simulator's time is not the wall's.
-        left *= (time.monotonic() - began) / max(total - left, 1e-9)
-        say(
-            f"sample {number} of {len(plan.visits)}: {describe(visit.pose, profile)}: {len(capture.points)} points; "
-            f"about {duration(left)} left"
-        )
-
-
-def _print_json(
-    plan: Plan, settings: CollectionSettings, directory: Path, writer: DatasetWriter | None, dry_run: bool,
-    profile: RobotProfile,
-) -> None:  # fmt: skip
-    outcome = {
-        "directory": None if writer is None else str(directory),
-        "samples": 0 if writer is None else len(writer.samples),
-        "planned" if dry_run else "captured": [
-            dict(zip(profile.planned_names, visit.pose, strict=False)) for visit in plan.visits
-        ],
-        "skipped": [_skipped_entry(skipped, profile) for skipped in plan.skipped],
-        "seconds": round(_time_needed(plan, settings), 1),
-    }
-    print(json.dumps(outcome), flush=True)

@@ -1,8 +1,8 @@
-"""The drive of `ros_calibrate_by_driving [DIR]`: turns and straight ways with stops, and what the lidars saw at each
-stop as a recording that `stretch-sim-cal calibrate DIR --drive` reads, too.
+"""The drive of `ros_calibrate_by_driving [DIR]`: turns and straight ways with stops, and the clouds of each stop as a
+recording that `stretch-sim-cal calibrate DIR --drive` reads, too.
 
-Checks, plan, question, then stop by stop drive, stand and scan. While the robot moves every scan is looked at for what
-is in its way.
+Checks, plan, question, then stop by stop drive, stand and scan. While the robot moves every scan is searched for
+obstacles.
 """
 
 import contextlib
@@ -19,17 +19,18 @@ import numpy as np
 
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, expected
 from stretch_sim_cal.collection.drive_plan import SCANS, UNSURE, DrivePlan, DriveSettings, DrivingBody, plan_drive
+from stretch_sim_cal.collection.plan import duration
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
-from stretch_sim_cal.recording.rosbag import CLOUD_TYPE, Recording, RecordingWriter
+from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 from stretch_sim_cal.recording.stations import ODOMETRY_TYPE, SCAN, SETTLE, RecordedStation, recorded_stations
-from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
+from stretch_sim_cal.recording.topics import CLOUD_TYPE, DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
-from stretch_sim_cal.ros.captures import STALE, check_driver
-from stretch_sim_cal.ros.collect_node import duration
+from stretch_sim_cal.ros.captures import STALE
 from stretch_sim_cal.ros.lidar_clouds import CloudSet, LidarClouds
 from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.permission import ask, check_can_ask, check_driver
 from stretch_sim_cal.ros.watchdog import Patience
 
 BLIND_AFTER = 1.0  # s of silence of odometry or a lidar while the robot moves
@@ -41,9 +42,8 @@ LATE = 5.0  # s of odometry that has to come after a scan
 
 @dataclass(frozen=True)
 class DrivenRobot:
-    """What is known of the robot before it drives: topics and frames of its `lidars` and their described poses (4, 4)
-    in base_link by name, base_link's pose in base_footprint, the settings that say what its body is, and its
-    `description` (URDF)."""
+    """The robot before it drives: topics and frames of its `lidars` and their described poses (4, 4) in base_link by
+    name, base_link's pose in base_footprint, the settings of its body, and its `description` (URDF)."""
 
     profile: RobotProfile
     lidars: Mapping[str, tuple[str, str]]
@@ -54,12 +54,10 @@ class DrivenRobot:
 
     @property
     def topics(self) -> dict[str, str]:
-        """The lidars' topics by name."""
         return {name: topic for name, (topic, _) in self.lidars.items()}
 
     @property
     def frames(self) -> dict[str, str]:
-        """The lidars' frames by name."""
         return {name: frame for name, (_, frame) in self.lidars.items()}
 
     def in_footprint(self, name: str, cloud: np.ndarray) -> np.ndarray:
@@ -69,15 +67,14 @@ class DrivenRobot:
 
 def check_asked(arguments: Any, directory: Path) -> None:
     """Raise `InputError` if nobody can be asked whether the robot may drive, or the folder is there already."""
-    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
-        raise InputError("the robot is going to drive: give --yes, since there is no terminal to ask on")
+    check_can_ask(arguments, "the robot")
     if directory.exists():
         raise InputError(f"{directory}: exists already; a drive is recorded as a whole, name another folder")
 
 
 def planned(options: Any, robot: DrivenRobot, points: np.ndarray) -> tuple[DrivingBody, DrivePlan]:
-    """Return the robot's body, and the drive that what is seen, `points` (N, 3) in base_footprint, leaves room for.
-    Raises `Refused` if there is none."""
+    """Return the robot's body, and the drive for which the `points` (N, 3), in base_footprint, leave room. Raises
+    `Refused` if there is none."""
     body = DrivingBody.of(robot.body, robot.footprint_from_base)
     settings = DriveSettings(np.radians(options.turn_step), options.distance, options.clearance)
     return body, plan_drive(body, points, robot.profile.driven_base.strafes, settings)
@@ -86,21 +83,19 @@ def planned(options: Any, robot: DrivenRobot, points: np.ndarray) -> tuple[Drivi
 def driven_stations(
     context: NodeContext, robot: DrivenRobot, directory: Path
 ) -> tuple[DrivePlan, list[RecordedStation]] | None:
-    """Drive as `drive` does, and return the plan and where the robot stood, by the recording; None if nothing more than
-    the plan was asked for."""
+    """Drive as `drive` does, and return the plan and the stations of the recording; None of a dry run."""
     plan, options = drive(context, robot, directory), context.options
     if plan is None:
         return None
     topic = options.odometry_topic or robot.profile.driven_base.odometry
+    limit, warn = options.scans, context.log.warning
     with Recording(directory) as recording:
-        return plan, recorded_stations(
-            recording, topic, robot.topics, robot.frames, options.scans, context.log.warning
-        )  # fmt: skip
+        return plan, recorded_stations(recording, topic, robot.topics, robot.frames, limit, warn)
 
 
 def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePlan | None:
-    """Check, plan, ask, drive, and write the recording `directory`. Return the plan, None if that is all that was asked
-    for. Raises `Refused` if there is no room, something comes near, or the base does not do what it is told."""
+    """Check, plan, ask, drive, and write the recording `directory`. Return the plan, None of a dry run. Raises
+    `Refused` if there is no room, something comes near, or the base does not obey."""
     options, arguments = context.options, context.arguments
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     base = robot.profile.driven_base
@@ -130,12 +125,10 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
     motion = BaseMotion(context, odometer, base, topic, speeds, blind)
     motion.wait_for_driver()
     check_driver(context, robot.profile, base.modes, homed=False)
-    if not arguments.yes:
-        question = f"The robot is going to drive, and its body comes {plan.reach:.1f} m from where it stands. "
-        if input(f"{question}Is the floor around it clear, and the arm stowed? [yes/no] ").strip().lower() not in (
-            "y", "yes",
-        ):  # fmt: skip
-            raise Refused("nothing was moved")
+    ask(
+        arguments, f"The robot is going to drive, and its body comes {plan.reach:.1f} m from where it stands. Is the "
+        "floor around it clear, and the arm stowed?",
+    )  # fmt: skip
 
     def look(left: np.ndarray) -> None:
         for name, cloud in {name: cloud for seen in _taken(scanned) for name, cloud in seen.clouds.items()}.items():
@@ -167,21 +160,22 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
 def _look_around(
     context: NodeContext, robot: DrivenRobot, scanned: deque[CloudSet], odometer: Odometer, watchdog: Any
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return what a few scans of each lidar see while the robot stands, (N, 3) in base_footprint, and where that is by
+    """Return the points of a few scans of each lidar while the robot stands, (N, 3) in base_footprint, and its pose by
     odometry, (3,)."""
     seen: dict[str, list[np.ndarray]] = {name: [] for name in robot.topics}
-    while odometer.pose is None or min(map(len, seen.values())) < SCANS:
-        context.spin_once()
-        watchdog.tick()
+
+    def enough() -> bool:
         for scan in _taken(scanned):
             for name, cloud in scan.clouds.items():
                 if len(seen[name]) < SCANS:
                     seen[name].append(robot.in_footprint(name, cloud))
+        return odometer.pose is not None and min(map(len, seen.values())) == SCANS
+
+    context.spin_until(enough, watchdog=watchdog)
     return np.concatenate([points for own in seen.values() for points in own]), odometer.pose
 
 
 def _taken(scanned: deque[CloudSet]) -> list[CloudSet]:
-    """Return the scans that came since the last time, a lidar's each."""
     taken = list(scanned)
     scanned.clear()
     return taken
@@ -199,8 +193,8 @@ def _tell(plan: DrivePlan, seconds: float, say: Callable) -> None:
 
 
 class _Tape(contextlib.AbstractContextManager):
-    """The recording of a drive: the robot's description and frames, all odometry, and the clouds of its stops. A folder
-    that is there whole when the context ends, also by an exception."""
+    """The recording of a drive: the robot's description and frames, all odometry, and the clouds of its stops. The
+    folder is complete when the context ends, also by an exception."""
 
     def __init__(self, context: NodeContext, robot: DrivenRobot, odometer: Odometer, directory: Path):
         from rclpy.serialization import serialize_message
@@ -231,7 +225,6 @@ class _Tape(contextlib.AbstractContextManager):
             self._write(self._odometer.topic, message)
 
     def write_cloud(self, name: str, message: Any) -> None:
-        """Write a lidar's cloud."""
         self._write(self._topics[name], message)
 
     def _write(self, topic: str, message: Any) -> None:

@@ -27,7 +27,7 @@ STALE = 1.0  # s without /joint_states after which nobody knows where the arm is
 
 
 def default_model() -> Path:
-    """Return where ros_calibrate_robot puts the robot's body shape."""
+    """Return the file of the robot's body shape that ros_calibrate_robot writes."""
     return default_path().with_name("body_shape_model.yaml")
 
 
@@ -74,8 +74,8 @@ class Footprint:
         self._stop_zone.publish(polygon(outer, frame, stamp))
 
     def _shape(self) -> Shape:
-        """Return the shape for where the arm is; for anywhere while nobody says, or it is where
-        the model was not fitted."""
+        """Return the shape at the arm's pose; that of any pose while the pose is unknown, or the model not fitted
+        there."""
         if self._joints.messages != self._messages:
             self._heard, self._messages = time.monotonic(), self._joints.messages
         joints = self._joints.commanded

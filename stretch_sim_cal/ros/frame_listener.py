@@ -1,4 +1,4 @@
-"""The frames that a running node hears of: /tf, /tf_static, and /robot_description beside them."""
+"""The frames that a running node receives: /tf, /tf_static, and /robot_description beside them."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from stretch_sim_cal.ros.subscription import MatchedSubscription
 class FrameListener:
     """Keeps a `FrameTree` up to date from /tf and /tf_static, and one from /robot_description beside it.
 
-    `ignore(parent, child, parent_from_child)` tells which transforms are not listened to: those of the node itself.
+    `ignore(parent, child, parent_from_child)` says which transforms are not listened to: those of the node itself.
     """
 
     TF_TOPICS = ("/tf_static", "/tf")
@@ -38,8 +38,8 @@ class FrameListener:
         self._description = MatchedSubscription(
             context, String, DESCRIPTION_TOPIC, self._take_description, depth=1, latched=True
         )
-        # Said once, before this node began to listen: it may take its time on a busy machine.
-        self._said_once = (self._static, self._description)
+        # Published once, before this node began to listen: it may take its time on a busy machine.
+        self._latched = (self._static, self._description)
 
     def close(self) -> None:
         """Stop listening; what was heard stays known."""
@@ -70,7 +70,7 @@ class FrameListener:
         """Return `target_from_source` of each (target, source), waiting until all are known.
 
         Raises `InputError` if a frame is still missing `GRACE` s after all that publish frames have been heard, and
-        `RunFailure` (from the watchdog) if one of them says nothing.
+        `RunFailure` (from the watchdog) if one of them stays silent.
         """
         silence = f"no frames from {self.TF_TOPICS[0]} or {DESCRIPTION_TOPIC}"
         watchdog.watch(silence, self._why_silent)
@@ -85,7 +85,7 @@ class FrameListener:
             return True
 
         def heard() -> bool:
-            published = [source for source in self._said_once if source.published]
+            published = [source for source in self._latched if source.published]
             everyone = bool(published or self.tree.frames) and all(source.heard for source in published)
             return found() or everyone
 
@@ -95,8 +95,16 @@ class FrameListener:
             result = [self.lookup(target, source) for target, source in pairs]
         return result
 
+    def wait_for_description(self, watchdog) -> str:
+        """Return the URDF text on /robot_description. Raises `RunFailure` (watchdog) if there is none."""
+        silence = f"no message on {DESCRIPTION_TOPIC}"
+        watchdog.watch(silence, lambda: "the poses are planned on it; does the robot's driver run?")
+        self._context.spin_until(lambda: self.description is not None, watchdog=watchdog)
+        watchdog.forget(silence)
+        return self.description
+
     def _why_silent(self) -> str:
-        return "; ".join(f"{s.topic}: {s.diagnose()}" for s in (self._static, self._description))
+        return "; ".join(f"{source.topic}: {source.diagnose()}" for source in self._latched)
 
     def _take(self, message) -> None:
         for transform in message.transforms:

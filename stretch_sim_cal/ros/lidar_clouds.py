@@ -1,5 +1,4 @@
-"""The clouds of all lidars of a robot, in sets of one time, with all that can be wrong with them said in words; and a
-few of them into an .npz file (`ros_capture_clouds FILE`), for pictures and for trying things by hand, or as arrays."""
+"""The clouds of all lidars of a robot, in sets of one time, and in words what can be wrong with them."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,25 +9,12 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import returns_from_message
-from stretch_sim_cal.recording.dataset import cloud_name
-from stretch_sim_cal.recording.frame_tree import complaint_about_frame
+from stretch_sim_cal.recording.frame_tree import FrameCheck
 from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching, StampSet, listed, stamp_of
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, in_node
 from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
-
-VERIFY = NodeCommand(
-    executable="stretch-sim-cal verify",
-    node_name="verify_calibration",
-    description="Listen to all lidars.",
-    example="stretch-sim-cal verify",
-    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION),
-)
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,7 @@ def in_order(clouds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
 
 def lidars_of(options: Any) -> dict[str, tuple[str, str]]:
     """Return topic and frame of each of a robot's lidars by name, as `CLOUD_OPTIONS` and the robot's profile have them;
-    the left one alone if the robot has one. Raises `InputError` if two lidars have one topic."""
+    only the left one if the robot has one. Raises `InputError` if two lidars have one topic."""
     profile = profile_called(options.robot)
     left = (options.left_lidar_topic, options.left_lidar_frame)
     right = (options.right_lidar_topic, options.right_lidar_frame)
@@ -79,7 +65,7 @@ class LidarClouds:
     Clouds without a single return are skipped and counted. While a set is being worked on, up to `depth` clouds per
     topic wait in the middleware; beyond that the oldest are lost, which costs sets but never breaks one. Who takes a
     number of sets names it as depth, and gets the first ones, however busy the machine is. `on_set` is called with
-    every set; without it `take` gives them. Lidars that fall silent are told to the `watchdogs`.
+    every set; without it `take` gives them. The `watchdogs` watch for lidars, and sets, that do not come.
     """
 
     def __init__(
@@ -90,30 +76,27 @@ class LidarClouds:
 
         self._context, self._watchdogs = context, watchdogs
         self.topics = {name: topic for name, (topic, _) in lidars.items()}
-        self._frames = {name: frame for name, (_, frame) in lidars.items()}
+        frames = {name: frame for name, (_, frame) in lidars.items()}
+        topics = "left_lidar_topic and right_lidar_topic" if len(lidars) == 2 else "topics of the lidars"
+        self._frame_check = FrameCheck(frames, topics, "{}_lidar_frame", context.log.warning)
         groups = [tuple(lidars)] if bound is not None else [(name,) for name in lidars]
         self._matching: dict[str, StampMatching] = {}
         for group in groups:
             self._matching |= dict.fromkeys(group, StampMatching(group, bound or 0.0))
         self._sets: deque[CloudSet] = deque()
         self._on_set = on_set or self._sets.append
-        self._complained = {""}
         self.empty = dict.fromkeys(lidars, 0)
         context.log.info(f"listening to {listed(list(self.topics.values()))}", once=True)
-        self._subscriptions = []
-        for name, topic in self.topics.items():
-            subscription = MatchedSubscription(context, PointCloud2, topic, partial(self._take, name), depth)
-            self._subscriptions.append(subscription)
-            for watchdog in watchdogs:
-                watchdog.watch(self._silence(name), subscription.diagnose)
+        self._subscriptions = [
+            MatchedSubscription(context, PointCloud2, topic, partial(self._take, name), depth, watchdogs=watchdogs)
+            for name, topic in self.topics.items()
+        ]
 
     def close(self) -> None:
-        """Stop listening to the lidars, and watching for their silence."""
         for subscription in self._subscriptions:
             subscription.close()
         for watchdog in self._watchdogs:
-            for name, matching in self._matching.items():
-                watchdog.forget(self._silence(name))
+            for matching in self._matching.values():
                 watchdog.forget(self._no_sets(matching))
 
     def take(self, count: int, label: str) -> Iterator[CloudSet]:
@@ -140,9 +123,6 @@ class LidarClouds:
     def _empty(self, between: str) -> str:
         return between.join(f"{count} {name}" for name, count in self.empty.items())
 
-    def _silence(self, name: str) -> str:
-        return f"no messages on {self.topics[name]}"
-
     def _no_sets(self, matching: StampMatching) -> str:
         topics = [self.topics[name] for name in matching.counts.received]
         called = {1: "returns", 2: "pair of clouds"}.get(len(topics), "set of clouds")
@@ -150,11 +130,10 @@ class LidarClouds:
 
     def _take(self, name: str, message: Any) -> None:
         matching = self._matching[name]
-        for watchdog in self._watchdogs:
-            watchdog.seen(self._silence(name))
-            if all(matching.counts.received.values()):
+        if all(matching.counts.received.values()):
+            for watchdog in self._watchdogs:
                 watchdog.watch(self._no_sets(matching), partial(self._why_no_sets, matching))
-        self._check_frame(name, message.header.frame_id)
+        self._frame_check.check(name, self.topics[name], message.header.frame_id)
         for found in matching.add(name, stamp_of(message), message):
             self._offer(matching, found)
 
@@ -167,15 +146,6 @@ class LidarClouds:
         for watchdog in self._watchdogs:
             watchdog.seen(self._no_sets(matching))
         self._on_set(clouds)
-
-    def _check_frame(self, name: str, frame: str) -> None:
-        options = {"topics": "left_lidar_topic and right_lidar_topic", "frame": f"{name}_lidar_frame"}
-        if name not in SIDES:
-            options = {"topics": "topics of the lidars", "frame": f"lidars.{name}.frame in the robot's profile"}
-        complaint = complaint_about_frame(name, self.topics[name], frame, self._frames, options)
-        if complaint not in self._complained:
-            self._complained.add(complaint)
-            self._context.log.warning(complaint)
 
     def _why_no_sets(self, matching: StampMatching) -> str:
         counts = matching.counts
@@ -191,39 +161,3 @@ class LidarClouds:
                 "lidars synchronised?"
             )
         return "too few clouds came since the last one"
-
-
-def capture(context: NodeContext) -> int:
-    """Collect clouds of all lidars and write them, complete or not at all."""
-    options = context.options
-    sets = context.clouds(options, context.watchdog(options.timeout), depth=options.num_samples)
-    taken = [in_order(each.clouds) for each in sets.take(options.num_samples, "capturing")]
-    names = ("left", "right", *profile_called(options.robot).further)
-    own = [np.concatenate(clouds) for clouds in zip(*taken, strict=True)]
-    clouds = {cloud_name(name): cloud for name, cloud in zip(names, own, strict=True)}
-    write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **clouds))
-    counts = " and ".join(f"{len(cloud)} {name}" for name, cloud in zip(names, own, strict=True))
-    context.log.info(f"{len(taken)} sets of clouds, {counts} returns, in {context.arguments.file}")
-    return 0
-
-
-def live_clouds(
-    count: int, given: Mapping[str, Any]
-) -> tuple[list[dict[str, np.ndarray]], np.ndarray, np.ndarray, str | None]:
-    """Return `count` sets of clouds of all lidars by name, base_from_left and the nominal footprint_from_base
-    (4, 4), and /robot_description if it is heard; `given` are values of `VERIFY`'s options, by name.
-
-    Raises `RunFailure` if a topic stays silent, `InputError` if frames are missing or ROS 2 is not there.
-    """
-
-    def listen(context: NodeContext):
-        options, frames = context.options, context.frames()
-        watchdog = context.watchdog(options.timeout)
-        (base_from_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
-        sets = context.clouds(options, watchdog, depth=count)
-        taken = [each.clouds for each in sets.take(count, "verifying")]
-        context.log.info(sets.summary())
-        footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-        return taken, base_from_left, footprint_from_base, frames.description
-
-    return in_node(VERIFY, listen, [f"--{name}={value}" for name, value in given.items() if value is not None])

@@ -1,5 +1,5 @@
-"""Whether the robot, or a simulator in its place, is ready to be calibrated: what `stretch-sim-cal doctor --live` and
-`ros_calibrate_robot` look at before anything else. Every check says what to do about a miss."""
+"""Whether the robot, or a simulator in its place, is ready to be calibrated: the checks of `stretch-sim-cal doctor
+--live` and `ros_calibrate_robot`. Every check that fails has a remedy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,28 +18,17 @@ from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
-from stretch_sim_cal.ros.captures import check_driver
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
-from stretch_sim_cal.ros.node_commands import BROADCAST, CLOUD_OPTIONS, FOOTPRINT_OPTION, SENSOR_OPTION
-from stretch_sim_cal.ros.node_main import NodeCommand, NodeContext, Option, in_node
+from stretch_sim_cal.ros.node_commands import BROADCAST, LIVE
+from stretch_sim_cal.ros.node_main import in_node
+from stretch_sim_cal.ros.permission import check_driver
+from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 from stretch_sim_cal.sensor.signature import Observer, Signature, known_sensors, sync_line
 
 READY, NOTE, MISSING, SILENT = "ready", "note", "missing", "silent"
-LIVE = NodeCommand(
-    executable="stretch-sim-cal doctor",
-    node_name="doctor",
-    description="Listen to the robot's drivers.",
-    example="stretch-sim-cal doctor --live",
-    options=(
-        *CLOUD_OPTIONS,
-        SENSOR_OPTION,
-        FOOTPRINT_OPTION,
-        Option("timeout", 10.0, "s that each of the drivers has to say something", minimum=0.1),
-    ),
-)
 SCANS = 6  # of each lidar: enough for the signature, and for a look at whether a calibration holds
 SLOWEST = 5.0  # Hz; a pose's few scans then take a second
 LATE = 1.0  # s that a stamp may be off the robot's clock: poses and scans are matched by stamps
@@ -56,8 +45,7 @@ LAUNCHED = {  # of the Stretch
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: its `verdict` (`READY`, `NOTE`, `MISSING`, `SILENT`), what was found,
-    and for a miss what to do."""
+    """A check with its `verdict` (`READY`, `NOTE`, `MISSING`, `SILENT`), a sentence and, if it failed, a remedy."""
 
     name: str
     verdict: str
@@ -66,18 +54,17 @@ class Check:
 
     @property
     def missed(self) -> bool:
-        """Whether a calibration cannot begin."""
+        """Whether it keeps a calibration from beginning."""
         return self.verdict in (MISSING, SILENT)
 
     def line(self) -> str:
-        """Return the check as one line."""
         return f"{self.verdict:<8} {self.name:<12} {self.sentence}{f'; {self.remedy}' if self.remedy else ''}"
 
 
 @dataclass
 class LiveLook:
-    """What was found: `checks`; and, as far as it was heard, `clouds` of returns (N, 5) of all lidars by name, where
-    these are in base_link by the description, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
+    """The `checks`; and, as far as they came, `clouds` of returns (N, 5) of all lidars by name, the described poses of
+    the lidars in base_link, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
 
     checks: list[Check] = field(default_factory=list)
     clouds: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -91,18 +78,15 @@ class LiveLook:
 
 
 def live_look(sensor: str, robot: str | None, use_sim_time: bool, moving: bool) -> LiveLook:
-    """Look at the running robot of that profile (the Stretch's for None), with lidars of that kind; `moving` says
-    that its arm is going to move.
-
-    Raises `InputError` if ROS 2 is not there, or an argument is wrong.
-    """
+    """Check the running robot of that profile (the Stretch's for None), with lidars of that kind; if it is `moving`,
+    its arm, too. Raises `InputError` if ROS 2 is not there, or an argument is wrong."""
     arguments = [f"--sensor={sensor}"] + ([f"--robot={robot}"] if robot else [])
     arguments += ["--ros-args", "-p", "use_sim_time:=true"] if use_sim_time else []
-    return in_node(LIVE, lambda context: _Looking(context).all(moving), arguments)
+    return in_node(LIVE, lambda context: _Looking(RobotContext.of(context)).all(moving), arguments)
 
 
 class _Looking:
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
         self._profile = profile_called(context.options.robot)
         self._found = LiveLook()
@@ -121,17 +105,14 @@ class _Looking:
         return self._found
 
     def _try(self, name: str, remedy: str, check: Callable[[], str]) -> None:
-        """Note what a check says, or why it failed."""
         if remedy in LAUNCHED and self._profile.description.vendor:
             remedy = f"{remedy} ({LAUNCHED[remedy]})"
         try:
             self._say(name, READY, check())
-        except RunFailure as failure:
-            self._say(name, SILENT, str(failure), remedy)
-        except Refused as refusal:  # says itself what to do
+        except (RunFailure, InputError) as error:
+            self._say(name, SILENT if isinstance(error, RunFailure) else MISSING, str(error), remedy)
+        except Refused as refusal:  # names the remedy itself
             self._say(name, MISSING, str(refusal))
-        except InputError as error:
-            self._say(name, MISSING, str(error), remedy)
 
     def _say(self, name: str, verdict: str, sentence: str, remedy: str = "") -> None:
         self._found.checks.append(Check(name, verdict, sentence, remedy))
@@ -156,24 +137,22 @@ class _Looking:
         return {1: "the lidar", 2: "both lidars"}.get(count, f"all {count} lidars")
 
     def _clouds(self, sets: list[CloudSet]) -> str:
-        late: list[float] = []
-        watchdog = self._watchdog()
+        late: list[int] = []  # ns
+        watchdog, clock = self._watchdog(), self._context.node.get_clock()
 
         def take(seen: CloudSet) -> None:
-            late.append(1e-9 * (self._context.node.get_clock().now().nanoseconds - seen.stamp))
+            late.append(clock.now().nanoseconds - seen.stamp)
             sets.append(seen)
 
         clouds = self._context.clouds(self._options, watchdog, on_set=take)
         try:
-            while len(sets) < SCANS:
-                self._context.spin_once()
-                watchdog.tick()
+            self._context.spin_until(lambda: len(sets) >= SCANS, watchdog=watchdog)
         finally:
             clouds.close()
         self._found.clouds = [seen.clouds for seen in sets]
         stamps = np.array([seen.stamp for seen in sets]) * 1e-9
         # The least: whatever delays a message, a busy machine too, only adds to what the clocks are apart.
-        rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), min(late)
+        rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), 1e-9 * min(late)
         called = {1: "scans", 2: "pairs"}.get(len(clouds.topics), "sets of scans")
         counts = listed([str(len(cloud)) for cloud in sets[-1].clouds.values()])
         said = f"{rate:.1f} {called} a second, {counts} returns"
@@ -198,8 +177,7 @@ class _Looking:
             self._say("sensor", READY, line)
 
     def _sensor(self, name: str, scans: list[Any]) -> Signature | None:
-        """Return the signature of a lidar's messages, None if they have none; note it if they
-        are of another sensor than is said."""
+        """Return the signature of a lidar's messages, None if they have none; note if it is of another sensor."""
         lidars = list(self._profile.every_lidar)
         kinds = dict(zip(lidars, for_each(sensors_called(self._options.sensor), len(lidars)), strict=True))
         observer, sensor = Observer(), kinds.get(name)
@@ -216,17 +194,15 @@ class _Looking:
         return seen
 
     def _broadcaster(self) -> None:
-        """A broadcaster of the robot's present file would say otherwise than the one of the calibration under way."""
+        """A broadcaster of the robot's present file would contradict that of the calibration under way."""
 
         def gone() -> bool:
             infos = self._context.node.get_publishers_info_by_topic("/tf_static")
             return all(info.node_name != BROADCAST.node_name for info in infos)
 
         if not self._context.spin_until(gone, timeout=ENDS_WITHIN):
-            self._say(
-                "broadcaster", MISSING, f"{BROADCAST.executable} runs and publishes the present calibration",
-                "stop it until the new one is accepted",
-            )  # fmt: skip
+            sentence = f"{BROADCAST.executable} runs and publishes the present calibration"
+            self._say("broadcaster", MISSING, sentence, "stop it until the new one is accepted")
 
     def _described(self) -> str:
         robot = MountedRobot(
@@ -245,7 +221,7 @@ class _Looking:
         return "all joints are heard, and the driver is ready to move them"
 
     def _room(self, model, state: ArmState) -> None:
-        """Note what is nearer to the robot than the arm may need; the collection itself looks along its own paths."""
+        """Note obstacles nearer to the robot than the arm may need; the collection checks its paths itself."""
         if not self._found.clouds or not self._found.base_from_lidar:
             return
         points = np.concatenate([
@@ -258,9 +234,7 @@ class _Looking:
         foreign = points[cKDTree(robot).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf]
         distance = np.sort(np.hypot(foreign[:, 0], foreign[:, 1]))
         if len(distance) > ENOUGH and distance[ENOUGH] < FREE:
-            self._say(
-                "free space", NOTE, f"something is {distance[ENOUGH]:.2f} m from the base's axis",
-                f"{FREE:g} m free around the robot are enough for every pose",
-            )  # fmt: skip
+            sentence = f"something is {distance[ENOUGH]:.2f} m from the base's axis"
+            self._say("free space", NOTE, sentence, f"{FREE:g} m free around the robot are enough for every pose")
         else:
             self._say("free space", READY, f"nothing within {FREE:g} m of the base's axis")

@@ -5,97 +5,83 @@ at the end (`marker_array`).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
+import shapely
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import Point, Point32, Polygon, PolygonStamped, TransformStamped
+from geometry_msgs.msg import (
+    Point,
+    Point32,
+    Polygon,
+    PolygonStamped,
+    Quaternion,
+    Transform,
+    TransformStamped,
+    Vector3,
+)
 from nav_msgs.msg import Odometry
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import JointState, PointCloud2, PointField
+from std_msgs.msg import ColorRGBA, Header
 from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import Marker, MarkerArray
 
 from stretch_sim_cal.calibration.zones import Zones
-from stretch_sim_cal.recording.clouds import is_big_endian, layout, message_bytes
-from stretch_sim_cal.sensor.points import is_dense
+from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_bytes
 
 NANOSECONDS = 1_000_000_000
 
 
-class Colour(NamedTuple):
-    """Red, green, blue and opacity, each 0 to 1."""
-
-    red: float
-    green: float
-    blue: float
-    opacity: float = 1.0
-
-
-BLUE, RED = Colour(0.24, 0.55, 1.0), Colour(0.9, 0.15, 0.15)
-BLUE_SHADE, RED_SHADE = Colour(0.24, 0.55, 1.0, 0.3), Colour(0.9, 0.15, 0.15, 0.3)
+BLUE, BLUE_SHADE = (ColorRGBA(r=0.24, g=0.55, b=1.0, a=opacity) for opacity in (1.0, 0.3))
+RED, RED_SHADE = (ColorRGBA(r=0.9, g=0.15, b=0.15, a=opacity) for opacity in (1.0, 0.3))
 # A little above the floor and each other, so that none of them flickers in another.
 SHADE_HEIGHT, LINE_HEIGHT = 0.004, 0.008
 CORNERS = 180  # of an outline
-DIRECTIONS = 90  # of a band
+DIRECTIONS, SEGMENT = 90, 0.01  # of a band; m
+
+
+def header(frame: str, stamp: int) -> Header:
+    return Header(frame_id=frame, stamp=time_message(stamp))
 
 
 def time_message(stamp: int) -> Time:
-    """Return a time in ns as a message."""
     seconds, nanoseconds = divmod(stamp, NANOSECONDS)
     return Time(sec=seconds, nanosec=nanoseconds)
 
 
 def cloud_message(scan: np.ndarray, frame: str, stamp: int) -> PointCloud2:
-    """Return a structured scan (N,) as a cloud in `frame`, stamped `stamp` ns; it is dense if no point marks a miss."""
-    message = PointCloud2()
-    message.header.frame_id = frame
-    message.header.stamp = time_message(stamp)
-    message.height, message.width = 1, len(scan)
-    message.fields = [
-        PointField(name=field.name, offset=field.offset, datatype=field.datatype, count=field.count)
-        for field in layout(scan.dtype)
-    ]
-    message.is_bigendian = is_big_endian(scan.dtype)
-    message.point_step = scan.dtype.itemsize
-    message.row_step = scan.nbytes
-    message.data = message_bytes(scan)
-    message.is_dense = is_dense(scan)
-    return message
+    """Return a structured scan (N,) as a cloud in `frame`."""
+    fields = [PointField(**field._asdict()) for field in layout(scan.dtype)]
+    return PointCloud2(header=header(frame, stamp), fields=fields, data=message_bytes(scan), **cloud_attributes(scan))
 
 
 def joint_state_message(positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int) -> JointState:
-    """Return joint positions (m, rad) and velocities by joint name, stamped `stamp` ns."""
-    message = JointState()
-    message.header.stamp = time_message(stamp)
-    message.name = list(positions)
-    message.position = [float(value) for value in positions.values()]
-    message.velocity = [float(velocities.get(name, 0.0)) for name in positions]
-    return message
+    """Return joint positions (m, rad) and velocities by joint name."""
+    return JointState(
+        header=header("", stamp), name=list(positions), position=list(map(float, positions.values())),
+        velocity=[float(velocities.get(name, 0.0)) for name in positions],
+    )  # fmt: skip
 
 
 def transforms_message(transforms: Mapping[tuple[str, str], np.ndarray], stamp: int) -> TFMessage:
-    """Return {(parent, child): parent_from_child (4, 4)} as a message for /tf or /tf_static, stamped `stamp` ns."""
-    time = time_message(stamp)
+    """Return {(parent, child): parent_from_child (4, 4)} as a message for /tf or /tf_static."""
     matrices = np.array(list(transforms.values())).reshape(-1, 4, 4)
     translations = matrices[:, :3, 3].tolist()
     quaternions = Rotation.from_matrix(matrices[:, :3, :3]).as_quat(canonical=True).tolist()
     message = TFMessage()
-    for (parent, child), (x, y, z), (qx, qy, qz, qw) in zip(transforms, translations, quaternions, strict=False):
-        stamped = TransformStamped(child_frame_id=child)
-        stamped.header.stamp, stamped.header.frame_id = time, parent
-        translation, rotation = stamped.transform.translation, stamped.transform.rotation
-        translation.x, translation.y, translation.z = x, y, z
-        rotation.x, rotation.y, rotation.z, rotation.w = qx, qy, qz, qw
-        message.transforms.append(stamped)
+    for (parent, child), xyz, xyzw in zip(transforms, translations, quaternions, strict=True):
+        moved = Transform(
+            translation=Vector3(**dict(zip("xyz", xyz, strict=True))),
+            rotation=Quaternion(**dict(zip("xyzw", xyzw, strict=True))),
+        )
+        message.transforms.append(TransformStamped(header=header(parent, stamp), child_frame_id=child, transform=moved))
     return message
 
 
 def odometry_message(pose: np.ndarray, twist: Sequence[float], frames: tuple[str, str], stamp: int) -> Odometry:
     """Return a pose (4, 4) of the second of two frames in the first, and velocities (x, y in m/s, yaw in rad/s) in the
-    second, as odometry stamped `stamp` ns; without covariances."""
-    message = Odometry(child_frame_id=frames[1])
-    message.header.stamp, message.header.frame_id = time_message(stamp), frames[0]
+    second, as odometry without covariances."""
+    message = Odometry(header=header(frames[0], stamp), child_frame_id=frames[1])
     (placed,) = transforms_message({frames: pose}, stamp).transforms
     position, given = message.pose.pose.position, placed.transform.translation
     position.x, position.y, position.z = given.x, given.y, given.z
@@ -117,7 +103,7 @@ def zone_markers(zones: Zones) -> list[Marker]:
     ]
 
 
-def line(namespace: str, outline: np.ndarray, height: float, colour: Colour, width: float) -> Marker:
+def line(namespace: str, outline: np.ndarray, height: float, colour: ColorRGBA, width: float) -> Marker:
     """Return a closed line along `outline` (N, 2) at a height over the frame's x-y plane."""
     marker = _marker(namespace, Marker.LINE_STRIP, colour)
     marker.scale.x = width
@@ -125,54 +111,43 @@ def line(namespace: str, outline: np.ndarray, height: float, colour: Colour, wid
     return marker
 
 
-def filled(namespace: str, outline: np.ndarray, height: float, colour: Colour) -> Marker:
+def filled(namespace: str, outline: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
     """Return the inside of a convex `outline` (N, 2), shaded from both sides."""
     centre = np.repeat(outline.mean(axis=0)[None], len(outline), axis=0)
     triangles = np.stack([centre, outline, np.roll(outline, -1, axis=0)], axis=1)
     return _triangles(namespace, triangles, height, colour)
 
 
-def band(namespace: str, inner: np.ndarray, outer: np.ndarray, height: float, colour: Colour) -> Marker:
+def band(namespace: str, inner: np.ndarray, outer: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
     """Return the region between two convex outlines (N, 2), (M, 2), the first inside the second, shaded."""
     centre = inner.mean(axis=0)
     angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
-    near, far = (centre + _reach(outline - centre, angles) for outline in (inner, outer))
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    near, far = (centre + directions * _reach(outline - centre, angles)[:, None] for outline in (inner, outer))
     next_near, next_far = np.roll(near, -1, axis=0), np.roll(far, -1, axis=0)
     triangles = np.concatenate([np.stack([near, far, next_far], axis=1), np.stack([near, next_far, next_near], axis=1)])
     return _triangles(namespace, triangles, height, colour)
 
 
+def _reach(outline: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Return how far rays from the origin at `angles` (K,) are inside the convex `outline` (N, 2), (K,)."""
+    x, y = shapely.get_coordinates(shapely.segmentize(shapely.LinearRing(outline), SEGMENT)).T
+    return np.interp(angles, np.arctan2(y, x), np.hypot(x, y), period=2 * np.pi)
+
+
 def marker_array(markers: Sequence[Marker], frame: str, stamp: int) -> MarkerArray:
-    """Return markers as one message in `frame`, stamped `stamp` ns."""
     for marker in markers:
-        marker.header.frame_id = frame
-        marker.header.stamp = time_message(stamp)
+        marker.header = header(frame, stamp)
     return MarkerArray(markers=list(markers))
 
 
 def polygon(outline: np.ndarray, frame: str, stamp: int) -> PolygonStamped:
-    """Return `outline` (N, 2) as a polygon in the x-y plane of `frame`, stamped `stamp` ns."""
-    message = PolygonStamped(polygon=Polygon(points=[Point32(x=float(x), y=float(y)) for x, y in outline]))
-    message.header.frame_id = frame
-    message.header.stamp = time_message(stamp)
-    return message
+    """Return a closed `outline` (N, 2) in `frame`."""
+    points = [Point32(x=float(x), y=float(y)) for x, y in outline]
+    return PolygonStamped(header=header(frame, stamp), polygon=Polygon(points=points))
 
 
-def _reach(outline: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Return where rays from the origin at `angles` (K,) leave the convex `outline` (N, 2) around it, (K, 2)."""
-    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    start, edge = outline, np.roll(outline, -1, axis=0) - outline
-    # direction * t == start + s * edge, solved for t by crossing both sides with the edge
-    denominator = directions[:, None, 0] * edge[None, :, 1] - directions[:, None, 1] * edge[None, :, 0]
-    numerator = (start[:, 0] * edge[:, 1] - start[:, 1] * edge[:, 0])[None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distance = numerator / denominator
-    # A convex outline lies on one side of each of its edges: the first line that is met is the border.
-    distance[~(distance > 0)] = np.inf
-    return directions * distance.min(axis=1)[:, None]
-
-
-def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: Colour) -> Marker:
+def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
     marker = _marker(namespace, Marker.TRIANGLE_LIST, colour)
     marker.scale.x = marker.scale.y = marker.scale.z = 1.0
     both_sides = np.concatenate([triangles, triangles[:, ::-1]])
@@ -180,12 +155,10 @@ def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: Col
     return marker
 
 
-def _marker(namespace: str, kind: int, colour: Colour) -> Marker:
-    marker = Marker(ns=namespace, id=0, type=kind, action=Marker.ADD)
-    marker.pose.orientation.w = 1.0
-    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
-    marker.frame_locked = True
-    return marker
+def _marker(namespace: str, kind: int, colour: ColorRGBA) -> Marker:
+    return Marker(
+        ns=namespace, type=kind, action=Marker.ADD, color=colour, frame_locked=True
+    )  # its pose is the frame's
 
 
 def _points(points: np.ndarray, height: float) -> list[Point]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from stretch_sim_cal.calibration.body import SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.methods import ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP
 from stretch_sim_cal.recording import JOINTS
-from stretch_sim_cal.ros.node_main import Argument, NodeCommand, Option
+from stretch_sim_cal.ros.options import Argument, NodeCommand, Option
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 ROBOT_OPTION = Option(
@@ -16,12 +16,14 @@ ROBOT_OPTION = Option(
     "the robot's profile, a name in config/robots/ or a path: it gives the defaults of topics, frames and sensor (the "
     "Stretch's if there is none)",
 )  # fmt: skip
+BASE_FRAME_OPTION = Option("base_link_frame", "base_link", "the robot's base frame")
+LEFT_FRAME_OPTION = Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar")
 LIDAR_OPTIONS = (
     ROBOT_OPTION,
     Option("left_lidar_topic", "/lidar_points_left", "topic of the left lidar's clouds"),
     Option("right_lidar_topic", "/lidar_points_right", "topic of the right lidar's clouds"),
-    Option("base_link_frame", "base_link", "the robot's base frame"),
-    Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
+    BASE_FRAME_OPTION,
+    LEFT_FRAME_OPTION,
     Option("right_lidar_frame", "lidar_right_link", "frame of the right lidar"),
 )
 CLOUD_OPTIONS = (
@@ -114,9 +116,9 @@ ALIGN = NodeCommand(
     executable="ros_align_dual_lidar",
     node_name="align_dual_lidar",
     description=(
-        "Find the transform between the two lidars from what both see, and write it to dual_lidar_calibration.yaml.\n"
-        "The robot stands still in a room with structure (walls in two directions, furniture, floor); nothing moves.\n"
-        "Nothing is written if the data does not support a result."
+        "Find the transform between the two lidars from what both see, and write it to "
+        "dual_lidar_calibration.yaml. The robot stands still in a room with structure (walls in two directions, "
+        "furniture, floor); nothing moves. Nothing is written if the data does not support a result."
     ),
     example="ros_align_dual_lidar --num-samples 50",
     options=(
@@ -138,11 +140,9 @@ FLOOR = NodeCommand(
     node_name="find_floor_calibration",
     description=(
         "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint "
-        "base_ref,\n"
-        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, "
-        "and\n"
-        "looks from where its mounts (ros_calibrate_lidar_mounts) have the left lidar, if there are any.\n"
-        "The robot stands still in the middle of a large flat floor; the arm is stowed."
+        "base_ref, to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in "
+        "the file, and looks from where its mounts (ros_calibrate_lidar_mounts) have the left lidar, if there are "
+        "any. The robot stands still in the middle of a large flat floor; the arm is stowed."
     ),
     example="ros_find_floor_calibration --num-samples 20",
     options=(
@@ -160,16 +160,16 @@ BROADCAST = NodeCommand(
     executable="ros_broadcast_calibration",
     node_name="broadcast_calibration",
     description=(
-        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated and,\n"
-        "if the mounts were found, base_link -> lidar_left_calibrated.\n"
-        "Runs until it is stopped; when the file changes it is read again."
+        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated "
+        "and, if the mounts were found, base_link -> lidar_left_calibrated. Runs until it is stopped; when the "
+        "file changes it is read again."
     ),
     example="ros_broadcast_calibration",
     options=(
         FILE_OPTION,
         ROBOT_OPTION,
-        Option("base_link_frame", "base_link", "the robot's base frame"),
-        Option("left_lidar_frame", "lidar_left_link", "frame of the left lidar"),
+        BASE_FRAME_OPTION,
+        LEFT_FRAME_OPTION,
         *CALIBRATED_FRAMES,
         Option("footprint_frame", "base_footprint", "frame that is published only if nobody else does"),
     ),
@@ -179,11 +179,11 @@ MOUNTS = NodeCommand(
     executable="ros_calibrate_lidar_mounts",
     node_name="calibrate_lidar_mounts",
     description=(
-        "Move the arm through a few poses, and find from the returns of the robot's own body where each lidar really\n"
-        "is in base_link. Needs the driver, and ros_broadcast_calibration running beside it; reads the alignment from\n"
-        "the calibration file, and writes the mounts to it and, as lidar joints, to stretch_calibration_values.yaml.\n"
-        "THE ROBOT MOVES ITS ARM: keep the room around it clear and a hand at the runstop. Ctrl-C stops it; the same\n"
-        "DIR continues later."
+        "Move the arm through a few poses, and find from the returns of the robot's own body where each lidar "
+        "really is in base_link. Needs the driver, and ros_broadcast_calibration running beside it; reads the "
+        "alignment from the calibration file, and writes the mounts to it and, as lidar joints, to "
+        "stretch_calibration_values.yaml. THE ROBOT MOVES ITS ARM: keep the room around it clear and a hand at the "
+        "runstop. Ctrl-C stops it; the same DIR continues later."
     ),
     example="ros_calibrate_lidar_mounts my_poses --yes",
     arguments=ARM_ARGUMENTS,
@@ -200,11 +200,11 @@ DRIVE = NodeCommand(
     executable="ros_calibrate_by_driving",
     node_name="calibrate_by_driving",
     description=(
-        "Drive slowly, turns in place and short straight ways with stops, within what the lidars see free, and find\n"
-        "from it lidar to lidar, the floor, and the lidars against the centre of rotation and the direction driven.\n"
-        "The lidars need not see anything in common. THE ROBOT DRIVES: keep the floor around it clear and a hand at\n"
-        "the runstop; stow the arm. Ctrl-C stops it. What is lower than 10 cm is not seen, nor what lies where no\n"
-        "lidar looks. DIR is a recording, which 'stretch-sim-cal calibrate DIR --drive' reads again."
+        "Drive slowly, turns in place and short straight ways with stops, within what the lidars see free, and "
+        "find from it lidar to lidar, the floor, and the lidars against the centre of rotation and the direction "
+        "driven. The lidars need not see anything in common. THE ROBOT DRIVES: keep the floor around it clear and "
+        "a hand at the runstop; stow the arm. Ctrl-C stops it. What is lower than 10 cm is not seen, nor what lies "
+        "where no lidar looks. DIR is a recording, which 'stretch-sim-cal calibrate DIR --drive' reads again."
     ),
     example="ros_calibrate_by_driving my_drive --robot two_lidar_amr --dry-run",
     arguments=(_folder("new folder of the recording of the drive (default: drive_TIME)"), *MOTION_SWITCHES),
@@ -229,9 +229,9 @@ COLLECT = NodeCommand(
     executable="ros_collect_body_shape_data",
     node_name="collect_body_shape_data",
     description=(
-        "Move the arm through a grid of poses, free of collisions, and record what the lidars see of the robot in\n"
-        "each. Needs the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep the\n"
-        "room around it clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later."
+        "Move the arm through a grid of poses, free of collisions, and record what the lidars see of the robot in "
+        "each. Needs the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep "
+        "the room around it clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later."
     ),
     example="ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
     arguments=ARM_ARGUMENTS,
@@ -246,7 +246,7 @@ CAPTURE = NodeCommand(
     executable="ros_capture_clouds",
     node_name="capture_clouds",
     description=(
-        "Write a few pairs of clouds as they come, each in its own lidar's frame, to FILE (.npz with the arrays\n"
+        "Write a few pairs of clouds as they come, each in its own lidar's frame, to FILE (.npz with the arrays "
         "left, right and lidar_NAME of further lidars, (N, 3) or with ring and time (N, 5), in m)."
     ),
     example="ros_capture_clouds clouds.npz --num-samples 3",
@@ -261,9 +261,9 @@ VISUALIZE = NodeCommand(
     executable="ros_visualize_calibration",
     node_name="visualize_calibration",
     description=(
-        "Publish all lidars' clouds as one by the calibration (lidar_combined), its returns from the floor\n"
-        "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame.\n"
-        "Look at them with rviz2 -d rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run."
+        "Publish all lidars' clouds as one by the calibration (lidar_combined), its returns from the floor "
+        "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame. Look at them "
+        "with rviz2 -d rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run."
     ),
     example="ros_visualize_calibration",
     options=(
@@ -279,13 +279,11 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     executable="ros_visualize_body_shape_calibration",
     node_name="visualize_body_shape_calibration",
     description=(
-        "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model\n"
-        "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points,\n"
+        "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model "
+        "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points, "
         "obstacles_positive, obstacles_negative, lidar_combined). stop_zone_occupied says whether any return is in "
-        "the\n"
-        "stop zone, stop_zone_distance how far (m) the nearest one is from the minimum model (inf: none). Margins can "
-        "be\n"
-        "set while it runs, and written to the settings file:\n"
+        "the stop zone, stop_zone_distance how far (m) the nearest one is from the minimum model (inf: none). "
+        "Margins can be set while it runs, and written to the settings file:\n"
         "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
         "  ros2 service call /visualize_body_shape_calibration/save_margins std_srvs/srv/Trigger\n"
         "Look at it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run."
@@ -301,11 +299,10 @@ FOOTPRINT = NodeCommand(
     executable="ros_publish_footprint",
     node_name="publish_footprint",
     description=(
-        "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone\n"
-        "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm is, "
-        "or it\n"
-        "is where the model was not fitted, both are those of the arm anywhere. config/nav2/body_shape.yaml has the\n"
-        "parameters of Nav2's side."
+        "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone "
+        "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm "
+        "is, or it is where the model was not fitted, both are those of the arm anywhere. "
+        "config/nav2/body_shape.yaml has the parameters of Nav2's side."
     ),
     example="ros_publish_footprint body_shape_model.yaml",
     arguments=(
@@ -331,10 +328,9 @@ WATCH = NodeCommand(
     node_name="watch_calibration",
     description=(
         "Look now and then, while the robot stands, whether the stored calibration still holds: lidar to lidar, "
-        "floor, and\n"
-        "where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line what has "
-        "changed, and\n"
-        "keeps a history ('stretch-sim-cal history'). Nothing moves, and no file of the calibration is written."
+        "floor, and where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line "
+        "what has changed, and keeps a history ('stretch-sim-cal history'). Nothing moves, and no file of the "
+        "calibration is written."
     ),
     example="ros_watch_calibration --period 300",
     options=(
@@ -400,19 +396,27 @@ SIMULATOR = NodeCommand(
     endless=True,
 )  # fmt: skip
 NODE_COMMANDS = {
-    command.executable: command
-    for command in (
-        ALIGN,
-        FLOOR,
-        BROADCAST,
-        MOUNTS,
-        DRIVE,
-        COLLECT,
-        CAPTURE,
-        VISUALIZE,
-        VISUALIZE_BODY_SHAPE,
-        WATCH,
-        FOOTPRINT,
+    each.executable: each for each in (
+        ALIGN, FLOOR, BROADCAST, MOUNTS, DRIVE, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, WATCH, FOOTPRINT,
         SIMULATOR,
     )
-}
+}  # fmt: skip
+VERIFY = NodeCommand(
+    executable="stretch-sim-cal verify",
+    node_name="verify_calibration",
+    description="Listen to all lidars.",
+    example="stretch-sim-cal verify",
+    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION),
+)
+LIVE = NodeCommand(
+    executable="stretch-sim-cal doctor",
+    node_name="doctor",
+    description="Listen to the robot's drivers.",
+    example="stretch-sim-cal doctor --live",
+    options=(
+        *CLOUD_OPTIONS,
+        SENSOR_OPTION,
+        FOOTPRINT_OPTION,
+        Option("timeout", 10.0, "s that each of the drivers has to say something", minimum=0.1),
+    ),
+)

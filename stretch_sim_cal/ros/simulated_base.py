@@ -1,10 +1,10 @@
-"""The simulated base's driver: it takes twists, and says what its wheels' odometry is.
+"""The simulated base's driver: it takes twists, and publishes its wheels' odometry.
 
-A stamped twist counts from its stamp on, one without from when it comes: what a robot does that is driven by stamped
-twists, sent before they are due, does not depend on the machine's load.
+A stamped twist counts from its stamp on, one without from when it comes: the motion of a robot that is driven by
+stamped twists, sent before they are due, does not depend on the machine's load.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,21 @@ from rclpy.node import Node
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.messages import odometry_message, transforms_message
-from stretch_sim_cal.ros.simulated_drivers import STATE_RATE, Publishers
+from stretch_sim_cal.ros.simulated_drivers import STATE_RATE, Publisher
 from stretch_sim_cal.simulation.driving import DrivingBase
-
-RUNSTOPPED = "the runstop is on; switch it off with /runstop"
 
 
 class SimulatedBase:
-    """Drives a base on a node, with the topics of its profile. `state` has the driver's mode and runstop; the truth,
-    where the base really is in the world, goes to `~/true_odometry`."""
+    """Drives a base on a node, with the topics of its profile. `state` is the driver's (`DriverState`); the truth, the
+    base's pose in the world, goes to `~/true_odometry`. `create` makes a `Publisher` with a recording, if there is one.
+    """
 
-    def __init__(self, node: Node, publishers: Publishers, driving: DrivingBase, footprint: str, state: Any):
+    def __init__(
+        self, node: Node, create: Callable[..., Publisher], driving: DrivingBase, footprint: str, state: Any
+    ):  # fmt: skip
         self._log = node.get_logger()
         self._driving, self._state = driving, state
+        self.stop, self.step = driving.stop, driving.step
         base = driving.base
         self._frames = (base.odometry_frame, footprint)
         self._refused: str | None = None
@@ -35,25 +37,12 @@ class SimulatedBase:
             node.create_subscription(Twist, base.command, lambda message: self._take(message, None), 10)
         if base.stamped_command is not None:
             node.create_subscription(TwistStamped, base.stamped_command, self._take_stamped, 100)
-        self._odometry = publishers.create(Odometry, base.odometry, rate=STATE_RATE)
-        self._truth = publishers.create(Odometry, "~/true_odometry", recorded=False, rate=STATE_RATE)
+        self._odometry = create(Odometry, base.odometry, rate=STATE_RATE)
+        self._truth = Publisher(node, None, Odometry, "~/true_odometry", rate=STATE_RATE)
 
     def refusal(self) -> str | None:
         """Return why it may not drive, None if it may."""
-        modes = self._driving.base.modes
-        if self._state.runstopped:
-            return RUNSTOPPED
-        if modes and self._state.mode not in modes:
-            return f"the driver's mode is '{self._state.mode}'; set its parameter mode to {' or '.join(modes)}"
-        return None
-
-    def stop(self, at_once: bool = False) -> None:
-        """Come to rest, `at_once` or as the limits allow, and forget what was commanded."""
-        self._driving.stop(at_once)
-
-    def step(self, duration: float) -> None:
-        """Let simulated time pass, in s."""
-        self._driving.step(duration)
+        return self._state.refusal(self._driving.base.modes, homed=False)
 
     def publish(self, stamp: int) -> Sequence[TransformStamped]:
         """Publish odometry at simulated time `stamp` in ns, and return the frames that go to /tf."""

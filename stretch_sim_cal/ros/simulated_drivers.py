@@ -1,9 +1,9 @@
-"""What the simulated robot's drivers publish: description, joints and frames, and both lidars' clouds, to DDS and into
-a recording. A cloud is stamped with the simulated time at which its scan begins (`LidarDrivers._publish`)."""
+"""The messages of the simulated robot's drivers: description, joints and frames, and all lidars' clouds, to DDS and
+into a recording. A cloud is stamped with the simulated time at which its scan begins (`LidarDrivers._publish`)."""
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from sensor_msgs.msg import JointState, PointCloud2
 from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
+from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import joint_transform, position_of
 from stretch_sim_cal.robot.profile import RobotProfile
@@ -33,33 +34,33 @@ STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
 
 
 class Publisher:
-    """Publishes one topic and, if there is a recording, writes it there as well.
+    """Publishes one topic and, if there is a `recording`, writes it there as well.
 
-    Not more than `rate` messages per second of wall time are sent, however fast simulated time passes: every message
-    that a node written in Python takes costs it up to a millisecond. A recording gets all of them.
+    It is reliable; a `latched` one (transient local) also serves those who subscribe later. Not more than `rate`
+    messages per second of wall time are sent, however fast simulated time passes: every message that a node written in
+    Python takes costs it up to a millisecond. A recording gets all of them.
     """
 
     def __init__(
-        self, node: Node, kind: type, topic: str, depth: int, latched: bool, rate: float,
-        recording: "RecordingWriter | None",
+        self, node: Node, recording: "RecordingWriter | None", kind: type, topic: str, depth: int = 10,
+        latched: bool = False, rate: float = math.inf,
     ):  # fmt: skip
         durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
         profile = QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE, durability=durability)
         self._publisher = node.create_publisher(
             kind, topic, profile, event_callbacks=PublisherEventCallbacks(use_default_callbacks=False)
         )  # without QoS events: each would be looked at whenever the node looks for callbacks
-        self._node, self._latched = node, latched
+        self._node, self._latched, self.recording = node, latched, recording
         self._topic = self._publisher.topic_name
         self._interval = 1.0 / rate
         self._sent = -math.inf
-        self._recording = recording
         if recording is not None:
             recording.add_topic(self._topic, type_name(kind), latched)
 
     @property
     def is_heard(self) -> bool:
         """Whether anybody, a subscriber or the recording, takes what is published."""
-        return self._recording is not None or self._publisher.get_subscription_count() > 0
+        return self.recording is not None or self._publisher.get_subscription_count() > 0
 
     def listeners(self) -> tuple[set[bytes], bool]:
         """Return who subscribes, and whether all of them are reached by now."""
@@ -72,18 +73,12 @@ class Publisher:
         return found, self._publisher.get_subscription_count() == len(found)
 
     def wait_until_taken(self) -> None:
-        """Wait until what was sent has arrived everywhere, at most `ARRIVES_WITHIN` s of wall time."""
         self._publisher.wait_for_all_acked(Duration(seconds=ARRIVES_WITHIN))
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether all that is published goes into a recording."""
-        return self._recording is not None
 
     @property
     def is_due(self) -> bool:
         """Whether a message would be taken now."""
-        return self.is_heard and (self._recording is not None or self._may_send)
+        return self.is_heard and (self.recording is not None or self._may_send)
 
     @property
     def _may_send(self) -> bool:
@@ -94,39 +89,24 @@ class Publisher:
         if self._may_send:
             self._sent = time.monotonic()
             self._publisher.publish(message)
-        if self._recording is not None:
-            self._recording.write_message(self._topic, stamp, message, serialize_message(message))
-
-
-class Publishers:
-    """Makes publishers on one node, all with or without a recording."""
-
-    def __init__(self, node: Node, recording: "RecordingWriter | None" = None):
-        self._node = node
-        self._recording = recording
-
-    def create(
-        self, kind: type, topic: str, depth: int = 10, latched: bool = False, recorded: bool = True,
-        rate: float = math.inf,
-    ) -> Publisher:  # fmt: skip
-        """Return a reliable publisher; a `latched` one (transient local) also serves those who subscribe later."""
-        recording = self._recording if recorded else None
-        return Publisher(self._node, kind, topic, depth, latched, rate, recording)
+        if self.recording is not None:
+            self.recording.write_message(self._topic, stamp, message, serialize_message(message))
 
 
 class RobotState:
     """Publishes /robot_description and /tf_static once, /joint_states and /tf whenever `publish` is called.
 
-    `description` is the URDF text that the robot believes in, with the lidars where it says.
+    `description` is the URDF text that the robot publishes, with the lidars at their nominal poses; `create` makes a
+    `Publisher`.
     """
 
-    def __init__(self, publishers: Publishers, description: str):
+    def __init__(self, create: Callable[..., Publisher], description: str):
         self._description = String(data=description)
         self._model = parse_urdf(description)
-        self._description_publisher = publishers.create(String, "/robot_description", depth=1, latched=True)
-        self._static = publishers.create(TFMessage, "/tf_static", depth=1, latched=True)
-        self._moving = publishers.create(TFMessage, "/tf", depth=100, rate=STATE_RATE)
-        self._joint_states = publishers.create(JointState, "/joint_states", rate=STATE_RATE)
+        self._description_publisher = create(String, DESCRIPTION_TOPIC, depth=1, latched=True)
+        self._static = create(TFMessage, "/tf_static", depth=1, latched=True)
+        self._moving = create(TFMessage, "/tf", depth=100, rate=STATE_RATE)
+        self._joint_states = create(JointState, JOINT_STATES, rate=STATE_RATE)
 
     def publish_once(self, stamp: int) -> None:
         """Publish what never changes, at simulated time `stamp` in ns."""
@@ -144,12 +124,11 @@ class RobotState:
         if self._joint_states.is_due:
             self._joint_states.publish(joint_state_message(positions, velocities, stamp), stamp)
         if self._moving.is_due:
-            moving = [joint for joint in self._model.joints.values() if joint.variables == 1]
             values = {name: np.asarray(value) for name, value in positions.items()}
             transforms = {
                 (joint.parent, joint.child): joint_transform(joint, position_of(self._model, joint, values))
-                for joint in moving
-            }
+                for joint in self._model.joints.values() if joint.variables == 1
+            }  # fmt: skip
             message = transforms_message(transforms, stamp)
             message.transforms += further
             self._moving.publish(message, stamp)
@@ -158,6 +137,7 @@ class RobotState:
 @dataclass
 class _Driver:
     side: str
+    frame: str
     publisher: Publisher
     tick: int = 0
     published: int = 0
@@ -179,28 +159,23 @@ class LidarDrivers:
     DEPTH = 5
     PER_LISTENER = 200
 
-    def __init__(self, publishers: Publishers, simulation: Any, profile: RobotProfile, faults: Faults):
-        self._simulation = simulation
-        self._frames = {side: lidar.frame for side, lidar in profile.every_lidar.items()}
-        self._faults = faults
+    def __init__(self, create: Callable[..., Publisher], simulation: Any, profile: RobotProfile, faults: Faults):
+        self._simulation, self._faults = simulation, faults
         self._drivers = [
-            _Driver(side, publishers.create(PointCloud2, lidar.topic, self.DEPTH))
+            _Driver(side, lidar.frame, create(PointCloud2, lidar.topic, self.DEPTH))
             for side, lidar in profile.every_lidar.items()
         ]
         self._begin = 0
 
     @property
     def are_heard(self) -> bool:
-        """Whether anybody takes clouds of at least one lidar."""
         return any(driver.publisher.is_heard for driver in self._drivers)
 
     def listen(self) -> None:
-        """Let the simulation know whether anybody takes what it casts from now on."""
         self._simulation.listen(self.are_heard)
 
     @property
     def published(self) -> dict[str, int]:
-        """How many clouds each lidar has published."""
         return {driver.side: driver.published for driver in self._drivers}
 
     def step(self, now: float) -> None:
@@ -213,7 +188,7 @@ class LidarDrivers:
 
     def _drawn(self, driver: _Driver, now: float) -> int | None:
         """Return the tick whose noise a driver's present scan has, None if it is to wait for a common beginning."""
-        if driver.publisher.is_recorded:
+        if driver.publisher.recording is not None:
             return driver.tick
         new, reached = False, True
         for each in self._drivers:
@@ -243,7 +218,7 @@ class LidarDrivers:
             return
         if offset:
             scan["timestamp"] += offset
-        message = cloud_message(scan, self._frames[driver.side], round((start + offset) * 1e9))
+        message = cloud_message(scan, driver.frame, round((start + offset) * 1e9))
         driver.publisher.wait_until_taken()
         driver.publisher.publish(message, round((start + self._simulation.period) * 1e9))
         driver.published += 1

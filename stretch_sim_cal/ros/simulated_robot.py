@@ -1,6 +1,7 @@
 """The simulated robot: commanded as the robot's driver is, by the action /follow_joint_trajectory, services and the
 `mode` parameter, and put together with what its drivers publish."""
 
+import functools
 import json
 import math
 import os
@@ -21,10 +22,11 @@ from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-from stretch_sim_cal.ros.messages import time_message
+from stretch_sim_cal.ros.messages import header, time_message
 from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.simulated_base import RUNSTOPPED, SimulatedBase
-from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publishers, RobotState
+from stretch_sim_cal.ros.permission import MOVING_MODES
+from stretch_sim_cal.ros.simulated_base import SimulatedBase
+from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState
 from stretch_sim_cal.simulation.joints import (
     GOAL_TOLERANCE_VIOLATED,
     INVALID_GOAL,
@@ -51,9 +53,7 @@ BOUND_WITH_CLOUDS = 3.0
 BOUND_MOVING = 20.0
 CLOCK_RATE = 50.0  # per second of wall time, at most
 FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
-MOVING_MODES = ("position", "navigation")
-# Modes that the robot's driver has and in which it takes no positions.
-OTHER_MODES = ("trajectory", "velocity")
+ALL_MODES = (*MOVING_MODES, "trajectory", "velocity")  # in the last two it takes no positions
 
 
 @dataclass
@@ -68,15 +68,11 @@ class _Active:
 
 class TrajectoryServer:
     """Takes goals, and moves the joints step by step with simulated time; a new goal takes the place of a running one.
-
-    `refusal` says why nothing may move at present (wrong mode, runstop, not homed), or returns None. Everything runs
-    in the thread that calls `step` and spins the node.
-    """
+    `refusal` returns why nothing may move at present (wrong mode, runstop, not homed), or None. Everything runs in the
+    thread that calls `step` and spins the node."""
 
     def __init__(self, node: Node, joints: Joints, refusal: Callable[[], str | None]):
-        self._log = node.get_logger()
-        self._joints = joints
-        self._refusal = refusal
+        self._log, self._joints, self._refusal = node.get_logger(), joints, refusal
         self._now = 0.0
         self._active: _Active | None = None
         self._begun: dict[bytes, Future] = {}
@@ -92,7 +88,6 @@ class TrajectoryServer:
 
     @property
     def is_moving(self) -> bool:
-        """Whether a goal is being followed."""
         return self._active is not None
 
     def step(self, now: float) -> None:
@@ -117,8 +112,7 @@ class TrajectoryServer:
             self._finish("abort", GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
 
     def abort(self, reason: str) -> None:
-        """Stop the joints where they are and end what was moving them, for an outside
-        reason (runstop, stop service)."""
+        """Stop the joints where they are and end what was moving them, for an outside reason (runstop, service)."""
         self._joints.hold()
         if self._active is not None:
             self._finish("abort", PATH_TOLERANCE_VIOLATED, reason)
@@ -164,121 +158,95 @@ class TrajectoryServer:
         active.done.set_result(FollowJointTrajectory.Result(error_code=code, error_string=text))
 
     def _feedback(self, following: Following) -> FollowJointTrajectory.Feedback:
-        feedback = FollowJointTrajectory.Feedback()
-        feedback.header.stamp = time_message(round(self._now * 1e9))
         desired = following.waypoint.positions
-        feedback.joint_names = list(desired)
-        feedback.desired.positions = list(desired.values())
-        feedback.actual.positions = [float(self._joints.positions[name]) for name in desired]
-        feedback.error.positions = [
-            d - a for d, a in zip(feedback.desired.positions, feedback.actual.positions, strict=False)
-        ]
+        actual = {name: float(self._joints.positions[name]) for name in desired}
+        feedback = FollowJointTrajectory.Feedback(header=header("", round(self._now * 1e9)), joint_names=list(desired))
+        feedback.desired.positions, feedback.actual.positions = list(desired.values()), list(actual.values())
+        feedback.error.positions = [desired[name] - actual[name] for name in desired]
         return feedback
 
 
 class DriverState:
-    """What decides whether the robot may move: the driver's mode, the runstop, and whether it has been homed."""
+    """The driver's mode, the runstop, and whether the robot has been homed, which decide whether it may move."""
 
     def __init__(self, mode: str = "position", homed: bool = True):
         self.mode = mode
         self.runstopped = False
         self.homed = homed
 
-    def refusal(self) -> str | None:
-        """Return why the arm may not move, None if it may."""
+    def refusal(self, modes: Sequence[str] = MOVING_MODES, homed: bool = True) -> str | None:
+        """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move; None if
+        it may."""
         if self.runstopped:
-            return RUNSTOPPED
-        if not self.homed:
+            return "the runstop is on; switch it off with /runstop"
+        if homed and not self.homed:
             return "the robot has not been homed; call /home_the_robot"
-        if self.mode not in MOVING_MODES:
-            return f"the driver's mode is '{self.mode}'; set its parameter mode to {' or '.join(MOVING_MODES)}"
+        if modes and self.mode not in modes:
+            return f"the driver's mode is '{self.mode}'; set its parameter mode to {' or '.join(modes)}"
         return None
 
 
 class DriverServices:
-    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and says /mode, /is_homed, /is_runstopped.
+    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and publishes /mode, /is_homed,
+    /is_runstopped.
 
-    `stow` and `home` are the poses (values by commanded joint, one after another) that the services go to.
+    `poses` (values by commanded joint, one after another) are those to which the services "stow" and "home" move.
     """
 
     def __init__(
-        self,
-        node: Node,
-        state: DriverState,
-        trajectories: TrajectoryServer,
-        publishers: Publishers,
-        stow: Sequence[Mapping[str, float]],
-        home: Sequence[Mapping[str, float]],
-        base: SimulatedBase | None = None,
-    ):
-        self._state = state
-        self._base = base
-        self._trajectories = trajectories
-        self._poses = {"stow": stow, "home": home}
-        self._mode = publishers.create(String, "/mode", depth=1)
-        self._homed = publishers.create(Bool, "/is_homed", depth=1)
-        self._runstopped = publishers.create(Bool, "/is_runstopped", depth=1)
-        node.create_service(Trigger, "/stow_the_robot", self._stow)
-        node.create_service(Trigger, "/home_the_robot", self._home)
+        self, node: Node, create: Callable[..., Publisher], state: DriverState, trajectories: TrajectoryServer,
+        poses: Mapping[str, Sequence[Mapping[str, float]]], base: SimulatedBase | None,
+    ):  # fmt: skip
+        self._state, self._trajectories, self._poses, self._base = state, trajectories, poses, base
+        self._mode = create(String, "/mode", depth=1)
+        self._homed = create(Bool, "/is_homed", depth=1)
+        self._runstopped = create(Bool, "/is_runstopped", depth=1)
+        for name in poses:
+            node.create_service(Trigger, f"/{name}_the_robot", functools.partial(self._go_to, name))
         node.create_service(Trigger, "/stop_the_robot", self._stop)
         node.create_service(SetBool, "/runstop", self._runstop)
-        description = ParameterDescriptor(description=f"driver mode: {', '.join(MOVING_MODES + OTHER_MODES)}")
+        description = ParameterDescriptor(description=f"driver mode: {', '.join(ALL_MODES)}")
         if not node.has_parameter("mode"):
             node.declare_parameter("mode", state.mode, description)
         node.add_on_set_parameters_callback(self._set_mode)
 
     def publish(self, stamp: int) -> None:
-        """Say mode, homed and runstop at simulated time `stamp`, in ns."""
+        """Publish mode, homed and runstop at simulated time `stamp`, in ns."""
         self._mode.publish(String(data=self._state.mode), stamp)
         self._homed.publish(Bool(data=self._state.homed), stamp)
         self._runstopped.publish(Bool(data=self._state.runstopped), stamp)
 
-    async def _stow(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        return await self._go_to("stow", response)
-
-    async def _home(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        if not self._state.runstopped:
+    async def _go_to(self, name: str, _request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
+        if name == "home" and not self._state.runstopped:
             self._state.homed = True
-        return await self._go_to("home", response)
+        if reason := self._state.refusal():
+            return Trigger.Response(success=False, message=reason)
+        result = await self._trajectories.go_to(self._poses[name])
+        succeeded = result.error_code == SUCCESSFUL
+        return Trigger.Response(success=succeeded, message=result.error_string or f"{name} done")
 
-    async def _go_to(self, pose: str, response: Trigger.Response) -> Trigger.Response:
-        reason = self._state.refusal()
-        if reason:
-            response.success, response.message = False, reason
-            return response
-        result = await self._trajectories.go_to(self._poses[pose])
-        response.success = result.error_code == SUCCESSFUL
-        response.message = result.error_string or f"{pose} done"
-        return response
-
-    def _stop(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+    def _stop(self, _request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
         self._trajectories.abort("stopped by /stop_the_robot")
         if self._base is not None:
             self._base.stop()
-        response.success, response.message = True, "stopped"
-        return response
+        return Trigger.Response(success=True, message="stopped")
 
-    def _runstop(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+    def _runstop(self, request: SetBool.Request, _response: SetBool.Response) -> SetBool.Response:
         self._state.runstopped = request.data
         if request.data:
             self._trajectories.abort("the runstop was switched on")
             if self._base is not None:
                 self._base.stop(at_once=True)
-        response.success, response.message = True, f"runstop {'on' if request.data else 'off'}"
-        return response
+        return SetBool.Response(success=True, message=f"runstop {'on' if request.data else 'off'}")
 
     def _set_mode(self, parameters: Sequence[Parameter]) -> SetParametersResult:
-        for parameter in parameters:
-            if parameter.name != "mode":
-                continue
-            if parameter.value not in MOVING_MODES + OTHER_MODES:
-                return SetParametersResult(
-                    successful=False,
-                    reason=f"mode '{parameter.value}' is not one of {', '.join(MOVING_MODES + OTHER_MODES)}",
-                )
-            self._state.mode = parameter.value
-            if parameter.value not in MOVING_MODES:
-                self._trajectories.abort(f"the driver's mode was set to '{parameter.value}'")
+        for mode in (parameter.value for parameter in parameters if parameter.name == "mode"):
+            if mode not in ALL_MODES:
+                reason = f"mode '{mode}' is not one of {', '.join(ALL_MODES)}"
+                return SetParametersResult(successful=False, reason=reason)
+            self._state.mode = mode
+            if mode not in MOVING_MODES:
+                self._trajectories.abort(f"the driver's mode was set to '{mode}'")
             if self._base is not None and self._base.refusal() is not None:
                 self._base.stop()
         return SetParametersResult(successful=True)
@@ -288,18 +256,16 @@ class SimulatedRobot:
     """The robot's drivers over a simulation: every `step` lets `STEP` ns of simulated time pass and publishes it."""
 
     def __init__(self, context: NodeContext, simulation: Any, faults: Faults, recording: "RecordingWriter | None"):
-        node = context.node
-        publishers = Publishers(node, recording)
-        self._simulation = simulation
-        self._faults = faults
-        self._state = DriverState(context.options.mode, homed=not faults.not_homed)
-        self._truth = publishers.create(String, "~/ground_truth", depth=1, latched=True, recorded=False)
+        node, profile = context.node, simulation.setup.profile
+        create = functools.partial(Publisher, node, recording)
+        self._simulation, self._faults = simulation, faults
+        state = DriverState(context.options.mode, homed=not faults.not_homed)
+        self._truth = Publisher(node, None, String, "~/ground_truth", depth=1, latched=True)
         self._truth.publish(String(data=json.dumps(simulation.ground_truth())), 0)
-        self._clock = publishers.create(Clock, "/clock", recorded=False, rate=CLOCK_RATE)
-        self._robot = RobotState(publishers, simulation.nominal_description)
-        profile = simulation.setup.profile
-        self.lidars = LidarDrivers(publishers, simulation, profile, faults)
-        self._trajectories = TrajectoryServer(node, simulation.joints, self._state.refusal)
+        self._clock = Publisher(node, None, Clock, "/clock", rate=CLOCK_RATE)
+        self._robot = RobotState(create, simulation.nominal_description)
+        self.lidars = LidarDrivers(create, simulation, profile, faults)
+        self._trajectories = TrajectoryServer(node, simulation.joints, state.refusal)
         known = simulation.joints.ranges
         poses = {
             name: [{joint: value for joint, value in pose.items() if joint in known} for pose in way]
@@ -307,8 +273,8 @@ class SimulatedRobot:
         }
         self._base = None
         if simulation.driving is not None:
-            self._base = SimulatedBase(node, publishers, simulation.driving, profile.footprint_frame, self._state)
-        self._services = DriverServices(node, self._state, self._trajectories, publishers, **poses, base=self._base)
+            self._base = SimulatedBase(node, create, simulation.driving, profile.footprint_frame, state)
+        self._services = DriverServices(node, create, state, self._trajectories, poses, self._base)
         simulation.joints.stick(faults.stuck)
         self._pushed = False
         self._now = 0
@@ -317,18 +283,17 @@ class SimulatedRobot:
 
     @property
     def now(self) -> float:
-        """Simulated time in s."""
+        """In s."""
         return self._now * 1e-9
 
     @property
     def bound(self) -> float:
-        """How fast simulated time may pass at present if no factor is asked for."""
+        """The largest real-time factor at present if none is asked for."""
         if self.lidars.are_heard:
             return BOUND_WITH_CLOUDS
         return BOUND_MOVING if self._trajectories.is_moving else self._simulation.idle_factor
 
     def step(self) -> None:
-        """Let one step of simulated time pass."""
         self._now += STEP
         if self._faults.crash is not None and self.now >= self._faults.crash:
             os._exit(CRASH_EXIT_CODE)

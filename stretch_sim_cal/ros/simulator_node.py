@@ -8,7 +8,6 @@ reads.
 import contextlib
 import json
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,13 +17,16 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
-from stretch_sim_cal.ros.node_main import NodeContext, follow_changes, handle_ending
+from stretch_sim_cal.ros.node_main import NodeContext, ending_signals
+from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.sensor.sensor import CORRECTIONS
 from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
 
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2
 REPORT_EVERY = 10.0  # s of wall time
+SIMPLE = ("robot", "description", "tool", "world", "sensor", "seed", "unit_seed", "real_time_factor")
+"""Options that a scenario's `simulation` has under the same name."""
 GAZEBO_LOG = "gz.log"
 """Gazebo's output, kept beside the truth."""
 # A look for callbacks costs nearly a millisecond, as much as a step without clouds.
@@ -44,28 +46,21 @@ def simulation_setup(options: Any) -> SimulationSetup:
         mapping = files.read_yaml(path).get("simulation") or {}
         if not isinstance(mapping, dict):
             raise InputError(f"{path}: simulation: a mapping was expected")
-    given = {
-        name: getattr(options, name)
-        for name in ("robot", "description", "tool", "world", "sensor", "seed", "unit_seed", "real_time_factor")
-    }
-    for side in SIDES:
-        name = f"lidar_{side}_error"
-        unit = getattr(options, f"{side}_unit")
-        if unit is not None:
-            given["units"] = given.get("units", mapping.get("units") or {}) | {side: _from_here(unit)}
-        if getattr(options, name) is not None:
-            values = _numbers(name, getattr(options, name), 6)
-            given[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
-    if options.base_error is not None:
-        given["base_error"] = dict(
-            zip(("height", "roll_deg", "pitch_deg"), _numbers("base_error", options.base_error, 3), strict=False)
-        )
-    corrections = {name: getattr(options, name) == "true" for name in CORRECTIONS if getattr(options, name) is not None}
-    if corrections:
-        given["driver"] = (mapping.get("driver") or {}) | corrections
-    # What is given on the command line names files from where the command is called, not from the scenario's folder.
-    mapping = mapping | {name: _from_here(value) for name, value in given.items() if value is not None}
-    return SimulationSetup.from_mapping(mapping, source=source)
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    # Files on the command line are relative to where the command is called, not to the scenario's folder.
+    found = {name: _from_here(given[name]) for name in SIMPLE if name in given}
+    for name in given.keys() & {f"lidar_{side}_error" for side in SIDES}:
+        values = _numbers(name, given[name], 6)
+        found[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
+    if "base_error" in given:
+        values = _numbers("base_error", given["base_error"], 3)
+        found["base_error"] = dict(zip(("height", "roll_deg", "pitch_deg"), values, strict=True))
+    units = {side: _from_here(given[f"{side}_unit"]) for side in SIDES if f"{side}_unit" in given}
+    corrections = {name: given[name] == "true" for name in CORRECTIONS if name in given}
+    for name, replaced in (("units", units), ("driver", corrections)):
+        if replaced:
+            found[name] = (mapping.get(name) or {}) | replaced
+    return SimulationSetup.from_mapping(mapping | found, source=source)
 
 
 def _from_here(value: Any) -> Any:
@@ -84,10 +79,8 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
 
 
 class Pace:
-    """Tells how long to wait so that simulated time passes at most at a factor of wall time; the factor may change.
-
-    Times are in s; `now` is the steady clock (replaced in tests).
-    """
+    """How long to wait so that simulated time passes at most at a factor of wall time, which may change. Times are in
+    s; `now` is the steady clock (replaced in tests)."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
         self._now = now
@@ -109,23 +102,20 @@ class Pace:
 
 
 class FactorMeter:
-    """Measures the real-time factor reached: simulated time per wall time, since the start and since the last look."""
+    """Measures the real-time factor: simulated time per wall time, since the start and since the last look."""
 
     def __init__(self, simulated: float = 0.0, now: Callable[[], float] = time.monotonic):
         self._now = now
         self._start = self._last = (now(), simulated)
 
     def since_last_look(self, simulated: float) -> float:
-        """Return the factor since the last call (or the start)."""
         then, self._last = self._last, (self._now(), simulated)
         return self._factor(then, simulated)
 
     def overall(self, simulated: float) -> float:
-        """Return the factor since the start."""
         return self._factor(self._start, simulated)
 
     def wall_since_last_look(self) -> float:
-        """Return the wall time in s since the last look."""
         return self._now() - self._last[0]
 
     def _factor(self, then: tuple[float, float], simulated: float) -> float:
@@ -143,24 +133,18 @@ def write_truth(path: str | Path, truth: Mapping[str, Any], true_description: st
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Yield a list that the signals that end a node are put into: a step, or a recording, is finished and not torn."""
+    """Yield the list of the received signals that end a node: a step, or a recording, is finished first."""
     received: list[int] = []
-    handlers = handle_ending(lambda number, _frame: received.append(number))
-    try:
+    with ending_signals(lambda number, _frame: received.append(number)):
         yield received
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def run_simulation(
     context: NodeContext, setup: SimulationSetup,
     stopping: Callable[[], contextlib.AbstractContextManager[Sequence]] = stop_signals,
 ) -> int:  # fmt: skip
-    """Simulate `setup` with the node's options until the duration asked for is over, or until it is to stop.
-
-    `stopping` is entered once the simulation has started; it yields a list that is empty until it is to stop.
-    """
+    """Simulate `setup` with the node's options until the duration asked for is over, or until it is to stop: until the
+    list that `stopping`, entered once the simulation has started, yields is not empty any more."""
     from stretch_sim_cal.ros.simulated_robot import SimulatedRobot
 
     options = context.options
@@ -207,8 +191,8 @@ def _let_time_pass(context: NodeContext, robot: Any, factor: float, stopped: Seq
 
 
 def _serve(context: NodeContext, seconds: float, looked: float) -> float:
-    """Let so much wall time pass, and answer services, the action and parameters every `LOOK_EVERY`; `looked` is when
-    that was last done. Return when it was last done now."""
+    """Let so much wall time pass, and answer services, the action and parameters every `LOOK_EVERY`. Take and return
+    when that was last done."""
     deadline = time.monotonic() + seconds
     while True:
         if time.monotonic() - looked >= LOOK_EVERY:
@@ -267,7 +251,6 @@ def _end_gazebo(simulation: Any) -> None:
 
 
 def simulate(context: NodeContext) -> int:
-    """Simulate until a signal, or for the duration asked for."""
     options = context.options
     if options.simulator == "embedded" and (options.lidar != "auto" or options.gui):
         raise InputError("parameters lidar and gui are Gazebo's; add --simulator gazebo")

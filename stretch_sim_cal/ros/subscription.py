@@ -1,11 +1,11 @@
-"""Subscriptions whose quality of service follows the publishers that are there, words for why a topic is silent, and
+"""Subscriptions whose quality of service follows the publishers that are there, the reason why a topic is silent, and
 the joints of /joint_states.
 
 A fixed profile is deaf to some driver: a reliable subscription never hears a best-effort publisher, a best-effort one
 loses big clouds of a reliable publisher, a latched (transient local) one never hears a volatile publisher.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stretch_sim_cal.recording.topics import JOINT_STATES
@@ -20,16 +20,22 @@ def type_name(message_type: type) -> str:
     return f"{package}/{kind}/{message_type.__name__}"
 
 
+def node_name(info) -> str:
+    """Return the full name of the node of an endpoint of the graph."""
+    return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
+
+
 class MatchedSubscription:
     """Subscribes to `topic` as soon as a publisher of the right type appears, with a profile that hears all of them.
 
-    With `latched`, what transient-local publishers have already said is asked for as well. The graph is looked at every
-    `LOOK_EVERY` s of wall time, so a driver that is restarted with another profile is heard again.
+    With `latched`, what transient-local publishers have sent before is asked for as well. The graph is looked at every
+    `LOOK_EVERY` s of wall time, so a driver that is restarted with another profile is heard again. The `watchdogs`
+    watch for the topic's silence.
     """
 
     def __init__(
-        self, context, message_type: type, topic: str, callback: Callable[[Any], None], depth: int = 10,
-        latched: bool = False,
+        self, context, message_type: type, topic: str, callback: Callable[[Any], object], depth: int = 10,
+        latched: bool = False, watchdogs: Sequence[Any] = (),
     ):  # fmt: skip
         self._node = context.node
         self._type = message_type
@@ -38,15 +44,20 @@ class MatchedSubscription:
         self.heard = False
         self._depth = depth
         self._latched = latched
+        self._watchdogs, self._silence = watchdogs, f"no messages on {topic}"
         self._subscriptions: dict[tuple, Any] = {}
         self.refresh()
         self._timer = context.every(LOOK_EVERY, self.refresh)
+        for watchdog in watchdogs:
+            watchdog.watch(self._silence, self.diagnose)
 
     def close(self) -> None:
-        """Stop listening for good."""
+        """Stop listening, and watching for silence, for good."""
         self._node.destroy_timer(self._timer)
         while self._subscriptions:
             self._node.destroy_subscription(self._subscriptions.popitem()[1])
+        for watchdog in self._watchdogs:
+            watchdog.forget(self._silence)
 
     def refresh(self) -> None:
         """Look at the graph, and subscribe anew if the profiles there call for it."""
@@ -66,40 +77,60 @@ class MatchedSubscription:
 
     @property
     def published(self) -> bool:
-        """Whether somebody publishes the topic with the right type."""
         return bool(self._profiles())
 
     def _take(self, message) -> None:
         self.heard = True
+        for watchdog in self._watchdogs:
+            watchdog.seen(self._silence)
         self._callback(message)
+
+    def _publishers(self) -> list:
+        infos = self._node.get_publishers_info_by_topic(self.topic)
+        return [info for info in infos if info.node_name != self._node.get_name()]
 
     def _profiles(self) -> set[tuple]:
         """Return the (reliability, durability) pairs that together hear every publisher."""
-        from rclpy.qos import DurabilityPolicy
+        from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 
-        publishers = [info for info in _publishers(self._node, self.topic) if info.topic_type == type_name(self._type)]
-        if not publishers:
-            return set()
-        if not self._latched:
-            return {(_weakest_reliability(publishers), DurabilityPolicy.VOLATILE)}
-        profiles = set()
-        for durability in (DurabilityPolicy.TRANSIENT_LOCAL, DurabilityPolicy.VOLATILE):
-            same = [p for p in publishers if (p.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
-                    == (durability == DurabilityPolicy.TRANSIENT_LOCAL)]  # fmt: skip
-            if same:
-                profiles.add((_weakest_reliability(same), durability))
-        return profiles
+        weakest: dict[DurabilityPolicy, ReliabilityPolicy] = {}
+        for info in self._publishers():
+            if info.topic_type == type_name(self._type):
+                quality = info.qos_profile
+                latched = self._latched and quality.durability == DurabilityPolicy.TRANSIENT_LOCAL
+                durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+                weakest.setdefault(durability, ReliabilityPolicy.RELIABLE)
+                if quality.reliability == ReliabilityPolicy.BEST_EFFORT:
+                    weakest[durability] = ReliabilityPolicy.BEST_EFFORT
+        return {(reliability, durability) for durability, reliability in weakest.items()}
 
     def diagnose(self) -> str:
-        """Return why nothing may be heard on the topic, as part of a sentence."""
-        return describe_topic(self._node, self.topic, self._type)
+        """Return who publishes the topic and how, or what similar topics there are, as part of a sentence."""
+        wanted, publishers = type_name(self._type), self._publishers()
+        right = [_described(info) for info in publishers if info.topic_type == wanted]
+        if right:
+            return f"published by {', '.join(right)}, but no message comes"
+        if publishers:
+            others = ", ".join(f"{info.topic_type} by {node_name(info)}" for info in publishers)
+            return f"it is published as {others}; {wanted} was expected"
+        similar = sorted(
+            name for name, types in self._node.get_topic_names_and_types()
+            if wanted in types and name != self.topic and self._node.count_publishers(name)
+        )  # fmt: skip
+        if similar:
+            return f"nobody publishes it; topics with {wanted} are {', '.join(similar)}"
+        return f"nobody publishes it, nor any other {wanted}; does its node run, with the same ROS_DOMAIN_ID?"
+
+
+def _described(info) -> str:
+    words = [info.qos_profile.reliability.name, info.qos_profile.durability.name]
+    return f"{node_name(info)} ({', '.join(word.lower().replace('_', ' ') for word in words)})"
 
 
 class JointListener:
-    """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers
-    may each send a part of them.
-
-    `watchdog`, if there is one, counts the topic's silence; `messages` counts what came.
+    """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers may each send a part of
+    them. `watchdog`, if there is one, watches for the topic's silence, if the robot has planned joints; `messages`
+    counts what came.
     """
 
     def __init__(self, context, watchdog=None, profile: RobotProfile | None = None):
@@ -108,11 +139,8 @@ class JointListener:
         self.positions: dict[str, float] = {}
         self._profile = profile or stretch_profile()
         self.messages = 0
-        self._watchdog = watchdog
-        self._silence = f"no messages on {JOINT_STATES}"
-        subscription = MatchedSubscription(context, JointState, JOINT_STATES, self._take)
-        if watchdog and self._profile.planned:
-            watchdog.watch(self._silence, subscription.diagnose)
+        watchdogs = (watchdog,) if watchdog and self._profile.planned else ()
+        MatchedSubscription(context, JointState, JOINT_STATES, self._take, watchdogs=watchdogs)
 
     @property
     def commanded(self) -> dict[str, float]:
@@ -120,47 +148,5 @@ class JointListener:
         return self._profile.named_positions(self.positions)
 
     def _take(self, message: Any) -> None:
-        if self._watchdog and self._profile.planned:
-            self._watchdog.seen(self._silence)
         self.messages += 1
         self.positions |= zip(message.name, message.position, strict=False)
-
-
-def describe_topic(node, topic: str, message_type: type) -> str:
-    """Return who publishes `topic` and how, or what similar topics there are, as part of a sentence."""
-    wanted = type_name(message_type)
-    publishers = _publishers(node, topic)
-    right = [info for info in publishers if info.topic_type == wanted]
-    if right:
-        return f"published by {', '.join(_describe(info) for info in right)}, but no message comes"
-    if publishers:
-        others = ", ".join(f"{info.topic_type} by {node_name(info)}" for info in publishers)
-        return f"it is published as {others}; {wanted} was expected"
-    similar = sorted(
-        name for name, types in node.get_topic_names_and_types()
-        if wanted in types and name != topic and node.count_publishers(name)
-    )  # fmt: skip
-    if similar:
-        return f"nobody publishes it; topics with {wanted} are {', '.join(similar)}"
-    return f"nobody publishes it, nor any other {wanted}; does its node run, with the same ROS_DOMAIN_ID?"
-
-
-def _publishers(node, topic: str) -> list:
-    return [info for info in node.get_publishers_info_by_topic(topic) if info.node_name != node.get_name()]
-
-
-def _weakest_reliability(publishers) -> Any:
-    from rclpy.qos import ReliabilityPolicy
-
-    best_effort = any(info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT for info in publishers)
-    return ReliabilityPolicy.BEST_EFFORT if best_effort else ReliabilityPolicy.RELIABLE
-
-
-def node_name(info) -> str:
-    """Return the full name of the node of an endpoint of the graph."""
-    return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
-
-
-def _describe(info) -> str:
-    words = [info.qos_profile.reliability.name, info.qos_profile.durability.name]
-    return f"{node_name(info)} ({', '.join(word.lower().replace('_', ' ') for word in words)})"

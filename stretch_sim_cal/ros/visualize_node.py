@@ -20,7 +20,8 @@ from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, 
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
-from stretch_sim_cal.ros.node_main import NodeContext, Option, declare, follow_changes
+from stretch_sim_cal.ros.options import Option, declare, follow_changes
+from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.view import opened
 
@@ -28,13 +29,15 @@ DRAW_EVERY = 0.1
 # Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
 REPEAT = 10
 OUTLINE_CORNERS = 48
+CLOUD_TOPICS = {
+    "combined": "lidar_combined", "body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"
+}  # fmt: skip
 
 
 class Visualizer:
-    """What both nodes have: parameters that may change, a calibration that places the clouds, and clouds of one
-    time."""
+    """Parameters that may change, a calibration that places the clouds, and clouds of one time."""
 
-    def __init__(self, context: NodeContext, options: Sequence[Option]):
+    def __init__(self, context: RobotContext, options: Sequence[Option]):
         self._context, self._options = context, context.options
         self._view = opened(
             self._options.view, self._options.view_file or None, self._options.view_port or None,
@@ -52,13 +55,12 @@ class Visualizer:
         self._placement = placement(self._options, self._calibration, self._frames)
 
     def _sort_sets(self, sort: Callable[[CloudSet], None]) -> None:
-        """Call `sort` with the clouds of all lidars from now on."""
         self._context.clouds(self._options, self._watchdog, depth=2, on_set=sort)
         self._context.every(0.5, self._watchdog.tick)
         warn_without_broadcast(self._context, self._frames, self._placement.frame)
 
     def _show(self, seen: CloudSet, records: np.ndarray, marked: np.ndarray | None = None) -> None:
-        """Show a set's records (N,) in 3D if that is asked for, and those that are `marked` (N,) once more."""
+        """Show a set's records (N,) in 3D, and those that are `marked` (N,) once more, if there is a view."""
         if self._view is not None:
             places, is_left = xyz(records), records["lidar"] == 0
             noted = None if marked is None else places[marked]
@@ -75,7 +77,7 @@ class Visualizer:
 class FloorVisualizer(Visualizer):
     """Publishes three clouds for every pair that arrives."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         from sensor_msgs.msg import PointCloud2
 
         super().__init__(context, VISUALIZE.options)
@@ -99,7 +101,7 @@ class FloorVisualizer(Visualizer):
 class BodyShapeVisualizer(Visualizer):
     """Draws the zones as the joints and parameters change, and sorts all clouds into them."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
         self._model = load_body_shape_model(context.arguments.file)
         for warning in self._model.warnings:
@@ -120,16 +122,17 @@ class BodyShapeVisualizer(Visualizer):
         self._sort_sets(self._sort)
 
     def _read_zones(self) -> ZoneSettings:
-        """Return the zones: those of the settings file, and the parameters that were given in their place."""
+        """Return the zones of the settings file, with the parameters that were given in their place."""
         options, written = self._options, zone_settings(self._settings_path)
         for option in ZONE_OPTIONS:
             if getattr(options, option.name) is None:
-                setattr(options, option.name, getattr(written, option.name))
-                declare(self._context.node, option, getattr(written, option.name))
+                value = getattr(written, option.name)
+                setattr(options, option.name, value)
+                declare(self._context.node, option, value)
         return self._given_zones()
 
     def _given_zones(self) -> ZoneSettings:
-        """Return the zones of the parameters. Raises `InputError` for such as make no sense together."""
+        """Return the zones of the parameters. Raises `InputError` if they contradict each other."""
         return ZoneSettings(**{option.name: getattr(self._options, option.name) for option in ZONE_OPTIONS})
 
     def _offer_to_save(self) -> None:
@@ -137,21 +140,18 @@ class BodyShapeVisualizer(Visualizer):
 
         target = own_settings_path() if self._options.settings == SETTINGS_NAME else self._settings_path
 
-        def save(_request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        def save(_request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
             try:
                 backup = save_zones(self._given_zones(), self._settings_path, target)
             except InputError as error:
-                response.success, response.message = False, str(error)
-                return response
+                return Trigger.Response(success=False, message=str(error))
             self._settings_path = target
             kept = f"; what it held before is in {backup.name}" if backup else ""
-            response.success, response.message = True, f"margins written to {target}{kept}"
-            return response
+            return Trigger.Response(success=True, message=f"margins written to {target}{kept}")
 
         self._context.node.create_service(Trigger, "~/save_margins", save)
 
     def _warn_of_other_heights(self) -> None:
-        """Warn if obstacles are looked for at heights at which the body was not fitted."""
         fitted, zones = self._model.about.get("heights"), self._settings
         if not isinstance(fitted, list) or len(fitted) != 2 or not all(isinstance(h, int | float) for h in fitted):
             return
@@ -163,7 +163,7 @@ class BodyShapeVisualizer(Visualizer):
             )
 
     def _warn_of_another_robot(self) -> None:
-        """Say once, when its description has come, that the model was fitted for another robot than this one."""
+        """Warn once, when the description has come, if the model was fitted for another robot."""
         if self._compared or self._frames.description is None:
             return
         self._compared, here = True, None
@@ -180,10 +180,8 @@ class BodyShapeVisualizer(Visualizer):
         from std_msgs.msg import Bool, Float32
         from visualization_msgs.msg import MarkerArray
 
-        topics = {"combined": "lidar_combined", "body": "body_points", "obstacle": "obstacles_positive",
-                  "drop": "obstacles_negative"}  # fmt: skip
         create = self._context.node.create_publisher
-        self._clouds = {name: create(PointCloud2, topic, 2) for name, topic in topics.items()}
+        self._clouds = {name: create(PointCloud2, topic, 2) for name, topic in CLOUD_TOPICS.items()}
         self._markers = create(MarkerArray, "obstacle_markers", 2)
         self._outline = create(PolygonStamped, "body_outline", 2)
         self._occupied = create(Bool, "stop_zone_occupied", 2)
@@ -197,7 +195,7 @@ class BodyShapeVisualizer(Visualizer):
         return Zones.around(model.shape_for(joints), self._zone_settings())
 
     def _zone_settings(self) -> ZoneSettings:
-        """Return the settings of the parameters, or the last ones that made sense while they are being changed."""
+        """Return the settings of the parameters, or the last valid ones while they are being changed."""
         try:
             self._settings = self._given_zones()
         except InputError as error:
@@ -252,15 +250,13 @@ class BodyShapeVisualizer(Visualizer):
         self._publish({self._clouds[name]: part for name, part in parts.items()}, seen.stamp)
 
 
-def visualize(context: NodeContext) -> None:
-    """Show the calibrated clouds until a signal ends the node."""
+def visualize(context: RobotContext) -> None:
     FloorVisualizer(context)
     print("visualizing on /lidar_combined, /lidar_floor_inliers, /lidar_off_floor", flush=True)
     context.spin()
 
 
-def visualize_body_shape(context: NodeContext) -> None:
-    """Show the body shape until a signal ends the node."""
+def visualize_body_shape(context: RobotContext) -> None:
     BodyShapeVisualizer(context)
     print("visualizing on /obstacle_markers, /body_points, /obstacles_positive, /stop_zone_occupied", flush=True)
     context.spin()

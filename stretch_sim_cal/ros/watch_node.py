@@ -1,5 +1,5 @@
-"""`ros_watch_calibration`: looks now and then, while the robot stands, whether the stored calibration still holds, and
-says on /diagnostics and in its output what has changed, by how much, since when, and what to do."""
+"""`ros_watch_calibration`: checks now and then, while the robot stands, whether the stored calibration still holds, and
+publishes on /diagnostics and in its output what has changed, by how much, since when, and the remedy."""
 
 import datetime
 import hashlib
@@ -17,12 +17,12 @@ from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import (
     CHANGED,
-    Look,
+    DriftMonitor,
+    Measurement,
     Panorama,
     State,
-    Watch,
     moved_lidar,
-    own_vectors,
+    pose_vectors,
     vectors_of,
 )
 from stretch_sim_cal.calibration.watch_history import History, NoticedChange, default_history
@@ -33,7 +33,7 @@ from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
-from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensors_called
 
@@ -46,7 +46,7 @@ REPLAYED = 2000  # looks of the history that the test goes on from
 class Watcher:
     """Takes looks, keeps the history, publishes the diagnostics."""
 
-    def __init__(self, context: NodeContext):
+    def __init__(self, context: RobotContext):
         from diagnostic_msgs.msg import DiagnosticArray
 
         self._context, self._options = context, context.options
@@ -67,18 +67,18 @@ class Watcher:
         self.looks = 0
         context.every(REPEAT, self._publish)
 
-    def _read(self) -> tuple[CalibrationFile, str, Watch]:
+    def _read(self) -> tuple[CalibrationFile, str, DriftMonitor]:
         """Read the calibration, and let the test go on from the looks that were compared with it before."""
         file = usable_calibration(self._path)
         if file.right_to_left is None:
             raise InputError(f"{self._path}: holds no alignment of the lidars; run ros_align_dual_lidar first")
         check_lidars(file, self._profile.further)
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
-        watch = Watch(self._options.period, further=self._profile.further)
+        watch = DriftMonitor(self._options.period, further=self._profile.further)
         before = self._history.looks(calibration=digest)[-REPLAYED:]
         for _, look in before:
             watch.add(look)
-        self._place = before[-1][1].place + 1 if before else 1
+        self._place = before[-1][1].station + 1 if before else 1
         if before:
             self._context.log.info(
                 f"going on after {len(before)} looks at {self._path}, the last {_when(before[-1][1].stamp)}"
@@ -108,7 +108,6 @@ class Watcher:
 
     @property
     def changed(self) -> bool:
-        """Whether anything has changed."""
         return bool(self._watch.changed)
 
     def _said(self) -> str:
@@ -129,19 +128,19 @@ class Watcher:
         self._context.log.info(f"{self._path} has changed: watched anew")
 
     def _sets(self) -> list[CloudSet]:
-        """Return sets of clouds, the last of them a while after the first; the lidars are listened to only
-        meanwhile."""
+        """Return sets of clouds, the last of them a while after the first, and stop listening to the lidars."""
         sets: list[CloudSet] = []
         clouds = self._context.clouds(self._options, self._watchdog, on_set=sets.append)
         try:
-            while len(sets) < self._options.pairs or sets[-1].stamp - sets[0].stamp < 1e9 * STILL_FOR:
-                self._context.spin_once()
-                self._watchdog.tick()
+            self._context.spin_until(
+                lambda: len(sets) >= self._options.pairs and sets[-1].stamp - sets[0].stamp >= 1e9 * STILL_FOR,
+                watchdog=self._watchdog,
+            )
         finally:
             clouds.close()
         return [*sets[: self._options.pairs - 1], sets[-1]]
 
-    def _held_against(self, seen: list[CloudSet]) -> Look:
+    def _held_against(self, seen: list[CloudSet]) -> Measurement:
         options, stamp = self._options, time.time()
         described = described_poses(options, self._frames, self._watchdog)
         footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
@@ -156,7 +155,7 @@ class Watcher:
             vectors |= own
         except InputError as error:
             refused.append(f"the robot's own returns: {error}")
-        return Look(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
+        return Measurement(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
 
     def _own(self, seen: list[CloudSet], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
         """Return where each lidar is against its returns from the robot, and the arm's pose."""
@@ -178,10 +177,9 @@ class Watcher:
         clouds = {name: np.concatenate([each.clouds[name][:, :3] for each in seen]).astype(float) for name in described}
         positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
-        return own_vectors(self._robot, positions, poses, clouds), arm
+        return pose_vectors(self._robot, positions, poses, clouds), arm
 
     def _tell(self, stamp: float) -> None:
-        """Say once, and write down, what has changed."""
         changed = self._watch.changed
         self._told &= {state.block.name for state in changed}
         for state in changed:
@@ -191,11 +189,8 @@ class Watcher:
             moved = moved_lidar(self._watch.states())
             sentence = f"{state.sentence()} (since {_when(state.since)}{f'; {moved}' if moved else ''})"
             self._context.log.error(sentence)
-            self._history.note(
-                NoticedChange(
-                    stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence
-                )
-            )
+            change = (stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence)
+            self._history.note(NoticedChange(*change))
 
     def _publish(self) -> None:
         from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -232,9 +227,9 @@ def _when(stamp: float | None) -> str:
     return "-" if stamp is None else datetime.datetime.fromtimestamp(stamp).isoformat(" ", timespec="minutes")
 
 
-def watch(context: NodeContext) -> int:
-    """Look every period, and seldom enough for the share of a core that the looks may take; with a number of looks, end
-    after them, with 1 if something has changed."""
+def watch(context: RobotContext) -> int:
+    """Look every period, or less often if the looks take more than their share of a core; with a number of looks, end
+    after them. Raises `Refused` then if something has changed."""
     options, watcher = context.options, Watcher(context)
     print(f"watching {options.calibration_file or default_path()}", flush=True)
     while True:

@@ -1,8 +1,7 @@
-"""Says which topic is silent, and gives up after a while; and shows progress while data is collected.
+"""Watchdogs that name silent topics, and give up after a while; and progress while data is collected.
 
-Liveness is measured with the steady clock: it must work also if /clock stands still. In simulated time a
-silence counts no longer than simulated time has passed: a simulator that is slow is not silent, one whose
-clock stands still for long is.
+Liveness is measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts
+no longer than simulated time has passed: a slow simulator is not silent, one whose clock stands still for long is.
 """
 
 import math
@@ -44,10 +43,8 @@ class Watchdog:
         simulated: Callable[[], float] | None = None,
     ):  # fmt: skip
         self.timeout = timeout
-        self._warn = warn
-        self._now = now
+        self._warn, self._now, self._simulated = warn, now, simulated
         self._last_tick = now()
-        self._simulated = simulated
         self._last_simulated = simulated() if simulated is not None else 0.0
         self._stood = 0.0
         self._watched: dict[str, _Watched] = {}
@@ -57,11 +54,9 @@ class Watchdog:
         self._watched.setdefault(name, _Watched(diagnose))
 
     def forget(self, name: str) -> None:
-        """Stop to watch for `name`: all that is needed has been heard."""
         self._watched.pop(name, None)
 
     def seen(self, name: str) -> None:
-        """Note that the silence `name` has just been broken."""
         if name in self._watched:
             self._watched[name].silent = 0.0
             self._watched[name].warned = False
@@ -94,7 +89,7 @@ class Watchdog:
         simulated = self._simulated()
         moved, self._last_simulated = simulated - self._last_simulated, simulated
         self._stood = 0.0 if moved else self._stood + elapsed
-        if not simulated or self._stood > STANDSTILL:  # nobody has said what time it is, or the simulator is gone
+        if not simulated or self._stood > STANDSTILL:  # no /clock yet, or the simulator has ended
             return elapsed
         return min(elapsed, max(moved, 0.0))
 
@@ -107,12 +102,10 @@ class Patience:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew."""
         self._began = self._clock.now().nanoseconds, time.monotonic()
 
     @property
     def over(self) -> bool:
-        """Whether both have passed."""
         ros, wall = 1e-9 * (self._clock.now().nanoseconds - self._began[0]), time.monotonic() - self._began[1]
         return ros > self._limits[0] and wall > self._limits[1]
 
@@ -138,7 +131,6 @@ class Progress:
             self._bar.close()
 
     def advance(self) -> None:
-        """Count one more."""
         self.count += 1
         if self._bar is not None:
             self._bar.update()

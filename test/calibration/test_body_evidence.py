@@ -101,7 +101,7 @@ def test_a_joint_that_did_not_arrive_is_told_by_sample_and_part():
     evidence = gathered(really=lambda number, pose: (pose[0], pose[1], pose[2] + 0.9) if number == 2 else pose)
     assert evidence.misplaced[2] == ["hand"] and not any(evidence.misplaced[:2] + evidence.misplaced[3:])
     told = "\n".join(evidence.warnings)
-    assert "sample 2" in told and "did one not arrive" in told and evidence.payloads == {}
+    assert "sample 2" in told and "did a joint not arrive" in told and evidence.payloads == {}
 
 
 def test_a_missing_part_is_told():

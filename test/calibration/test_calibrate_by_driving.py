@@ -99,6 +99,13 @@ def test_lidars_that_never_see_the_same_from_one_station_are_tied_by_the_drive(d
     assert 3 * errors.wheels["left"].nees < chi2.isf(UNLIKELY, 3)
 
 
+def test_lidars_that_are_turned_far_from_their_description_are_refused(driven):
+    turn = from_xyz_rpy(rpy=(0.0, 0.0, np.radians(18.0)))
+    rig = dataclasses.replace(driven.rig, footprint_from_base=turn @ driven.rig.footprint_from_base)
+    refusals = cal.calibrate_by_driving(rig, driven.stations).wheels.refusals
+    assert [(found.code, found.sentence[:18]) for found in refusals] == [("far_from_description", "against the wheels")]
+
+
 @pytest.mark.long
 def test_wheels_that_slip_more_than_expected_make_the_result_unsure_by_as_much(driven, result):
     random = np.random.default_rng(5)

@@ -76,13 +76,13 @@ def unsure(length, angle):
         ({"age": -0.9, "floor_age": -0.95}, []),
         ({"age": -0.5, "floor_age": -1.1}, ["is from the future (2026-06-02)"]),
         ({"age": 1, "floor_age": 2}, ["the floor was found before the alignment"]),
-        ({"covariance": None}, ["the alignment does not say how sure it is"]),
+        ({"covariance": None}, ["the alignment has no covariance"]),
         ({"covariance": unsure(0.00099, 0.019 * DEGREE)}, []),
-        ({"covariance": unsure(0.00101, 0.0)}, ["the alignment is not sure: standard deviation 1.01 mm, 0.001 deg"]),
-        ({"covariance": unsure(0.0, 0.021 * DEGREE)}, ["the alignment is not sure: standard deviation 0.10 mm, 0.021"]),
+        ({"covariance": unsure(0.00101, 0.0)}, ["the alignment is uncertain: standard deviation 1.01 mm, 0.001 deg"]),
+        ({"covariance": unsure(0.0, 0.021 * DEGREE)}, ["the alignment is uncertain: standard deviation 0.10 mm"]),
         (
             {"floor_covariance": np.diag([0.002, 1e-5, 1e-5]) ** 2},
-            ["the floor is not sure: standard deviation 2.00 mm"],
+            ["the floor is uncertain: standard deviation 2.00 mm"],
         ),
     ],
 )

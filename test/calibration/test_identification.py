@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.identification import NOT_DETERMINED, Standing, identify
+from stretch_sim_cal.calibration.identification import NOT_DETERMINED, Station, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
@@ -19,7 +19,7 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 SENSOR = "jt128_sparse_real"
 
 
-def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> Standing:
+def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> Station:
     """Return what both lidars see of a room at a turn (deg) of the robot; it is pushed by `moved` (m) half way."""
     scans = {device: [] for device in SIDES}
     for number in range(frames):
@@ -33,7 +33,7 @@ def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> Standing:
         for number, scan in enumerate(scans[device]):
             observer.add(scan, simulator.start_time(device, first + number))
         signatures.append(observer.signature([simulator.sensor]))
-    result = Standing(
+    result = Station(
         tuple(signatures), AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
     )
     for left, right in zip(*scans.values(), strict=True):

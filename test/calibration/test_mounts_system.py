@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     model_variances,
     mount_covariances,
     noise_weights,
-    remainders,
+    residuals_with_links,
     without_readings,
 )
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
@@ -127,10 +127,10 @@ def test_without_the_readings_the_rest_is_as_uncertain_as_with_them():
 
 def test_what_the_expected_errors_explain_is_no_remainder():
     matches, expected = seen(distances=0.003), np.zeros(ROBOT.size)
-    np.testing.assert_array_equal(remainders(ROBOT, "left", POSED, matches, expected), matches.distances)
+    np.testing.assert_array_equal(residuals_with_links(ROBOT, "left", POSED, matches, expected), matches.distances)
     expected[:] = 1e-3 * np.sin(np.arange(ROBOT.size))
     explained = matches.distances + rows("left", matches) @ expected
-    np.testing.assert_allclose(remainders(ROBOT, "left", POSED, matches, expected), explained, atol=1e-15)
+    np.testing.assert_allclose(residuals_with_links(ROBOT, "left", POSED, matches, expected), explained, atol=1e-15)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -5,7 +5,7 @@ import pytest
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.verification import found_anew
-from stretch_sim_cal.calibration.watch import WINDOW, Look, Panorama, Watch, moved_lidar, vectors_of
+from stretch_sim_cal.calibration.watch import WINDOW, DriftMonitor, Measurement, Panorama, moved_lidar, vectors_of
 from stretch_sim_cal.calibration.watch_history import History, NoticedChange
 from stretch_sim_cal.errors import InputError
 
@@ -38,7 +38,7 @@ class Robot:
     def leave(self) -> None:
         self._left = 0
 
-    def look(self, shift: dict[str, np.ndarray] | None = None) -> Look:
+    def look(self, shift: dict[str, np.ndarray] | None = None) -> Measurement:
         if not self._left:
             self._place += 1
             self._left = int(self._random.integers(1, 2 * self._per_place))
@@ -53,10 +53,10 @@ class Robot:
             sigma = NOISE[kind]
             residual = STORED[kind] + self._effects[name] + self._random.normal(size=len(sigma)) * sigma
             vectors[name] = (residual + (shift or {}).get(name, 0.0), np.diag(np.square(sigma)))
-        return Look(PERIOD * self._count, self._place, vectors, "stowed")
+        return Measurement(PERIOD * self._count, self._place, vectors, "stowed")
 
 
-def delay(watch: Watch, robot: Robot, shift, most: int = 40) -> int | None:
+def delay(watch: DriftMonitor, robot: Robot, shift, most: int = 40) -> int | None:
     """Return after how many looks a shift is noticed."""
     for count in range(1, most + 1):
         watch.add(robot.look(shift))
@@ -72,7 +72,7 @@ def turned(angle: float, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("places", [1.0, 2.0])
 def test_a_robot_that_is_all_right_is_left_alone_in_a_thousand_looks_at_many_places(places):
-    watch, robot = Watch(PERIOD), Robot(1, places=places)
+    watch, robot = DriftMonitor(PERIOD), Robot(1, places=places)
     for _ in range(1000):
         watch.add(robot.look())
         assert not watch.changed
@@ -81,7 +81,7 @@ def test_a_robot_that_is_all_right_is_left_alone_in_a_thousand_looks_at_many_pla
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_lidar_that_is_pushed_is_noticed_and_named_with_size_and_time(seed):
-    watch, robot = Watch(PERIOD), Robot(seed)
+    watch, robot = DriftMonitor(PERIOD), Robot(seed)
     for _ in range(60):
         watch.add(robot.look())
     push = turned(0.3 * DEG, seed)
@@ -96,7 +96,7 @@ def test_a_lidar_that_is_pushed_is_noticed_and_named_with_size_and_time(seed):
 @pytest.mark.parametrize(("vector", "size"), [("lidars", 0.2 * DEG), ("lidars", 5 * MM), ("floor", 5 * MM)])
 def test_the_smallest_shift_that_is_promised_is_noticed_within_ten_looks(vector, size):
     for seed in range(2):
-        watch, robot = Watch(PERIOD), Robot(seed, per_place=4)
+        watch, robot = DriftMonitor(PERIOD), Robot(seed, per_place=4)
         for _ in range(60):
             watch.add(robot.look())
         shift = np.zeros(len(NOISE[vector]))
@@ -106,7 +106,7 @@ def test_the_smallest_shift_that_is_promised_is_noticed_within_ten_looks(vector,
 
 
 def test_which_lidar_has_moved_is_told_from_the_robots_own_returns():
-    watch, robot = Watch(PERIOD), Robot(5)
+    watch, robot = DriftMonitor(PERIOD), Robot(5)
     for _ in range(40):
         watch.add(robot.look())
     push = turned(1.0 * DEG, 2)
@@ -116,7 +116,7 @@ def test_which_lidar_has_moved_is_told_from_the_robots_own_returns():
 
 
 def test_three_lidars_that_are_all_right_are_left_alone():
-    watch, robot = Watch(PERIOD, further=["mast"]), Robot(1, kinds=THREE)
+    watch, robot = DriftMonitor(PERIOD, further=["mast"]), Robot(1, kinds=THREE)
     for _ in range(500):
         watch.add(robot.look())
         assert not watch.changed
@@ -130,7 +130,7 @@ def test_three_lidars_that_are_all_right_are_left_alone():
     ids=["mast", "right", "left"],
 )
 def test_of_three_lidars_the_one_that_has_moved_is_told_by_the_two_that_agree(pushed, moved):
-    watch, robot = Watch(PERIOD, further=["mast"]), Robot(2, kinds=THREE)
+    watch, robot = DriftMonitor(PERIOD, further=["mast"]), Robot(2, kinds=THREE)
     for _ in range(5):  # too few for the robot's own returns to be compared with
         watch.add(robot.look())
     push = turned(1.0 * DEG, 2)
@@ -140,7 +140,7 @@ def test_of_three_lidars_the_one_that_has_moved_is_told_by_the_two_that_agree(pu
 
 
 def test_a_ramp_is_over_when_it_is_over():
-    watch, robot = Watch(PERIOD), Robot(3)
+    watch, robot = DriftMonitor(PERIOD), Robot(3)
     ramp = {"floor": np.array([0.0, 2.0 * DEG, 0.0])}
     for _ in range(20):
         watch.add(robot.look())
@@ -195,7 +195,7 @@ def test_without_an_alignment_there_is_nothing_to_look_at():
 @pytest.mark.parametrize(("vector", "size"), [("lidars", 0.2 * DEG), ("lidars", 5 * MM), ("floor", 5 * MM)])
 def test_a_push_while_the_robot_stands_is_noticed_soon_also_at_the_first_place(vector, size):
     for seed in range(2):
-        watch, robot = Watch(PERIOD), Robot(seed, per_place=1000)
+        watch, robot = DriftMonitor(PERIOD), Robot(seed, per_place=1000)
         watch.add(robot.look())
         shift = np.zeros(len(NOISE[vector]))
         shift[0 if size == 5 * MM else 4] = size
@@ -211,7 +211,7 @@ def test_a_push_while_the_robot_stands_is_noticed_soon_also_at_the_first_place(v
 def test_most_pushes_on_the_way_to_the_second_place_are_noticed_within_ten_looks(columns, size):
     counts = []
     for seed in range(12):
-        watch, robot = Watch(PERIOD), Robot(seed, places=0.5)
+        watch, robot = DriftMonitor(PERIOD), Robot(seed, places=0.5)
         watch.add(robot.look())
         robot.leave()
         direction, shift = np.random.default_rng(seed).normal(size=3), np.zeros(6)
@@ -222,7 +222,7 @@ def test_most_pushes_on_the_way_to_the_second_place_are_noticed_within_ten_looks
 
 def test_places_that_scatter_more_than_expected_are_no_change_before_they_are_known():
     for seed in range(4):
-        watch, robot = Watch(PERIOD), Robot(seed, per_place=2, places=2.0)
+        watch, robot = DriftMonitor(PERIOD), Robot(seed, per_place=2, places=2.0)
         for _ in range(30):
             watch.add(robot.look())
             assert not watch.changed, seed

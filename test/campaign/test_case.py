@@ -1,9 +1,12 @@
 """A case: its inputs reach what is simulated, and its stages what is judged."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration import pipeline
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.campaign import case
 from stretch_sim_cal.campaign.plan import INPUTS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.cli import main
@@ -75,8 +78,7 @@ class Refusing:
     """A method that refuses until it was given two standing places, and counts what it was given."""
 
     def __init__(self, guess, settings):
-        self.right_to_left, self.covariance, self.known = guess, None, None
-        self.pairs = [0]
+        self.guess, self.pairs = guess, [0]
 
     def new_place(self):
         self.pairs.append(0)
@@ -85,20 +87,24 @@ class Refusing:
         self.pairs[-1] += 1
 
     def solve(self):
-        self.refusals = ["slides along x"] if len(self.pairs) < 2 else []
-        return self
+        counts = {f"pairs_{number}": count for number, count in enumerate(self.pairs)}
+        refusals = ["slides along x"] if len(self.pairs) < 2 else []
+        return AlignmentResult(
+            self.guess, np.eye(6), 0.0, sum(self.pairs), "mine", 1.0, [], refusals=refusals, diagnostics=counts
+        )  # fmt: skip
 
 
 def test_after_a_refusal_the_robot_is_turned_and_recorded_again(tmp_path, monkeypatch):
     for module in (case, pipeline):
         monkeypatch.setattr(module, "alignment_method", lambda name: Refusing)
-    places = {}
+    campaign, places = replace(CAMPAIGN, methods=CAMPAIGN.methods | {"alignment": "mine"}), {}
     for most in (1, 3):
         numbers = {name: known.default for name, known in INPUTS.items()}
         numbers |= {"recording.places": most, "recording.alignment_frames": 2}
-        tried = case.SimulatedCase(CAMPAIGN, numbers, (1, 2), tmp_path)
-        places[most] = tried.num_places, tried.aligned.pairs, bool(tried.aligned.refusals), tried.num_places
-    assert places == {1: (1, [2], True, 1), 3: (1, [2, 2], False, 2)}
+        tried = case.SimulatedCase(campaign, numbers, (1, 2), tmp_path)
+        aligned = tried.aligned
+        places[most] = [*aligned.diagnostics.values()], aligned.accepted, tried.num_places
+    assert places == {1: ([2], False, 1), 3: ([2, 2], True, 2)}
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import queue
 import shutil
 import signal
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -122,12 +122,11 @@ def test_a_folder_belongs_to_one_campaign_and_one_process(tmp_path):
 METHODS = """
 import os, time
 import numpy as np
+from stretch_sim_cal.calibration.results import AlignmentResult
 
 
 class Quick:
     "Answers the description's transform, at once or after some time."
-
-    refusals, covariance = (), np.eye(6)
 
     def __init__(self, guess, settings):
         self.right_to_left = guess
@@ -148,7 +147,7 @@ class Quick:
             time.sleep(1000)
         if kind == "grows":
             np.ones(2**34)
-        return self
+        return AlignmentResult(self.right_to_left, np.eye(6), 0.0, 1, "quick", 1.0, [])
 """
 
 
@@ -182,12 +181,16 @@ def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods):
 
 def test_a_case_that_waits_for_a_core_does_not_take_longer_for_it(monkeypatch):
     process = engine.CaseProcess()
-    monkeypatch.setattr(process, "_waited", lambda: 0.9 * time.monotonic())
-    threading.Timer(0.6, process._answers.put, ["late"]).start()
-    assert process._answer(0.25) == "late"
-    monkeypatch.setattr(process, "_waited", lambda: 0.0)
-    with pytest.raises(queue.Empty):
-        process._answer(0.25)
+    answers, late = os.pipe()
+    with open(answers) as stdout:
+        monkeypatch.setattr(process, "_process", SimpleNamespace(stdout=stdout))
+        monkeypatch.setattr(process, "_waited", lambda: 0.9 * time.monotonic())
+        threading.Timer(0.6, os.write, [late, b"late\n"]).start()
+        assert process._answer(0.25) == "late\n"
+        monkeypatch.setattr(process, "_waited", lambda: 0.0)
+        with pytest.raises(TimeoutError):
+            process._answer(0.25)
+    os.close(late)
 
 
 def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):
@@ -366,19 +369,21 @@ def foreign(path: Path) -> None:
 
 
 DAMAGED = {
-    "a part cut in the middle": ("cases/part_000001.parquet", cut, "part_000001.parquet: is torn"),
-    "an empty part": ("cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is torn"),
+    "a part cut in the middle": ("cases/part_000001.parquet", cut, "part_000001.parquet: is damaged"),
+    "an empty part": (
+        "cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is damaged",
+    ),  # fmt: skip
     "somebody else's table": ("cases/part_000001.parquet", foreign, "part_000002.parquet: has no columns index"),
     "a name that is no part's": (
         "cases/part_000001.parquet", lambda path: path.rename(path.with_name("part_of_it.parquet")),
         "part_of_it.parquet: is no part of a campaign",
     ),
-    "a definition cut in the middle": (engine.DEFINITION, cut, "campaign_definition.json: is torn"),
+    "a definition cut in the middle": (engine.DEFINITION, cut, "campaign_definition.json: is damaged"),
     "a definition that is a list": (
-        engine.DEFINITION, lambda path: path.write_text("[1]"), "campaign_definition.json: is torn",
+        engine.DEFINITION, lambda path: path.write_text("[1]"), "campaign_definition.json: is damaged",
     ),
     "a definition without its data": (
-        engine.DEFINITION, lambda path: path.write_text('{"key": "x"}'), "campaign_definition.json: is torn",
+        engine.DEFINITION, lambda path: path.write_text('{"key": "x"}'), "campaign_definition.json: is damaged",
     ),
 }  # fmt: skip
 

@@ -244,7 +244,7 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
         assert "seen from 1 standing place." in asked[0] and "no leaves it at that" in asked[0]
         ended = calibrate(graph, *TOGETHER)
     assert ended.code == 0, ended.err
-    assert "no begins anew" in asked[1] and "Put the new calibration to use?" in asked[2]
+    assert "no starts over" in asked[1] and "Put the new calibration to use?" in asked[2]
     file = CalibrationFile.load(graph.calibration_file)
     distance, angle = error(load_truth(graph.folder / "truth.json").right_to_left, file.right_to_left)
     deviations = np.sqrt(np.diag(file.entries["right_to_left_transform"].covariance))

@@ -10,7 +10,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.cli import build_parser
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
-from stretch_sim_cal.ros.node_main import split_arguments
+from stretch_sim_cal.ros.options import split_arguments
 
 DOCS = files.share_directory() / "docs"
 LONGEST = 780  # words that somebody reads who stands beside the robot

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def test_the_manifest_names_every_library(manifest):
     for requirement in metadata.requires(PACKAGE):
         if "extra ==" in requirement:
             continue
-        name = requirement.split(";")[0].rstrip("0123456789.,<>=! ").replace("_", "-").lower()
+        name = re.match(r"[\w.-]+", requirement)[0].replace("_", "-").lower()
         if name not in WITHOUT_ROSDEP_KEY:
             assert ROSDEP_KEYS.get(name, f"python3-{name}") in known, f"package.xml lacks the library {name}"
 

@@ -110,7 +110,7 @@ def test_an_empty_sample_is_a_warning_that_names_it(tmp_path):
     "change, message",
     [
         (lambda m: m["samples"][1].update(num_points=7), "sample 1 .*50 points.*says 7"),
-        (lambda m: m["samples"][1]["actual"].update(arm=float("nan")), "sample 1: actual: arm: nan"),
+        (lambda m: m["samples"][1]["actual"].update(arm=float("nan")), "sample 1: actual: arm: is nan"),
         (lambda m: m["samples"][1]["commanded"].pop("wrist_yaw"), "sample 1: commanded: has no wrist_yaw"),
         (lambda m: m["samples"][1].update(id=0), "two samples have the id 0"),
         (lambda m: m["samples"][1].update(file="../../etc/passwd.npz"), "sample 1: 'file'"),

@@ -125,7 +125,8 @@ class Graph:
 
         from stretch_sim_cal.ros import simulator_node
         from stretch_sim_cal.ros.node_commands import SIMULATOR
-        from stretch_sim_cal.ros.node_main import NodeContext, read_parameters
+        from stretch_sim_cal.ros.node_main import NodeContext
+        from stretch_sim_cal.ros.options import read_parameters
         from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
         context, stopped, truth = Context(), [], self.folder / "truth.json"

@@ -31,9 +31,9 @@ class Road:
         self.log = SimpleNamespace(warning=lambda text: None)
         self.executor = SimpleNamespace(spin_once=lambda timeout_sec: self.spin_once(timeout_sec))
         monkeypatch.setattr(base_motion, "time", SimpleNamespace(monotonic=lambda: self.driving.now))
-        silent = SimpleNamespace(diagnose=lambda: "")
-        monkeypatch.setattr(base_motion, "MatchedSubscription", lambda *_, **__: silent)
-        watchdog = Watchdog(1.0, lambda text: None, now=lambda: self.driving.now)
+        monkeypatch.setattr(base_motion, "MatchedSubscription", lambda *_, **__: SimpleNamespace(close=None))
+        self.watchdog = watchdog = Watchdog(1.0, lambda text: None, now=lambda: self.driving.now)
+        watchdog.watch("odometry", str)
         self.odometer = Odometer(self, "/odom", [watchdog])
         self.motion = BaseMotion(self, self.odometer, base, "/cmd_vel", Speeds.of(base, 0.2, 0.5), watchdog)
         self.motion._publisher = SimpleNamespace(msg_type=Twist, publish=self._publish)
@@ -52,7 +52,11 @@ class Road:
         message = odometry_message(matrix, twist, ("odom", "base"), round(self.driving.now * 1e9))
         self.queued.append((self.driving.now + self.late, message))
         if self.queued[0][0] <= self.driving.now:
-            self.odometer._take(self.queued.pop(0)[1])
+            self.hear(self.queued.pop(0)[1])
+
+    def hear(self, message):
+        self.watchdog.seen("odometry")
+        self.odometer._take(message)
 
     signals_held = staticmethod(contextlib.nullcontext)
 
@@ -112,9 +116,9 @@ def test_a_base_that_stands_still_or_never_does_is_given_up(monkeypatch):
 
 def test_silent_odometry_ends_the_motion(monkeypatch):
     road = Road(monkeypatch, BASES["stretch4"])
-    heard = road.odometer._take
-    road.odometer._take = lambda message: heard(message) if road.driving.now < 1.0 else None
-    with pytest.raises(RunFailure, match="no messages on /odom"), road.motion.stopping():
+    hear = road.hear
+    road.hear = lambda message: hear(message) if road.driving.now < 1.0 else None
+    with pytest.raises(RunFailure, match="odometry for 1 s"), road.motion.stopping():
         road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
     assert not any(road.twists[-1]) and not road.driving.moving
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_main import NodeContext, Option, split_arguments
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.options import Option, split_arguments
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
 MARGIN = Option("margin", 0.05, "in m", minimum=0.0)

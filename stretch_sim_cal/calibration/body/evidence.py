@@ -1,11 +1,11 @@
-"""What the returns add to the robot's description: its pose as seen, payloads, and links that are misplaced or missing.
+"""The evidence of returns for a body shape: the robot's pose, payloads, and links that are misplaced or missing.
 
-The model's surfaces represent all returns that they explain: their projection is exact, the returns are noisy and
-never show hidden parts. Returns that the model does not explain are sorted by the frame in which they are constant
-(`payload.py`): those that belong to a link become a surface of their own, all others are reported and left out.
+The model's surfaces represent all returns that they explain: their projection is exact, the returns are noisy and never
+show hidden parts. Other returns are sorted by the frame in which they are constant (`payload.py`): those that belong to
+a link become a surface, all others are reported and left out.
 
-Assumes a robot that stands still while only its arm moves, joint values measured at the time of the clouds, and a
-description that, if it is right, is right to a centimetre.
+It assumes that only the arm moves, that joint values are of the time of the clouds, and that a right description is
+right to a centimetre.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +41,8 @@ FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 @dataclass(frozen=True)
 class PoseReturns:
-    """One pose: `points` (N, 3) in base_footprint, floor included, the lidar of each (`lidars` (N,), or None if it is
-    not known), and the poses of the model's links at the measured joint values (`footprint_from_link`, 4x4)."""
+    """One pose: `points` (N, 3) in base_footprint, floor included, their `lidars` (N,), None if unknown, and the poses
+    (4, 4) of the model's links at the measured joint values."""
 
     name: str
     points: np.ndarray
@@ -54,9 +54,9 @@ class PoseReturns:
 class BodyEvidence:
     """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
 
-    `payloads` maps names to the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
-    the robot, noise taken out, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is
-    not the model's.
+    `payloads` are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
+    the robot, smoothed, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is not the
+    model's.
     """
 
     seen_from_model: np.ndarray
@@ -69,7 +69,7 @@ class BodyEvidence:
 
 
 class SeenRobot:
-    """The robot as it is seen: the model's surfaces, moved to the pose in which the lidars see them, and payloads."""
+    """The model's surfaces, moved to the pose in which the lidars see them, and payloads."""
 
     def __init__(self, surfaces: Mapping[str, Surface], evidence: BodyEvidence | None, settings: EvidenceSettings):
         self._moved = np.eye(4) if evidence is None else evidence.seen_from_model
@@ -80,7 +80,7 @@ class SeenRobot:
     def hulls(
         self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None
     ) -> list[np.ndarray]:
-        """Return the corners (K, 2) of the hull around the robot in each set of poses, see `RobotOutline.hulls`."""
+        """As of `RobotOutline.hulls`."""
         frames = {link: self._moved @ transform for link, transform in footprint_from_link.items()}
         frames |= {name: frames[link] for name, (link, _) in self._carried.items()}
         return self._outline.hulls(frames, sizes)
@@ -100,7 +100,7 @@ def gather_evidence(
     """
     settings = settings or EvidenceSettings()
     noise = settings.range_noise
-    clouds, seen_by, stand_for = zip(*(_looked_at(pose, lidars, settings) for pose in poses), strict=True)
+    clouds, seen_by, stand_for = zip(*(_compared(pose, lidars, settings) for pose in poses), strict=True)
     frames = [pose.footprint_from_link for pose in poses]
     views = robot_views(surfaces, frames)
     registration = register_returns(clouds, seen_by, views, lidars, noise)
@@ -113,13 +113,13 @@ def gather_evidence(
     ]
 
     def images() -> list[list[RangeImage]]:
-        found = []
+        by_pose = []
         for pose in poses:
             cloud = apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float))
-            found.append([RangeImage(BIN) for _ in origins])
-            for lidar, image in enumerate(found[-1] if pose.lidars is not None else []):
+            by_pose.append([RangeImage(BIN) for _ in origins])
+            for lidar, image in enumerate(by_pose[-1] if pose.lidars is not None else []):
                 image.add(cloud[pose.lidars == lidar] - origins[lidar])
-        return found
+        return by_pose
 
     objects = unmodelled_objects(sightings, frames, surfaces, origins, images)
     held = [item for item in objects if item.kind == "payload"]
@@ -140,22 +140,19 @@ def gather_evidence(
         of_payload = np.zeros(len(sighting.points), dtype=bool)
         for item in held:
             of_payload |= sighting.extra & item.holds(sighting.points, frame[item.link])
-        own, outlying = sighting.on_model | of_payload, sighting.extra & ~of_payload
-        points = smoothed(sighting.points[own], sighting.directions[own], noise, smoothed_returns)
+        of_robot, others = sighting.on_model | of_payload, sighting.extra & ~of_payload
+        points = smoothed(sighting.points[of_robot], sighting.directions[of_robot], noise, smoothed_returns)
         returns.append(convex_hull(apply(seen_from_model, points)[:, :2]))
-        outliers.append(apply(seen_from_model, sighting.points[outlying])[:, :2])
+        outliers.append(apply(seen_from_model, sighting.points[others])[:, :2])
     return BodyEvidence(seen_from_model, registration, payloads, returns, outliers, misplaced, warnings)
 
 
-def _looked_at(
+def _compared(
     pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the points that are compared with the model, in double precision, the lidar of each, -1 if it is not
-    known, and the number of returns that each represents.
-
-    Those between the heights that count, and some of the floor's, which show through which links the lidars see. Points
-    close to a lidar are of its own housing and head.
-    """
+    """Return the points that are compared with the model, in double precision, the lidar of each, -1 if unknown, and
+    the number of returns that each represents: those between the heights of the body, and some of the floor's, for
+    links that are seen through. Points near a lidar are of its housing and head."""
     points = np.asarray(pose.points[:, :3], dtype=float)
     apart = nearest_range(points, lidars) > OWN_HEAD
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
@@ -170,7 +167,7 @@ def _looked_at(
 def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
     """Return seen_from_model (4, 4), the identity if the returns show no significant motion, and warnings."""
     if registration is None:
-        return np.eye(4), ["too few returns are near the model to tell where the lidars see the robot"]
+        return np.eye(4), ["too few returns are near the model to determine where the lidars see the robot"]
     if registration.reach <= max(SMALLEST_MOTION, 3 * registration.standard_error):
         return np.eye(4), []
     angle = np.degrees(rotation_angle(registration.seen_from_model))
@@ -184,14 +181,14 @@ def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str
 
 def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]) -> list[list[str]]:
     """Return for each pose the links through which the lidars see surfaces behind them."""
-    found = []
+    by_pose = []
     for sighting, weights in zip(sightings, stand_for, strict=True):
         behind = sighting.through
         through = np.bincount(sighting.links[behind], weights[behind], minlength=len(links))
         on = np.bincount(sighting.links[sighting.on_model & (sighting.links >= 0)], minlength=len(links))
         wrong = (through >= SEEN_RETURNS) & (through > SEEN_THROUGH * (through + on))
-        found.append([links[i] for i in np.flatnonzero(wrong)])
-    return found
+        by_pose.append([links[i] for i in np.flatnonzero(wrong)])
+    return by_pose
 
 
 def _disagreements(
@@ -206,7 +203,7 @@ def _disagreements(
         if item.kind == "payload":
             messages.append(
                 f"something of {size} at {place} belongs to the robot though its description does not know it; it is "
-                "enclosed (if it only stands there, take it away and collect again)"
+                "enclosed (if it is not part of the robot, remove it and collect again)"
             )
         elif item.kind == "room":
             messages.append(
@@ -218,7 +215,7 @@ def _disagreements(
         near = sorted({part.link for part in parts})
         messages.append(
             f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person, or a "
-            "joint that is not where it says; left out, collect these poses again"
+            "wrong joint value; left out, collect these poses again"
         )
     by_poses: dict[tuple[int, ...], list[str]] = {}
     for link in sorted({link for links in misplaced for link in links}):
@@ -228,7 +225,7 @@ def _disagreements(
         if len(wrong) > len(names) / 2:
             messages.append(f"{seen_through}: is a part missing that the description has?")
         else:
-            messages.append(f"{seen_through}, which is not where the joints say: did one not arrive? collect again")
+            messages.append(f"{seen_through}, which is not at the joint values: did a joint not arrive? collect again")
     return messages
 
 

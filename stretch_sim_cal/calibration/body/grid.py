@@ -1,12 +1,12 @@
 """The grid of a body shape over arm extension and wrist yaw: evidence by grid point, refinement, and choice of minima.
 
 Joints that the shape does not depend on are covered by the union over the samples and, if the outline is known at any
-joint values, also over the values between them. The grid is refined if shapes interpolated between its points would
-leave much of the robot outside.
+joint values, over the values between them. The grid is refined if much of the robot is outside of the shapes
+interpolated between its points.
 
-The smallest capsule around a hull is one of several local minima, and which of them is the smallest changes abruptly
-with the pose. Interpolating from one to another leaves the robot outside, so of minima with hardly more area those are
-taken whose numbers change least: grid point by grid point, over and over, until none changes any more.
+The smallest capsule around a hull is one of several local minima, and changes abruptly with the pose. Interpolation
+between two of them leaves the robot outside, so of minima with hardly more area those are taken whose numbers change
+least from grid point to grid point, by iteration.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +43,8 @@ Fit = Callable[[tuple[float, float], np.ndarray, Sequence[Shape]], list[Shape]]
 
 @dataclass(frozen=True)
 class PoseEvidence:
-    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the
-    commanded values of its joints."""
+    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its
+    joints."""
 
     name: str
     commanded: Mapping[str, float]
@@ -52,11 +52,8 @@ class PoseEvidence:
 
 
 class EvidenceGrid:
-    """Hulls to enclose over the joints that the shape follows, by the robot's profile up to two of its planned joints;
-    `axes` are the values that the samples were taken at.
-
-    An axis that the shape is not to depend on, or that has one value only, has the first of its values.
-    """
+    """Hulls to enclose over the joints that the shape follows, by the profile up to two of its planned joints; `axes`
+    are the values of the samples. An axis that the shape does not depend on has only the first value."""
 
     def __init__(
         self,
@@ -83,10 +80,10 @@ class EvidenceGrid:
             raise InputError(
                 f"no sample at {'; '.join(lacking)}; collect it, or fit with the model's own surfaces as evidence"
             )
-        self.warnings = [f"no sample at {name}: the model's own surfaces alone stand for it" for name in lacking]
+        self.warnings = [f"no sample at {name}: the evidence is the model's surfaces only" for name in lacking]
 
     def per_axis(self, values: Mapping[bool, float]) -> list[float]:
-        """Return of each of two axes the value for joints that move in m (True), or for others."""
+        """Return for each of two axes the value for joints in m (True) or in rad (False)."""
         linear = {joint.name: joint.linear for joint in self._joints}
         return [*(values[linear[joint]] for joint in self.followed), values[False], values[False]][:2]
 
@@ -102,7 +99,7 @@ class EvidenceGrid:
         return {joint.name: both for joint, both in zip(self._joints, ranges, strict=False)}
 
     def hulls(self, places: Sequence[tuple[float, float]]) -> list[np.ndarray]:
-        """Return the hull at each of several (extension, yaw); the outlines of all are asked for at once."""
+        """Return the hull at each of several (extension, yaw)."""
         keys = [(round(float(first), 7), round(float(second), 7)) for first, second in places]
         new = [place for place in dict.fromkeys(keys) if place not in self._hulls]
         outlines = [np.empty((0, 2))] * len(new)
@@ -110,7 +107,7 @@ class EvidenceGrid:
             outlines = self._outlines_at([self._union_of_poses(place)[:, : len(self._joints)] for place in new])
         for place, outline in zip(new, outlines, strict=True):
             seen = [self._samples[i].points for i in self._members(place)]
-            # The same corners whatever the last bits are: swept straight parts have many that are hardly one.
+            # Independent of the last bits: swept straight parts have many corners that are hardly any.
             rounded = shapely.multipoints(np.concatenate([outline, *seen]).round(8))
             hull = shapely.simplify(shapely.convex_hull(rounded), STRAIGHT)
             corners = shapely.get_coordinates(hull)
@@ -118,15 +115,13 @@ class EvidenceGrid:
         return [self._hulls[key] for key in keys]
 
     def _members(self, place: tuple[float, float]) -> np.ndarray:
-        """Return the indices of the samples that were taken at this place (at any, on axes without dependence)."""
+        """Return the indices of the samples at this place (at any, on axes without dependence)."""
         off = np.abs(self._poses[:, self._columns] - place) > SAME_VALUE
         return np.flatnonzero(~(off & self._dependent).any(axis=1))
 
     def _union_of_poses(self, place: tuple[float, float]) -> np.ndarray:
-        """Return the poses (N, J) whose outlines have to be enclosed together at this place.
-
-        The other joints take the values of the samples at the grid points around it, and values between these.
-        """
+        """Return the poses (N, J) whose outlines are enclosed together at this place: the other joints have the values
+        of the samples at the grid points around it, and values between these."""
         columns = np.array(self._columns)[self._dependent]
         corners = tuple((e, y) for e in _around(self.axes[0], place[0]) for y in _around(self.axes[1], place[1]))
         if corners not in self._unions:
@@ -171,7 +166,7 @@ def _distinct(values: np.ndarray) -> list[float]:
 
 
 def _around(axis: Sequence[float], at: float) -> list[float]:
-    """Return the values of an increasing axis that a value lies between, or the one that it is at."""
+    """Return the values of an increasing axis around a value, or the equal one."""
     same = [value for value in axis if abs(value - at) <= SAME_VALUE]
     if same:
         return same
@@ -185,22 +180,19 @@ def grid_points(axes: Axes) -> list[tuple[float, float]]:
 
 
 def neighbours(size: int, count: int) -> np.ndarray:
-    """Return the pairs (E, 2) of `size` grid points, `count` to a row, that are next to each other, the first before
-    the second."""
+    """Return the pairs (E, 2) of adjacent grid points, of `size` in rows of `count`, in ascending order."""
     index = np.arange(size).reshape(-1, count)
     pairs = ((index[:-1], index[1:]), (index[:, :-1], index[:, 1:]))
     return np.concatenate([np.column_stack([a.ravel(), b.ravel()]) for a, b in pairs])
 
 
 def most_alike(options: Sequence[Sequence[Shape]], count: int) -> list[Shape]:
-    """Return one of the `options` of each grid point, which are row by row, `count` to a row, the smallest first.
-
-    Ends, axes and vertices are named so that the numbers are most like those of the grid points beside.
-    """
+    """Return one of the `options` of each grid point (row by row, `count` to a row, the smallest first), with the order
+    of ends, axes and vertices for which its numbers are most like those of adjacent grid points."""
     shapes, pairs = [shapes[0] for shapes in options], neighbours(len(options), count)
     if isinstance(shapes[0], TaperedCapsule):
         shapes = _chosen_capsules(options, pairs)
-        # The inner disc of a capsule that is a circle is free.
+        # The inner disc of a capsule that is a circle is arbitrary.
         pairs = [(a, b) for a, b in (*pairs, *pairs[::-1, ::-1]) if shapes[b].is_circle and not shapes[a].is_circle]
     for a, b in pairs if hasattr(shapes[0], "like") else ():
         shapes[b] = shapes[b].like(shapes[a])
@@ -208,8 +200,8 @@ def most_alike(options: Sequence[Sequence[Shape]], count: int) -> list[Shape]:
 
 
 def _chosen_capsules(options: Sequence[Sequence[TaperedCapsule]], pairs: np.ndarray) -> list[TaperedCapsule]:
-    """Return of each grid point the capsule, among those as good as its smallest, ends in either order, that changes
-    least from those beside it (iterated conditional modes)."""
+    """Return for each grid point the capsule, of those as good as its smallest, with ends in either order, that changes
+    least from adjacent ones (iterated conditional modes)."""
     forms = []
     for capsules in options:
         good = [capsule for capsule in capsules if capsule.area <= AS_GOOD * capsules[0].area]
@@ -230,8 +222,8 @@ def _chosen_capsules(options: Sequence[Sequence[TaperedCapsule]], pairs: np.ndar
 
 
 def with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict[tuple[float, float], list[Shape]]) -> list[Shape]:
-    """Return the shapes at the grid points, row by row; those that `fitted` does not hold yet are fitted, with those
-    beside them as first guesses."""
+    """Return the shapes at the grid points, row by row; those that are not `fitted` yet are fitted, with adjacent ones
+    as initial guesses."""
     places = grid_points(axes)
     pairs = neighbours(len(places), len(axes[1]))
     for index, (place, hull) in enumerate(zip(places, hulls(places), strict=True)):
@@ -244,12 +236,9 @@ def with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict[tuple[float, fl
 def refined(
     axes: Axes, fit: Fit, hulls: Hulls, above: float, max_grid_points: int, shortest: Sequence[float]
 ) -> tuple[Axes, list[Shape]]:
-    """Return the axes with values added if a shape halfway would have to be inflated by more than `above` (m), and
-    the shapes at all grid points, row by row.
-
-    The worst step is halved, over and over, as long as the grid keeps to `max_grid_points`; steps that would be shorter
-    than `shortest` (m, rad, by axis) are left.
-    """
+    """Return the axes with added values where a shape halfway would have to be inflated by more than `above` (m), and
+    the shapes at all grid points, row by row. The worst step is halved repeatedly, up to `max_grid_points`, and to
+    steps of `shortest` (m, rad, by axis)."""
     fitted: dict[tuple[float, float], list[Shape]] = {}
     while True:
         shapes, places, count = with_shapes(axes, fit, hulls, fitted), grid_points(axes), len(axes[1])

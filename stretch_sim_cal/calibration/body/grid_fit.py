@@ -1,18 +1,17 @@
-"""Shapes of a whole grid, so that they enclose the robot at the grid points and, interpolated, between them.
+"""Shapes of a whole grid that enclose the robot at the grid points and, interpolated, between them.
 
 Capsules are fitted together by sequential linear programming (Griffith and Stewart, "A nonlinear programming technique
-for the optimization of continuous processing systems", 1961) over the numbers of all capsules at once. Area and
-distances of hull corners are linearised about the present capsules, the program moves them by at most `trust`, and a
-step that makes things worse is taken back and tried shorter. Interpolation is linear in the capsules' numbers, and so
-is how far these change from one grid point to the next, so that both enter as they are:
+for the optimization of continuous processing systems", 1961) over the numbers of all capsules. Area and distances of
+hull corners are linearised about the present capsules, the program moves them by at most `trust`, and a step that
+increases the cost is tried again shorter. Interpolation and changes between grid points are linear in the numbers:
 
     least    area of all capsules, each against that of the smallest one at its place
     so that  no corner is outside, neither at the grid points nor between them
-             no number changes by more than `MOST_CHANGE` times as far as the outline moves from one point to the next
-             no capsule that was asked for has more than `MOST_AREA`
+             no number changes by more than `MOST_CHANGE` times the outline's change from one point to the next
+             no requested capsule has more than `MOST_AREA`
 
 Violated constraints have a price (`PRICES`), so that a program always has a solution. Shapes of other kinds are
-inflated by the least that removes the protrusion.
+inflated by the least amount that removes the protrusion.
 """
 
 from collections.abc import Sequence
@@ -28,30 +27,30 @@ from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule, capsule_area,
 COVERED = 1e-4  # m that may stick out between grid points, on the verified grid
 DOUBTFUL = 1e-3  # m: if more sticks out, capsules are fitted together and not only inflated
 ROUNDS = 8
-OWN_WEIGHT = 20.0  # of the inflation of a grid point that was asked for, against one that was added
+REQUESTED_WEIGHT = 20.0  # of the inflation of a requested grid point, over that of an added one
 
-MOST_CHANGE = 1.25  # of a capsule's number from grid point to grid point, against how far the outline moves
+MOST_CHANGE = 1.25  # of a capsule's number from grid point to grid point, over that of the outline
 STILL = 0.004  # m, by which they may always change
-MOST_AREA = 1.015  # of a capsule that was asked for, against the smallest one
-ADDED = 0.3  # the weight of a grid point's area that was added, against one that was asked for
+MOST_AREA = 1.015  # of a requested capsule, over the smallest one
+ADDED = 0.3  # the weight of an added grid point's area, over that of a requested one
 PRICES = (1000.0, 10.0, 50.0)  # of a metre outside, a metre of change and the smallest area
 TRUST, LEAST_TRUST = 0.1, 5e-4  # m: the first step, and the shortest
 STEPS = 16
-LITTLE = 2e-3  # of the cost of a capsule: a step that gains less is the last
+LITTLE = 2e-3  # of the cost of a capsule: a step with a smaller gain is the last
 CLOSE = 0.002  # m: a corner this near to a capsule's boundary may constrain it
-REACH = 3.0  # trusts: corners further inside than this stay inside
+REACH = 3.0  # trusts: corners farther inside than this stay inside
 SECTORS, DIRECTIONS = 16, 64
-DECIMALS = 7  # of a program's numbers, which differ in their last bits from processor to processor
+DECIMALS = 7  # of a program's numbers, whose last bits depend on the processor
 
 
 def covering(
     axes: Axes, shapes: list[Shape], hulls: Hulls, asked_for: Axes, spacing: Sequence[float]
 ) -> tuple[list[Shape], float, float]:
-    """Return the shapes (row by row) changed so that those interpolated between them enclose the hulls there.
+    """Return the shapes (row by row), changed so that interpolated ones enclose the hulls between them, and the largest
+    protrusion of the robot from interpolated shapes (m), before and after.
 
     Verified halfway along all steps, and at least as closely as `spacing` (m, rad, by axis). `asked_for` are the axes
-    before they were refined: area is added elsewhere if possible. Also returns the largest protrusion of the robot from
-    the interpolated shapes (m), before and after.
+    before their refinement: area is added at other grid points if possible.
     """
     grid = grid_points(axes)
     finer = tuple(_divided(values, most) for values, most in zip(axes, spacing, strict=True))
@@ -74,8 +73,8 @@ def covering(
         outside = missing(shapes)
         if outside.max() <= COVERED:
             break
-        needed = 1.02 * outside.round(7)  # the same on every processor, so that the same solution is found
-        cost = np.where(asked, OWN_WEIGHT, 1.0)
+        needed = 1.02 * outside.round(7)  # the same on every processor, and so is the solution
+        cost = np.where(asked, REQUESTED_WEIGHT, 1.0)
         least = linprog(cost, A_ub=-weights, b_ub=-needed, bounds=(0, None), method="highs").x
         shapes = [shape.inflated(float(by)) if by > 0 else shape for shape, by in zip(shapes, least, strict=True)]
     shapes = [shape.grown_to_enclose(hull) for shape, hull in zip(shapes, outlines, strict=False)]  # exactly, there
@@ -83,8 +82,7 @@ def covering(
 
 
 def _divided(values: list[float], spacing: float) -> list[float]:
-    """Return values with others between them: every step is divided in two, or in more if that is longer than
-    `spacing`."""
+    """Return values with every step divided in two, or in more to keep to `spacing`."""
     pieces = [
         np.linspace(a, b, 2 * max(1, int(np.ceil((b - a) / (2 * spacing) - 1e-6))) + 1)[:-1]
         for a, b in zip(values[:-1], values[1:], strict=True)
@@ -105,11 +103,11 @@ def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
 
 
 class _Together:
-    """The smallest capsules of G grid points, and what they have to enclose together.
+    """The smallest capsules of G grid points, and their constraints.
 
-    `weights` (P, G) interpolate them at P places with `hulls` (K, 2), the grid points themselves first; `pairs` (E, 2)
-    are next to each other; `asked` (G,) says which points were asked for. A program's unknowns are the steps of the
-    capsules' numbers (6 G), and by how much each place, pair and capsule asked for violates its constraint.
+    `weights` (P, G) interpolate them at P places with `hulls` (K, 2), the grid points first; `pairs` (E, 2) are
+    adjacent; `asked` (G,) are the requested points. A program's unknowns are the steps of the capsules' numbers (6 G),
+    and the violations of the constraints of each place, pair and requested capsule.
     """
 
     def __init__(self, capsules, weights: csr_array, hulls: Sequence[np.ndarray], pairs: np.ndarray, asked: np.ndarray):
@@ -123,22 +121,21 @@ class _Together:
         angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
         directions = np.stack([np.cos(angles), np.sin(angles)])
         reach = np.array([(hull @ directions).max(axis=0) for hull in hulls[: len(capsules)]])
-        # How far outlines move from one grid point to the next is their Hausdorff distance, of convex sets.
+        # The outline's change from one grid point to the next is the Hausdorff distance, of convex sets.
         self._most_change = MOST_CHANGE * np.abs(self._steps @ reach).max(axis=1, initial=0.0) + STILL
 
     @property
     def changes_too_fast(self) -> bool:
-        """Whether any number of the smallest capsules changes by more than it may."""
         return bool((np.abs(self._steps @ self._numbers).max(axis=1, initial=0.0) > self._most_change).any())
 
     def fitted(self) -> list[TaperedCapsule]:
-        """Return capsules for all grid points, found from the smallest ones."""
+        """Return capsules for all grid points, starting at the smallest ones."""
         numbers, trust = self._numbers, TRUST
         distances, gradients = self._distances(numbers)
         watched = self._outermost(distances, gradients)
         cost = self._cost(numbers, distances)
         for _ in range(STEPS):
-            # Few corners are ever touched: those that a step brings outside are watched in the next program.
+            # Few corners are active: those that a step brings outside are constraints of the next program.
             candidate = self._step(numbers, distances, gradients, watched & (distances > -REACH * trust), trust)
             ahead, by_numbers = self._distances(candidate)
             watched |= self._outermost(ahead, by_numbers)
@@ -156,7 +153,7 @@ class _Together:
         return capsule_distance((self._weights @ numbers)[self._place], self._corners)
 
     def _cost(self, numbers: np.ndarray, distances: np.ndarray) -> float:
-        """Return the areas of capsules (G, 6), weighted, and the prices of violated constraints."""
+        """Return the weighted areas of capsules (G, 6), plus the prices of violated constraints."""
         areas = np.array([capsule_area(vector)[0] for vector in numbers])
         outside = np.zeros(self._weights.shape[0])
         np.maximum.at(outside, self._place, distances)
@@ -166,19 +163,19 @@ class _Together:
         return float(self._share @ areas + np.dot(PRICES, missed))
 
     def _outermost(self, distances: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-        """Return which corners are, among those close to a boundary or outside, the outermost of their place in some
+        """Return the mask of corners close to a boundary or outside that are the outermost of their place in some
         direction."""
         near = np.flatnonzero(distances > -CLOSE)
         away = -(gradients[near, :2] + gradients[near, 3:5])
         sector = ((np.arctan2(away[:, 1], away[:, 0]) + np.pi) * (SECTORS / (2 * np.pi))).astype(int)
         key = self._place[near] * (SECTORS + 1) + sector
         order = np.lexsort((-distances[near], key))
-        found = np.zeros(len(distances), dtype=bool)
-        found[near[order[np.unique(key[order], return_index=True)[1]]]] = True
-        return found
+        outermost = np.zeros(len(distances), dtype=bool)
+        outermost[near[order[np.unique(key[order], return_index=True)[1]]]] = True
+        return outermost
 
     def _step(self, numbers, distances, gradients, watched: np.ndarray, trust: float) -> np.ndarray:
-        """Return the capsules (G, 6) that are best by the linear program about the present ones (G, 6)."""
+        """Return the capsules (G, 6) of the linear program about the present ones (G, 6)."""
         areas, by_numbers = (np.array(values) for values in zip(*map(capsule_area, numbers), strict=True))
         place, each, asked = self._place[watched], eye_array(6), self._asked
         first = _rows(gradients[watched]) @ kron(self._weights[place], each)
@@ -199,8 +196,8 @@ class _Together:
         goal = np.concatenate([(self._share[:, None] * by_numbers).ravel(), np.repeat(PRICES, slacks)])
         low = np.full(numbers.shape, -trust)
         low[:, [2, 5]] = np.maximum(-trust, np.minimum(1e-6 - numbers[:, [2, 5]], 0.0))  # radii stay positive
-        # The dual program has as few rows as there are unknowns, which are its multipliers: half of the time. Several
-        # solutions are often equally good, and which one is found depends on every bit: all is rounded.
+        # The dual program has only as many rows as there are unknowns, its multipliers, and takes half of the time. Of
+        # several equally good solutions, the result depends on every bit: all is rounded.
         rows.data, each = rows.data.round(DECIMALS), eye_array(len(goal), format="csr")
         dual = linprog(
             np.concatenate([limits.round(9), np.full(low.size, trust), -low.ravel(), np.zeros(sum(slacks))]),
@@ -211,7 +208,7 @@ class _Together:
 
 
 def _rows(values: np.ndarray) -> csr_array:
-    """Return the matrix (M, 6 M) that has six values (M, 6) in each row, below those of the row before."""
+    """Return the block-diagonal matrix (M, 6 M) of rows (M, 6)."""
     return csr_array((values.ravel(), np.arange(values.size), np.arange(0, values.size + 1, 6)))
 
 

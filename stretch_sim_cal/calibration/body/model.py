@@ -1,9 +1,7 @@
-"""The body shape over arm extension and wrist yaw: shapes on a grid, interpolated between and clamped outside; its
-file.
+"""The body shape over arm extension and wrist yaw, shapes on a grid with linear interpolation, and its file.
 
-The file has the published keys, so that published readers read it, and names the robot that it belongs to: its tool,
-and a hash of its description. `convex_polygon` models are under a top-level key of their own, because published readers
-take any method they do not know for a capsule of zeros.
+The file has the published keys, and the robot's tool and a hash of its description. `convex_polygon` models are under
+another top-level key, because published readers read unknown methods as a capsule of zeros.
 """
 
 import datetime
@@ -37,10 +35,9 @@ KINDS: dict[str, type[Shape]] = dict(
 class BodyShapeModel:
     """Shapes in base_footprint over `arm_extensions` (m) and `wrist_yaws` (rad), both increasing.
 
-    `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`. An axis with one value is one that the shape
-    does not depend on. `covers` are the commanded values (lowest, highest) of each joint for which the shape
-    was fitted; `about` holds the other entries of the file: tool, description_hash, dataset, evidence;
-    `warnings` are for its user.
+    `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`; the shape does not depend on an axis with one
+    value. `covers` are the commanded values (lowest, highest) of each joint in the fit; `about` has the other entries
+    of the file: tool, description_hash, dataset, evidence.
     """
 
     shape_fitting_method: str
@@ -96,18 +93,20 @@ class BodyShapeModel:
         ]
 
     def mismatches(self, tool: str | None = None, description_hash: str | None = None) -> list[str]:
-        """Return a warning for each of `tool` and `description_hash` that is not the one the model was fitted for."""
-        found = []
+        """Return a warning for each of `tool` and `description_hash` that is not the model's."""
+        warnings = []
         for name, here in (("tool", tool), ("description_hash", description_hash)):
             there = self.about.get(name)
             if here not in (None, "unknown") and there not in (None, "unknown", here):
                 kind = "tool" if name == "tool" else "robot description"
-                found.append(f"the body shape was fitted for another {kind} ({there}, here it is {here}); fit it anew")
-        return found
+                warnings.append(
+                    f"the body shape was fitted for another {kind} ({there}, here it is {here}); fit it again"
+                )
+        return warnings
 
 
 def interpolation(axis: Sequence[float], value: float) -> tuple[list[int], list[float]]:
-    """Return the indices of an increasing axis between which a value lies, and their weights; clamped at the ends."""
+    """Return the indices of an increasing axis around a value, and their weights; clamped at the ends."""
     after = int(np.searchsorted(axis, value))
     if after == 0 or after == len(axis) or axis[after] == value:
         return [min(after, len(axis) - 1)], [1.0]
@@ -118,21 +117,12 @@ def interpolation(axis: Sequence[float], value: float) -> tuple[list[int], list[
 KEY = "custom_body_shape_model_params"
 POLYGON_KEY = "convex_polygon_body_shape_model_params"
 OTHER_ROBOT_KEY = "robot_body_shape_model_params"
-"""Of other robots than the Stretch, whose axes are not those that published readers take them for: `grid` has the
-values by joint (older files: `axes` the joints, and the keys of the published format their values)."""
+"""Of other robots than the Stretch, with other axes than the published: `grid` has the values by joint (older files:
+`axes` the joints, and the keys of the published format their values)."""
 GRID_KEYS = (
-    "arm_dependent",
-    "yaw_dependent",
-    "arm_extensions",
-    "wrist_yaws",
-    "interpolation_method",
-    "shape_fitting_method",
-    "parameters",
-    "covers",
-    "axes",
-    "grid",
-)
-FRAME = "base_footprint"
+    "arm_dependent", "yaw_dependent", "arm_extensions", "wrist_yaws", "interpolation_method", "shape_fitting_method",
+    "parameters", "covers", "axes", "grid",
+)  # fmt: skip
 UNITS = "m, rad; angle in degrees, axes_x and axes_y full axes; parameters row by row over "
 NOTES = ("frame", "units")
 
@@ -161,7 +151,7 @@ def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
         "shape_fitting_method": model.shape_fitting_method,
         "parameters": model.parameters,
         "covers": {joint: [float(low), float(high)] for joint, (low, high) in model.covers.items()},
-        "frame": FRAME,
+        "frame": "base_footprint",
         "units": UNITS + order,
         **model.about,
     }
@@ -169,10 +159,8 @@ def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
 
 
 def load_body_shape_model(path: str | Path) -> BodyShapeModel:
-    """Return the model in a YAML file of ours or of the published tool.
-
-    Raises `InputError` naming the file and the entry that is missing, wrong, or no shape.
-    """
+    """Return the model in a YAML file, ours or the published tool's. Raises `InputError` with file and entry if one is
+    missing or invalid."""
     data = read_yaml(path)
     key = next((key for key in (KEY, POLYGON_KEY, OTHER_ROBOT_KEY) if key in data), None)
     if key is None:
@@ -202,20 +190,18 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
         covers = {str(joint): (float(low), float(high)) for joint, (low, high) in (params.get("covers") or {}).items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"{path}: covers is not a mapping of joints to [lowest, highest]") from error
-    said, warnings = params.get("interpolation_method", "linear"), ()
-    if said != "linear":
-        warnings = (f"{path}: says '{said}' interpolation, which can undershoot; linear is used",)
+    interpolated, warnings = params.get("interpolation_method", "linear"), ()
+    if interpolated != "linear":
+        warnings = (f"{path}: asks for '{interpolated}' interpolation, which can undershoot; linear is used",)
     return BodyShapeModel(method, extensions, yaws, rows, covers, about, warnings, tuple(axes))
 
 
 def _axis(path: str | Path, params: dict, switch: str, name: str) -> tuple[float, ...]:
-    """Return the grid's values along one axis; one value if the shape does not depend on it."""
     numbers = _values(path, name, params.get(name) or [0.0])
     return numbers if params.get(switch, True) else numbers[:1]
 
 
 def _values(path: str | Path, name: str, values) -> tuple[float, ...]:
-    """Return the increasing values of an axis. Raises `InputError` for others."""
     try:
         numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError) as error:
@@ -244,11 +230,11 @@ def _shapes(path: str | Path, parameters, kind: type[Shape], count: int) -> list
 
 
 CONFIGURATIONS = ("stretch_user_params.yaml", "stretch_configuration_params.yaml")
-"""Files of the robot's fleet folder that name its tool, the user's own before the factory's."""
+"""Files of the robot's fleet folder that name its tool, the user's before the factory's."""
 
 
 def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return `robot_id` and `tool_id` as a dataset keeps them, each "unknown" if nothing names it."""
+    """Return `robot_id` and `tool_id` of a dataset, "unknown" if nothing names them."""
     environment = os.environ if environment is None else environment
     fleet_path, fleet_id = environment.get("HELLO_FLEET_PATH"), environment.get("HELLO_FLEET_ID")
     tools = []
@@ -264,11 +250,8 @@ def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, st
 def description_hash(
     model: RobotModel, surfaces: Mapping[str, Surface] | None = None, profile: RobotProfile | None = None
 ) -> str:
-    """Return the hash by which a body-shape model file knows this description.
-
-    `surfaces` are those of its links that have any; without them they are read. Raises `InputError` for a description
-    without the links or meshes that it takes.
-    """
+    """Return the hash of a description in body-shape model files; `surfaces` are those of its links, by default read.
+    Raises `InputError` for missing links or meshes."""
     profile = profile or stretch_profile()
     if surfaces is None:
         surfaces = {link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)}
@@ -283,10 +266,8 @@ def description_hash(
 
 
 def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:
-    """Return a hash of all that a body shape depends on: link vertices (V, 3) and link poses (4, 4) at zero position.
-
-    To 0.1 mm and 1 mm, so that calibrated joints and other paths to the same meshes do not change it.
-    """
+    """Return a hash of all that a body shape depends on: link vertices (V, 3), to 0.1 mm, and link poses (4, 4) at zero
+    position, to 1 mm, so that calibrated joints and other paths to the same meshes do not change it."""
     digest = hashlib.sha256()
     for link in sorted(surfaces):
         digest.update(link.encode())

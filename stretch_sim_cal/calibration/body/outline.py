@@ -1,4 +1,4 @@
-"""The robot's own surfaces between two heights above the floor, projected onto it: exact corners, not samples.
+"""The robot's surfaces between two heights above the floor, projected onto it: exact corners, not samples.
 
 Surfaces are in their link's frame, and `footprint_from_link` (N, 4, 4) puts them into base_footprint (z up, floor at 0)
 for N poses. Lengths in m.
@@ -16,27 +16,22 @@ LOWEST, HIGHEST = 0.06, 1.6
 
 
 class RobotOutline:
-    """Projects the links' surfaces; `lowest` and `highest` are the heights that count as body."""
+    """Projects the links' surfaces between the heights `lowest` and `highest`."""
 
     def __init__(self, surfaces: Mapping[str, Surface], lowest: float = LOWEST, highest: float = HIGHEST):
         self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
         self.lowest, self.highest = lowest, highest
 
     def hull(self, footprint_from_link: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the corners (K, 2) of the convex hull around the robot in one pose, or in all of N poses together.
-
-        `footprint_from_link` holds (4, 4) or (N, 4, 4) for every link with a surface.
-        """
+        """Return the corners (K, 2) of the convex hull around the robot in one pose (4, 4) or N poses (N, 4, 4) of
+        every link with a surface."""
         return self.hulls(footprint_from_link)[0]
 
     def hulls(
         self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None
     ) -> list[np.ndarray]:
-        """Return the corners (K, 2) of the hull around the robot in each of several sets of poses.
-
-        `footprint_from_link` holds (N, 4, 4) for every link with a surface, `sizes` how many of the N poses, which
-        follow each other, make up each set.
-        """
+        """Return the corners (K, 2) of the hull around the robot in each of several sets of poses:
+        `footprint_from_link` (N, 4, 4) of every link with a surface, in sets of successive `sizes`."""
         transforms = {link: np.reshape(footprint_from_link[link], (-1, 4, 4)) for link in self.surfaces}
         count = max((len(poses) for poses in transforms.values()), default=0)
         ends = np.cumsum([count] if sizes is None else sizes)
@@ -46,7 +41,7 @@ class RobotOutline:
             if len(poses) == 1 or np.ptp(poses, axis=0).max() == 0.0:
                 still += self._link_corners(self.surfaces[link], poses[:1])
             else:
-                # In a pose like the one before, of the same set, the link adds nothing.
+                # A pose equal to the one before in the set adds nothing.
                 new = np.union1d(starts, 1 + np.flatnonzero((poses[1:] != poses[:-1]).any(axis=(1, 2))))
                 for index, corners in zip(new, self._link_corners(self.surfaces[link], poses[new]), strict=True):
                     moving[index].append(corners)

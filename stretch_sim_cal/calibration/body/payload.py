@@ -1,9 +1,8 @@
-"""Objects that the returns show beyond the model: payloads fixed to a link, the room, and passing ones.
+"""Unmodelled objects in the returns: payloads fixed to a link, the room, and passing ones.
 
-An object that belongs to a link is at the same place in that link's frame in most poses and touches the link. An object
-that stays at its place beside the robot is room (the robot stands while only its arm moves); one that is there in some
-poses only is a person, or a joint whose value is wrong. The surface of a payload is the convex hull of its returns with
-their noise taken out along the rays.
+A payload is at the same place in its link's frame in most poses and touches the link. An object that is at the same
+place beside the robot (only the arm moves) is room; one that is there in some poses only is a person, or a wrong joint
+value. The surface of a payload is the convex hull of its returns, smoothed along the rays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,8 @@ from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 
-CELL = 0.015  # m, to which extra returns are thinned where they are only counted and connected
-SAME_PLACE = 0.03  # m, within which something in another pose is at the same place
+CELL = 0.015  # m, to which extra returns are downsampled for counts and connections
+SAME_PLACE = 0.03  # m, within which returns of different poses are at the same place
 LINKED = 0.045  # m, between points of one object
 TOUCHING = 0.05  # m, from the model's surface: an object fixed to it is nearer
 ADJOINING = 0.03  # m, in plan
@@ -35,10 +34,8 @@ MIN_POINTS = 12  # thinned, of an object that is reported
 
 @dataclass(frozen=True)
 class UnmodelledObject:
-    """Connected returns beyond the model: `points` (N, 3) in the frame of `link`, seen in `samples` (indices).
-
-    `kind` is `payload` (belongs to `link`), `room` (stands by, `link` is the base) or `passing`.
-    """
+    """Connected returns beyond the model: `points` (N, 3) in the frame of `link`, in `samples` (indices), `gap` (m)
+    from the model. `kind` is `payload` (of `link`), `room` (`link` is the base) or `passing`."""
 
     kind: str
     link: str
@@ -55,19 +52,18 @@ class UnmodelledObject:
         return np.ptp(self.points, axis=0)
 
     def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """Return which of points (N, 3) are its own if its link is at `frame` (4, 4) in the points' frame."""
+        """Return which of points (N, 3) are of it with its link at `frame` (4, 4) in the points' frame."""
         return _near(apply(inverse(frame), points), self.points)
 
 
 def _near(points: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which of points (N, 3) are at the same place as one of `others` (M, 3)."""
     return np.isfinite(cKDTree(others).query(points, distance_upper_bound=SAME_PLACE)[0])
 
 
 def rigid_groups(
     poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str], tolerance: float = 1e-3
 ) -> np.ndarray:
-    """Return for each link the index of the first link that it does not move against in any of the poses (m, rad)."""
+    """Return for each link the index of the first link that it does not move against, within `tolerance` (m, rad)."""
     frames = {link: np.array([pose[link] for pose in poses]) for link in links}
     group = np.full(len(links), -1)
     for i, link in enumerate(links):
@@ -88,10 +84,10 @@ def unmodelled_objects(
     origins: np.ndarray,
     images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:
-    """Return the objects that the returns of all poses show beyond the model.
+    """Return the unmodelled objects in the returns of all poses.
 
-    `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order that the sightings' link
-    numbers count in; `images` gives the range images of the lidars at `origins` (L, 3) in each pose, room included.
+    `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order of the sightings' link
+    numbers; `images` returns the range images of the lidars at `origins` (L, 3) in each pose, room included.
     """
     links = list(surfaces)
     groups = rigid_groups(poses, links)
@@ -102,7 +98,7 @@ def unmodelled_objects(
     order, seen = sorted(names), images()
     local = {g: extra.in_frame([pose[names[g]] for pose in poses]) for g in order}
     support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], origins, seen) for g in order])
-    # Among the frames in which a point is (almost) as steady, that of the nearest link is meant.
+    # Of the frames in which a point is (almost) equally steady, that of the nearest link is taken.
     best = (support + 0.15 * (np.array(order)[:, None] == extra.groups)).argmax(axis=0)
     steady = np.take_along_axis(support, best[None], axis=0)[0] >= IN_MOST
     objects = []
@@ -111,7 +107,7 @@ def unmodelled_objects(
         for part in _connected(local[g][chosen]):
             item = extra.item(chosen[part], names[g], local[g], g)
             body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
-            # An object seen in only half of the poses may be passing, even if its place is hidden in the others.
+            # An object in only half of the poses may be passing, even if its place is hidden in the others.
             often = len(item.samples) > len(poses) / 2 or len(poses) < 3
             held = often and (item.gap <= TOUCHING or _adjoins(apply(poses[0][item.link], item.points), body, poses[0]))
             objects.append(replace(item, kind="payload") if held else item)
@@ -127,7 +123,7 @@ def unmodelled_objects(
 
 
 def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
-    """Return the objects; those close to a payload of the same link have become payload, too."""
+    """Return the objects, with room near a payload of the same link as payload."""
     for _ in objects:
         held = [(item.link, cKDTree(item.points)) for item in objects if item.kind == "payload"]
         near = [
@@ -142,11 +138,8 @@ def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
 
 
 def _adjoins(points: np.ndarray, body: Mapping[str, Surface], pose: Mapping[str, np.ndarray]) -> bool:
-    """Return whether points (N, 3), of something above or beside links, come as near as touching to them in plan.
-
-    The support of an object is often hidden under it: its visible parts may all be far from the links. Links that end
-    well below it do not support it.
-    """
+    """Return whether points (N, 3), of an object above or beside links, touch them in plan: the support of an object is
+    often hidden under it. Links that end well below it do not support it."""
     corners = np.concatenate([apply(pose[link], surface.corners) for link, surface in body.items()])
     beside = corners[corners[:, 2] > points[:, 2].min() - HIDDEN_HEIGHT]
     hull = convex_hull(beside[:, :2])
@@ -157,8 +150,8 @@ def _adjoins(points: np.ndarray, body: Mapping[str, Surface], pose: Mapping[str,
 
 @dataclass(frozen=True)
 class _Extra:
-    """The extra returns of all poses, thinned: `points` (N, 3) in base_footprint, the `samples` (N,) and lidars that
-    they are of (-1: not known), their `gaps` from the model and the `groups` of links that they are near."""
+    """The extra returns of all poses, downsampled: `points` (N, 3) in base_footprint, their `samples` (N,) and lidars
+    (-1: unknown), `gaps` from the model and `groups` of the nearest links."""
 
     points: np.ndarray
     samples: np.ndarray
@@ -195,10 +188,10 @@ def _support(
     extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], origins: np.ndarray,
     images: Sequence[Sequence[RangeImage]],
 ) -> np.ndarray:  # fmt: skip
-    """Return for each extra return in which share of the poses that could see its place there is something.
+    """Return for each extra return the share of poses with returns at its place, of those that could see it.
 
-    `local` (N, 3) are the returns in the frame that is at `frames` in each pose. A place could not be seen if the
-    lidar that saw the return has another one in front of it.
+    `local` (N, 3) are the returns in the frame at `frames` in each pose. A place is hidden if the return's lidar has
+    another return in front of it.
     """
     present, possible = np.zeros(len(local)), np.zeros(len(local))
     for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
@@ -216,7 +209,7 @@ def _support(
 
 
 def _connected(points: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of each connected part of points (N, 3) that is large enough to be reported."""
+    """Return the indices of each connected part of points (N, 3) that is large enough."""
     if len(points) < MIN_POINTS:
         return []
     pairs = cKDTree(points).query_pairs(LINKED, output_type="ndarray")
@@ -227,25 +220,24 @@ def _connected(points: np.ndarray) -> list[np.ndarray]:
 
 
 SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane represents a return
-EVEN = 0.007  # m: denser returns become one per cell, so that near surfaces do not outvote far ones
+EVEN = 0.007  # m: denser returns become one per cell, so that near surfaces do not outweigh far ones
 DEEP = 0.1  # m, of a cell along the ray, much deeper than noise
 NEIGHBOURS, MOST_NEIGHBOURS = 8, 80  # of a return: at least, and at most as many as are used
 MOST_SMOOTHED = 6000
 GRAZING = 0.5  # cosine of incidence below which a return is moved straight to the plane
-MARGIN = 0.8  # of the range noise, by which an object's hull is grown: returns rarely are of its very corners
+MARGIN = 0.8  # of the range noise, by which an object's hull is inflated: returns are rarely of its corners
 
 
 def payload_surface(
     item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
 ) -> Surface:
-    """Return the convex hull, in its link's frame, around an object's returns of all poses
-    with their noise taken out."""
+    """Return the convex hull, in its link's frame, around an object's smoothed returns of all poses."""
     clouds, rays = [], []
     for sighting, pose in zip(sightings, poses, strict=True):
         frame = pose[item.link]
-        own = sighting.extra & item.holds(sighting.points, frame)
-        clouds.append(apply(inverse(frame), sighting.points[own]))
-        rays.append(sighting.directions[own] @ frame[:3, :3])
+        of_item = sighting.extra & item.holds(sighting.points, frame)
+        clouds.append(apply(inverse(frame), sighting.points[of_item]))
+        rays.append(sighting.directions[of_item] @ frame[:3, :3])
     cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise, MOST_SMOOTHED)
     if len(cloud) < MIN_POINTS:
         cloud = item.points
@@ -255,15 +247,12 @@ def payload_surface(
 
 
 def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, most: int) -> np.ndarray:
-    """Return up to `most` of points (M, 3) moved onto the planes of their neighbours, loners left out.
-
-    They move along the rays that saw them (N, 3), as noise did; at grazing incidence, where that would move them far
-    for little, straight to the plane.
-    """
+    """Return up to `most` of points (M, 3), moved onto the planes of their neighbours; points without neighbours are
+    left out. They move along their rays' `directions` (M, 3), as noise does; at grazing incidence along the normal."""
     if not len(points):
         return points
-    # Cells are `EVEN` wide across the rays and `DEEP` along them: thinned as widely along the rays as across, dense
-    # returns would fill the whole of their noise evenly, and its middle would be lost.
+    # Cells are `EVEN` wide across the rays and `DEEP` along them: with narrow cells along the rays, dense returns would
+    # fill the whole range of their noise evenly, without a middle.
     along = (points * directions).sum(axis=1)
     in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
     _, cell, counts = np.unique(voxel_keys(in_layer, EVEN), return_inverse=True, return_counts=True)
@@ -279,7 +268,7 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
 
 
 def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
-    """Return up to `most` indices of returns by the cells (N,) they are in: one of every cell, then more of each."""
+    """Return up to `most` indices of returns by their cells (N,): one of every cell, then more of each."""
     order = np.lexsort((cell, rank_in_cell(cell, counts)))
     return thinned(order[: len(counts)], most) if len(counts) > most else order[:most]
 
@@ -287,8 +276,8 @@ def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
 def _neighbour_planes(
     points: np.ndarray, cloud: np.ndarray, counts: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each of points (N, 3) how many returns are around it, their mean and the normal of their plane;
-    `cloud` (K, 3) are means of `counts` (K,) returns each."""
+    """Return for each of points (N, 3) the number of returns around it, their mean and the normal of their plane;
+    `cloud` (K, 3) are means of `counts` (K,) returns."""
     most = min(MOST_NEIGHBOURS, len(cloud))
     distances, index = cKDTree(cloud).query(points, k=np.arange(1, most + 1), distance_upper_bound=radius)
     there = np.isfinite(distances)

@@ -1,12 +1,11 @@
-"""One pose's lidar returns compared with the model's surfaces: returns on it, extra ones, and links seen through.
+"""Returns of one pose against the model's surfaces: returns on it, extra ones, and links that are seen through.
 
 Noise is along the ray, so a return is compared with the model's surface on its ray. Single returns differ by several
-standard deviations; the median over a small patch of the model separates a difference of two of them from noise.
+standard deviations; the median over a small patch of the model detects a difference of two of them.
 
-Clouds are expressed in the frame in which the left lidar has its described pose. If its extrinsics are off, the
-robot's own body is seen moved by as much, and so is everything that is later compared with the body shape. That motion
-is found by point-to-plane registration of the returns in all poses together, with a robust weight. It assumes that most
-returns near the model come from it, and joint values that are right.
+In clouds, the left lidar has its described pose. If its extrinsics are off, the robot's body is seen moved by as much,
+and so is all that is later compared with the body shape. That motion is estimated by robust point-to-plane registration
+of the returns in all poses. It assumes that most returns near the model are from it, and right joint values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,21 +32,18 @@ class SurfaceIndex:
         self._links = np.repeat(np.arange(len(self._points)), [len(points) for points in self._points.values()])
 
     def placed(self, frame_from_link: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the points (M, 3) with links at `frame_from_link` (4, 4)."""
         return np.concatenate([apply(frame_from_link[link], points) for link, points in self._points.items()])
 
     def closest(self, points: np.ndarray, placed: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distances (N,) of points (N, 3) from the nearest of those `placed`, inf beyond `limit` (m), and
-        the number of its link (N,), -1 beyond the limit."""
+        """Return the distances (N,) of points (N, 3) from the nearest `placed` one and the number (N,) of its link; inf
+        and -1 beyond `limit` (m)."""
         distances, nearest = cKDTree(placed).query(points, distance_upper_bound=limit)
         return distances, np.append(self._links, -1)[nearest]
 
 
 def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
-    """Return points (M, 3) on triangles (F, 3, 3), neighbours about `spacing` (m) apart.
-
-    Rows run along the longest side, so that long thin triangles get one row and not a square of points.
-    """
+    """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart. Rows are along the longest side, so that
+    long thin triangles have one row."""
     sides = np.roll(triangles, -1, axis=1) - triangles
     lengths = np.linalg.norm(sides, axis=2)
     longest = lengths.argmax(axis=1)
@@ -68,7 +64,7 @@ def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
 
 
 def surface_points(surface: Surface, spacing: float) -> np.ndarray:
-    """Return points (N, 3) on a surface, none of whose places is much further than `spacing` from one of them."""
+    """Return points (N, 3) on a surface, no part of which is much farther than `spacing` from one of them."""
     points = np.concatenate([surface.vertices, spread_points(surface.triangles, spacing)])
     return points[np.unique(voxel_keys(points, 0.5 * spacing), return_index=True)[1]]
 
@@ -86,34 +82,31 @@ def nearest_range(points: np.ndarray, origins: np.ndarray) -> np.ndarray:
 
 
 class RobotView:
-    """The model's surfaces in one pose, ready for rays."""
+    """The model's surfaces in one pose, for rays."""
 
     def __init__(self, parts: "Sequence[PosedTriangles]"):
         self._parts = parts
 
     def ahead(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return how far beyond points (N, 3) the model is along the rays from `origins` (N, 3) or (3,) that saw them,
-        and its surface there.
-
-        Returns distances (N,), negative if the model is in front of the point and inf if the ray misses it, unit
-        normals (N, 3) against the ray, the links' numbers (N,), -1 for none, and the rays' directions (N, 3).
-        """
+        """Return the distances (N,) of the model beyond points (N, 3) along the rays from `origins` (N, 3) or (3,),
+        negative if it is in front of the point and inf if the ray misses it, its unit normals (N, 3) there against the
+        ray, the links' numbers (N,), -1 for none, and the rays' directions (N, 3)."""
         rays = points - origins
         ranges = np.linalg.norm(rays, axis=1)
         directions = rays / np.maximum(ranges, 1e-9)[:, None]
         hits, normals, links = np.full(len(points), np.inf), np.zeros((len(points), 3)), np.full(len(points), -1)
         for part in self._parts:
-            found, index = part.target.cast(origins, directions)
-            nearer = found < hits
-            hits[nearer], index = found[nearer], index[nearer]
+            ranges_of_part, index = part.target.cast(origins, directions)
+            nearer = ranges_of_part < hits
+            hits[nearer], index = ranges_of_part[nearer], index[nearer]
             normals[nearer], links[nearer] = part.normals[index], part.link_of[index]
         normals = np.where((normals * directions).sum(axis=1)[:, None] > 0, -normals, normals)
         return hits - ranges, normals, links, directions
 
 
 class PosedTriangles:
-    """The triangles of `links` in one pose, ready for rays: their unit normals, and the numbers of their links among
-    all that have `surfaces`."""
+    """The triangles of `links` in one pose, for rays, with their unit normals and the numbers of their links among all
+    `surfaces`."""
 
     def __init__(self, surfaces: Mapping[str, Surface], pose: Mapping[str, np.ndarray], links: Sequence[str]):
         posed = [apply(pose[link], surfaces[link].vertices)[surfaces[link].faces] for link in links]
@@ -126,10 +119,8 @@ class PosedTriangles:
 
 
 def robot_views(surfaces: Mapping[str, Surface], poses: Sequence[Mapping[str, np.ndarray]]) -> list[RobotView]:
-    """Return the model's views in several poses (links at `poses[i][link]`, 4x4).
-
-    Links that are at the same place in all poses, most triangles of a robot, are prepared once.
-    """
+    """Return the model's views in several poses (links at `poses[i][link]`, 4x4). Links that do not move between them,
+    most triangles of a robot, are prepared once."""
     still = [link for link in surfaces if all(np.array_equal(pose[link], poses[0][link]) for pose in poses)]
     base, moving = PosedTriangles(surfaces, poses[0], still), [link for link in surfaces if link not in still]
     return [RobotView([base, PosedTriangles(surfaces, pose, moving)]) for pose in poses]
@@ -138,45 +129,37 @@ def robot_views(surfaces: Mapping[str, Surface], poses: Sequence[Mapping[str, np
 def seen_ahead(
     view: RobotView, points: np.ndarray, lidars: np.ndarray, origins: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return what `RobotView.ahead` does for points (N, 3) that `lidars` (N,) at `origins` (L, 3) saw; if these are -1,
-    not known, by the one whose ray meets the model nearest to the point, preferably behind it."""
+    """As `RobotView.ahead`, for points (N, 3) of `lidars` (N,) at `origins` (L, 3); if these are unknown, -1, of the
+    lidar whose ray meets the model nearest to the point, preferably behind it."""
     if lidars.min(initial=0) >= 0:
         return view.ahead(points, origins[lidars])
     best, *others = (view.ahead(points, origin) for origin in origins)
     for other in others:
-        better = _strangeness(other[0]) < _strangeness(best[0])
-        for mine, theirs in zip(best, other, strict=True):
-            mine[better] = theirs[better]
+        cost, of_other = (np.where(ahead < -BLOCKED, 1e6, np.abs(ahead)) for ahead in (best[0], other[0]))
+        better = of_other < cost
+        for values, others_values in zip(best, other, strict=True):
+            values[better] = others_values[better]
     return best
 
 
-def _strangeness(ahead: np.ndarray) -> np.ndarray:
-    return np.where(ahead < -BLOCKED, 1e6, np.abs(ahead))
-
-
 GATES = (0.15, 0.15, 0.12, 0.09, 0.07, 0.06, *[0.04] * 10)
-"""m: how far a return may be from the surface on its ray, step by step; fewer steps if it has come to rest."""
-RESTING = 2e-4  # m and rad, of a step
+"""m: the bound of a return from the surface on its ray, by step; fewer steps if the motion has converged."""
+CONVERGED = 2e-4  # m and rad, of a step
 FINE_STEPS = 3
-COARSE, FINE = 500, 4000  # points of each pose that are used while it converges, and in the last steps
-LOOKED_AT = 5 * FINE  # of each pose, from which these are taken
+COARSE, FINE = 500, 4000  # points of each pose until it converges, and in the last steps
+CANDIDATES = 5 * FINE  # points of each pose from which these are taken
 MIN_POINTS = 200
 SURFACE_ERROR = 0.002  # m, 1 sigma, of the model's surfaces
-OWN_HEAD = 0.2  # m: nearer returns are of the collar around a lidar, which moves with nothing that is looked for
+OWN_HEAD = 0.2  # m: nearer returns are of the collar around a lidar, which moves with it
 TUKEY = 3.0  # residuals beyond this many sigma have no weight
-GRAZING = (
-    0.25  # cosine of incidence below which a return carries little information, and noise moves it to another surface
-)
-WEAKEST = 1e-3  # of the strongest direction's information; weaker ones are left as they are
+GRAZING = 0.25  # cosine of incidence, below which a return has little information and noise moves it to other surfaces
+WEAKEST = 1e-3  # of the strongest direction's information; there is no step along weaker ones
 
 
 @dataclass(frozen=True)
 class BodyRegistration:
-    """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which it is seen.
-
-    `reach` is the largest distance (m) that it moves a point of the returns by,
-    `standard_error` its standard deviation.
-    """
+    """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which it is seen; `reach` is the
+    largest distance (m) by which it moves a return, `standard_error` its standard deviation."""
 
     seen_from_model: np.ndarray
     reach: float
@@ -189,12 +172,12 @@ def register_returns(
 ) -> BodyRegistration | None:  # fmt: skip
     """Return the motion between model and returns, or None if too few returns are near the model.
 
-    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) are those at `origins` (L, 3) that saw the
-    points, -1 if it is not known; `views` are the model in these poses.
+    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown;
+    `views` are the model in these poses.
     """
     near = []
     for cloud, seen_by, view in zip(clouds, lidars, views, strict=True):
-        some = thinned(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), LOOKED_AT)
+        some = thinned(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), CANDIDATES)
         ahead = seen_ahead(view, cloud[some], seen_by[some], origins)[0]
         chosen = some[thinned(np.flatnonzero(np.abs(ahead) < GATES[0]), FINE)]
         near.append((cloud[chosen], seen_by[chosen], view))
@@ -204,9 +187,9 @@ def register_returns(
     centre = points.mean(axis=0)
     motion = np.eye(4)
     steps = [(gate, COARSE) for gate in GATES] + [(GATES[-1], FINE)] * FINE_STEPS
-    resting = False
+    converged = False
     for gate, count in steps:
-        if resting and count == COARSE:
+        if converged and count == COARSE:
             continue
         parts = [
             _residuals(thinned(cloud, count), thinned(seen_by, count), view, origins, motion, gate, centre, range_noise)
@@ -221,7 +204,7 @@ def register_returns(
         step = _solve(information, jacobian.T @ (weights * residuals))
         about = from_rotation_translation(np.eye(3), centre)
         motion = about @ exp(step) @ inverse(about) @ motion
-        resting = gate == GATES[-1] and np.abs(step).max() < RESTING
+        converged = gate == GATES[-1] and np.abs(step).max() < CONVERGED
     spread = np.sqrt(np.diag(np.linalg.pinv(information))) * scale
     radius = np.linalg.norm(points - centre, axis=1).max()
     error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * radius))
@@ -229,26 +212,24 @@ def register_returns(
 
 
 def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances (M,) of returns from the planes that their rays meet on the moved model, in units of their
-    standard deviations, and their derivatives (M, 6) by a twist of the model about `centre`.
-
-    The surface of a return is the one on its ray, not the nearest one: noise then moves none to another face.
-    """
+    """Return the distances (M,) of returns from the planes that their rays meet on the moved model, over their standard
+    deviations, and their derivatives (M, 6) by a twist of the model about `centre`. By rays, and not by nearest points,
+    noise moves no return to another face."""
     back = inverse(motion)
     ahead, normals, _, directions = seen_ahead(view, apply(back, cloud), seen_by, apply(back, origins))
     incidence = -(normals * directions).sum(axis=1)
     used = (np.abs(ahead) < gate) & (incidence > GRAZING)
     normals, rays = normals[used] @ motion[:3, :3].T, directions[used] @ motion[:3, :3].T
-    # The lever arms are those of the model's points: the returns' own would carry the noise of the residuals.
+    # The lever arms are those of the model's points: those of the returns have the noise of the residuals.
     arms = cloud[used] + ahead[used, None] * rays - centre
-    # A return's noise is along its ray: the more it grazes a plane, the more exactly it determines it.
+    # Noise is along the ray: a grazing return determines a plane more exactly.
     sigma = np.hypot(range_noise * incidence[used], SURFACE_ERROR)
     jacobian = np.column_stack([normals, np.cross(arms, normals)])
     return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
 
 
 def _solve(information: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return the step (6,) that removes the gradient, none along directions that the surfaces do not constrain."""
+    """Return the step (6,), none along directions that the surfaces do not constrain."""
     strengths, directions = np.linalg.eigh(information)
     inverse = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
     return directions @ (inverse * (directions.T @ gradient))
@@ -258,15 +239,13 @@ PATCH = 0.03  # m, edge of the cells in which returns on the model are compared 
 PATCH_RETURNS = 5
 NEAR_RAY = 0.10  # m: within this of the model along the ray a return is compared by patches
 FAR_SIGMAS = 3.5
-
-
 DISAGREEMENT = 0.02  # m, from which returns and model differ
-AROUND = 0.5  # m around the model within which returns are looked at
+AROUND = 0.5  # m around the model within which returns are used
 
 
 @dataclass(frozen=True)
 class EvidenceSettings:
-    """`range_noise` (m, 1 sigma) of the lidars; heights (m) between which the body counts."""
+    """`range_noise` (m, 1 sigma) of the lidars; heights (m) of the body."""
 
     range_noise: float = 0.01
     lowest: float = LOWEST
@@ -275,13 +254,13 @@ class EvidenceSettings:
 
 @dataclass(frozen=True)
 class Sighting:
-    """The returns of one pose, compared with the model. All arrays are over its N points.
+    """The N returns of one pose, compared with the model.
 
     `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than
     `DISAGREEMENT`; `through`: returns from behind the model's surface. The rest is room. `links` are the numbers of the
-    link on the ray (or, for `extra` ones that miss the model, the nearest), -1 for none; `gaps` the distance (m) from
-    the model along the ray or, where the ray misses it, in space; inf where it is far. `directions` (N, 3) are those of
-    the rays, `lidars` (N,) which lidar saw them, -1 if it is not known.
+    links on the rays (of `extra` ones that miss the model, the nearest), -1 for none; `gaps` the distances (m) from the
+    model along the rays or, if these miss it, in space; inf if far. `directions` (N, 3) are those of the rays, `lidars`
+    (N,) are -1 if unknown.
     """
 
     points: np.ndarray
@@ -298,10 +277,10 @@ def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
     index: SurfaceIndex, footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
 ) -> Sighting:  # fmt: skip
-    """Return the comparison of the returns (N, 3) of one pose, in the model's base_footprint, with the model.
+    """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model.
 
-    `lidars` (N,) is the one at `origins` (L, 3) that saw each, -1 if it is not known; `above_floor` (N,) says which may
-    be extra: the others, the floor's, only show which links are seen through.
+    `lidars` (N,) at `origins` (L, 3) are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show
+    links that are seen through.
     """
     ahead, normals, links, directions = seen_ahead(view, points, lidars, origins)
     across = np.where(np.isfinite(ahead), ahead, 0.0) * np.abs((normals * directions).sum(axis=1))
@@ -310,14 +289,13 @@ def compare(
     far = np.maximum(DISAGREEMENT, FAR_SIGMAS * range_noise)
     in_front = close & ((patch_medians > DISAGREEMENT) | ((across > far) & (ahead > far)))
     behind = (ahead < -far) | (close & (patch_medians < -DISAGREEMENT))
-    # The ray of a lidar with an extrinsics error may start on the wrong side of its own collar.
+    # The ray of a lidar with an extrinsics error may start on the wrong side of its collar.
     behind &= nearest_range(points, origins) + ahead > OWN_HEAD
 
-    # Rays that miss the model, or pass well in front of it: how near are they in space?
+    # Returns whose rays miss the model, or that are well in front of it: their distances in space.
     placed = index.placed(footprint_from_link)
     around = ((points > placed.min(axis=0) - AROUND) & (points < placed.max(axis=0) + AROUND)).all(axis=1)
     candidates = np.flatnonzero((above_floor & (ahead >= NEAR_RAY) & around) | in_front)
-    # Beyond this distance a return is just apart.
     limit = 2 * DISAGREEMENT + FAR_SIGMAS * range_noise
     distances, touched = index.closest(points[candidates], placed, limit)
     gaps, nearest = np.full(len(points), np.inf), links.copy()
@@ -338,7 +316,7 @@ def _patch_medians(places: np.ndarray, values: np.ndarray, links: np.ndarray, ch
     where = np.flatnonzero(chosen)
     if not len(where):
         return result
-    # The key's lowest bits are the cell along z, which stays far below 2^20: the link's number goes on top of them.
+    # The key's lowest bits are the cell along z, far below 2^20: the link's number is above them.
     keys = voxel_keys(places[where], PATCH) + (links[where].astype(np.int64) << 13)
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
     medians = group_medians(patch, counts, values[where])

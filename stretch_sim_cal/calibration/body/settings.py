@@ -1,7 +1,7 @@
 """The body-shape settings: one file for the sweep (`plans`, speeds, ...), the fit (`fit`) and the zones (`zones`).
 
-Collection, fit and visualizer read the same file: `config/body_shape.yaml`, or the robot's own copy of it. The names of
-the published tool's settings module are understood at the top level or in their section.
+Collection, fit and visualizer read the same file: `config/body_shape.yaml`, or the robot's copy of it. The names of the
+published tool's settings module are accepted at the top level or in their section.
 """
 
 import dataclasses
@@ -68,12 +68,12 @@ class FitSettings:
 
 
 def own_settings_path() -> Path:
-    """Return the path of the robot's own settings file, beside its calibration file. The file need not exist."""
+    """Return the path of the robot's settings file, beside its calibration file. The file need not exist."""
     return calibration_file.default_path().with_name(f"{SETTINGS_NAME}.yaml")
 
 
 def find_settings(name: str | Path = SETTINGS_NAME) -> Path:
-    """Return the settings file of a path or a name in `config/`; for `body_shape` the robot's own one if it exists."""
+    """Return the settings file of a path or a name in `config/`; for `body_shape` the robot's one if it exists."""
     own = own_settings_path()
     return own if str(name) == SETTINGS_NAME and own.is_file() else find_shared("config", name, ".yaml")
 
@@ -98,10 +98,8 @@ def zone_settings(path: Path) -> ZoneSettings:
 
 
 def fit_settings(path: Path, given: Mapping[str, Any] | None = None) -> FitSettings:
-    """Return the fit's settings of a file, with those `given` (by key of `FIT`, if not None) in their place.
-
-    The heights between which the body counts are those of the zones. Raises `InputError`.
-    """
+    """Return the fit's settings of a file, replaced by those `given` (by key of `FIT`, if not None), with the heights
+    of the zones. Raises `InputError`."""
     written = _section(read_settings(path), "fit", FIT, path)
     values = {key: _allowed(value, FIT[key], f"{path}: fit: {key}") for key, value in written.items()}
     for key, value in (given or {}).items():
@@ -120,10 +118,8 @@ def fit_settings(path: Path, given: Mapping[str, Any] | None = None) -> FitSetti
 
 
 def save_zones(zones: ZoneSettings, source: Path, target: Path) -> Path | None:
-    """Write the settings file `source` with these zones to `target`; return the backup of what was there, if any.
-
-    Everything else in the file stays as it is, comments included. Raises `InputError`.
-    """
+    """Write the settings file `source`, with its comments and these zones, to `target`; return the backup of the
+    replaced file, if any. Raises `InputError`."""
     block = "zones:\n" + "".join(
         f"  {key + ':':<11}{value!r:<6}  # {ZONES[key][2]}\n" for key, value in dataclasses.asdict(zones).items()
     )
@@ -156,16 +152,16 @@ def _parsed(text: str) -> dict[str, Any]:
 def _section(data: Mapping[str, Any], section: str, known: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a section of a settings file by our keys, including entries under published names."""
     written = validate.entries(data[section], f"{path}: {section}") if section in data else {}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     of_section = {name: key for name, (owner, key) in PUBLISHED.items() if owner == section}
     for name, value in [*written.items(), *((name, data[name]) for name in of_section if name in data)]:
         key = of_section.get(name, name)
         if key not in known:
             raise InputError(f"{path}: {section}: unknown key '{name}'; known are {', '.join(known)}")
-        if key in found:
+        if key in values:
             raise InputError(f"{path}: {section}: {key} is set twice, the second time as {name}; delete one")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _allowed(value: Any, values: Sequence, where: str) -> Any:

@@ -1,9 +1,9 @@
-"""Fits a shape to the robot's outline at every grid point of arm extension and wrist yaw, so that nothing sticks out.
+"""Fits enclosing shapes to the robot's outline at every grid point of arm extension and wrist yaw.
 
-Assumes that the evidence holds the area that the robot covers in each pose: its convex hull is always enclosed. Between
-grid points the parameters are interpolated one by one, linearly over the commanded values, as the published readers do.
-If the caller knows the outline at any joint values, the interpolated shape is compared with it on a dense grid, and the
-grid is refined and the shapes inflated until it encloses the robot there, too.
+It assumes that the evidence is the area that the robot covers in each pose: its convex hull is always enclosed. Between
+grid points the parameters are interpolated linearly over the commanded values, as in the published readers. If the
+outline is known at any joint values, the interpolated shape is compared with it on a dense grid; the grid is refined
+and the shapes are inflated until they enclose the robot there.
 """
 
 from collections.abc import Sequence
@@ -47,15 +47,15 @@ ENCLOSING = {
     "ellipse_min_enclosing": enclosing_ellipse,
     "ellipse_axis_aligned": enclosing_axis_aligned_ellipse,
 }
-FEW_STARTS = 1  # of the search for a capsule at a grid point that was added, besides the capsules next to it
+FEW_STARTS = 1  # of the search for a capsule at an added grid point, besides the adjacent capsules
 
 
 @dataclass(frozen=True)
 class BodyShapeSettings:
     """How a body shape is fitted.
 
-    `polygon_vertices` bounds those of a `convex_polygon`. `refine_above` (m): if an interpolated shape would have
-    to be inflated by more than this, grid points are added, up to `max_grid_points`.
+    `polygon_vertices` bounds those of a `convex_polygon`. Grid points are added, up to `max_grid_points`, where an
+    interpolated shape would have to be inflated by more than `refine_above` (m).
     """
 
     method: str = "tapered_capsule"
@@ -74,10 +74,10 @@ class BodyShapeSettings:
 
 @dataclass(frozen=True)
 class BodyShapeFit:
-    """The model and, by sample, how far its evidence sticks out (m, at most 1e-6 at grid points) and the shape's area.
+    """The model and, by sample, the evidence's protrusion (m, at most 1e-6 at grid points) and the shape's area.
 
-    `protrusion_between` is the largest left between grid points on the verified grid, before and after covering;
-    None if the outline between them is not known.
+    `protrusion_between` is the largest between grid points on the verified grid, before and after the shapes were
+    changed to enclose it; None if the outline between them is unknown.
     """
 
     model: BodyShapeModel
@@ -88,11 +88,9 @@ class BodyShapeFit:
 
 
 def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 16) -> Shape:
-    """Return the shape of least area around points (N, 2), of the kind that a fit method names (`FIT_METHODS`).
-
-    It holds every point to 1e-6 m. `ellipse_opencv` is the algebraic fit to the outline, scaled to enclose.
-    Raises `InputError` for an unknown method, and for points that span no area.
-    """
+    """Return the shape of least area around points (N, 2) by a method of `FIT_METHODS`, to 1e-6 m; `ellipse_opencv` is
+    the algebraic fit to the outline, scaled to enclose. Raises `InputError` for an unknown method, and for points that
+    span no area."""
     if method == "convex_polygon":
         return enclosing_polygon(points, polygon_vertices)
     if method in ENCLOSING:
@@ -106,10 +104,9 @@ def fit_body_shape(
 ) -> BodyShapeFit:  # fmt: skip
     """Return the body shape that encloses the evidence of all samples.
 
-    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are
-    covered by the union over the samples, and with `outlines_at` over the values between them, too. `profile`
-    is the robot's, by default the Stretch's. Raises `InputError` naming a grid point that has no evidence, or too
-    little for a shape.
+    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are covered by
+    the union over the samples, and with `outlines_at` over the values between them. `profile` is by default the
+    Stretch's. Raises `InputError` with a grid point that has no evidence, or too little for a shape.
     """
     settings = settings or BodyShapeSettings()
     if not samples:

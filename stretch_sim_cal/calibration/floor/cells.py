@@ -1,10 +1,13 @@
-"""Cells of the floor, by where rays aim, and patches of cells: normal equations of the floor's plane over each.
+"""Rays of the lidars by where they aim at the floor, and the normal equations of the floor's plane over cells and
+patches of cells.
 
-Any choice of cells can be fitted exactly from their sums. Patches of cells that show nothing but floor are so large
-that their mean heights can be compared.
+A range is noisy along its ray only. So a ray is described by the point of the nominal floor that it aims at, which is
+exact, and by its range minus the range to there. Selection, gates and weights by the aim are independent of the noise;
+points selected by where they ended would pull the plane towards the gates, and downhill at grazing incidence.
 
-The unknowns are the plane's increment: height (m), tilt about x, tilt about y (rad), from an assumed to the fitted
-floor.
+Sums by cell allow an exact fit of any choice of cells. Patches of cells are so large that their mean heights can be
+compared. The unknowns are the plane's increment: height (m), tilt about x, tilt about y (rad), from an assumed to the
+fitted floor. All coordinates are in the description's base_footprint, whose x-y plane is the nominal floor.
 """
 
 from collections.abc import Sequence
@@ -13,9 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from stretch_sim_cal.calibration.floor.rays import RADIUS, FloorRays, LidarView, RayResiduals
 from stretch_sim_cal.geometry.planes import Plane, height_slopes
 
+# Rays at flatter incidence on the nominal floor depend more on its roughness than on its height.
+MIN_INCIDENCE_COSINE = 0.2
+# Floor farther (m) than this from the robot is not used: the wheels are not on it, and it is the least likely level.
+RADIUS = 3.5
 # Square cells over the floor around base_footprint in which rays are counted, and patches of cells whose mean heights
 # are compared; flat indices, x-major. Lengths in m.
 CELL_SIZE, CELLS_PER_PATCH = 0.05, 5
@@ -25,15 +31,86 @@ CELLS_PER_SIDE = PATCHES_PER_SIDE * CELLS_PER_PATCH
 HALF_WIDTH = 0.5 * CELLS_PER_SIDE * CELL_SIZE
 SIZE = 3  # of the plane's increment
 GATE = 4.0  # standard deviations; so wide that the gate itself does not pull the means
-BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it something stands there
+BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it an object is there
 BEYOND_SHARE = 0.5  # of a cell's rays; beyond it there is a hole. Mirror images below a shiny floor are fewer
 OCCUPIED_MARGIN = 0.05  # m around such cells: the foot of a wall or a chair looks like slightly raised floor
 MOTION_SIGNIFICANCE = 30.0  # chi square of three values: one in a million, since every split of the frames is tried
 
 
 @dataclass(frozen=True)
+class FloorRays:
+    """Rays of one lidar: `aims` (N, 2), where each meets the nominal floor, and `excess` (N,), measured range minus the
+    range to there (negative: something is in the way), in m, each the mean of `counts` (N,) returns; `on_robot` (N,)
+    are those that end on the robot itself."""
+
+    aims: np.ndarray
+    excess: np.ndarray
+    counts: np.ndarray
+    on_robot: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.excess)
+
+
+Rays = tuple[FloorRays, ...]  # by lidar
+
+
+@dataclass(frozen=True)
+class RayResiduals:
+    """Rays against an assumed floor: `points` (N, 3), where each meets it, `cosines` (N,) of incidence there
+    (positive), `residuals` (N,), measured range minus the range to there, in m, and unit `directions` (N, 3)."""
+
+    points: np.ndarray
+    cosines: np.ndarray
+    residuals: np.ndarray
+    directions: np.ndarray
+
+    @property
+    def heights(self) -> np.ndarray:
+        """Height (N,) in m of the measured points over the assumed floor."""
+        return -self.cosines * self.residuals
+
+    @property
+    def measured(self) -> np.ndarray:
+        """The measured points (N, 3)."""
+        return self.points + self.residuals[:, None] * self.directions
+
+
+class LidarView:
+    """One lidar at `footprint_from_lidar` (4, 4)."""
+
+    def __init__(self, footprint_from_lidar: np.ndarray):
+        self.rotation = footprint_from_lidar[:3, :3]
+        self.origin = footprint_from_lidar[:3, 3]
+
+    def rays(self, points: np.ndarray, counts: np.ndarray, on_robot: np.ndarray) -> FloorRays:
+        """Return the rays of points (N, 3), lidar frame, that aim at the floor within `RADIUS`; points are means of
+        `counts` (N,) returns, and left out if that is 0; `on_robot` (N,) lie on the robot."""
+        kept = counts > 0
+        points, on_robot, counts = points[kept], on_robot[kept], counts[kept]
+        ranges = np.linalg.norm(points, axis=1)
+        directions = points @ self.rotation.T / np.maximum(ranges, 1e-9)[:, None]
+        kept = np.flatnonzero(directions[:, 2] < -MIN_INCIDENCE_COSINE)
+        directions, ranges, counts, on_robot = (array[kept] for array in (directions, ranges, counts, on_robot))
+        nominal = -self.origin[2] / directions[:, 2]
+        aims = self.origin[:2] + nominal[:, None] * directions[:, :2]
+        near = np.einsum("ij,ij->i", aims, aims) < RADIUS**2
+        return FloorRays(aims[near], (ranges - nominal)[near], counts[near], on_robot[near])
+
+    def against(self, rays: FloorRays, floor: Plane) -> RayResiduals:
+        """Return the rays against an assumed floor (normal up)."""
+        offsets = np.column_stack([rays.aims - self.origin[:2], np.full(len(rays), -self.origin[2])])
+        nominal = np.sqrt(np.einsum("ij,ij->i", offsets, offsets))
+        directions = offsets / nominal[:, None]
+        cosines = np.maximum(-(directions @ floor.normal), 0.5 * MIN_INCIDENCE_COSINE)
+        assumed = float(floor.distance(self.origin)) / cosines
+        points = self.origin + assumed[:, None] * directions
+        return RayResiduals(points, cosines, nominal + rays.excess - assumed, directions)
+
+
+@dataclass(frozen=True)
 class HeightNoise:
-    """Standard deviations in m: `along_ray` of a range, `across_surface` of the surface's own roughness and the aim."""
+    """Standard deviations in m: `along_ray` of a range, `across_surface` of the surface's roughness and the aim."""
 
     along_ray: float
     across_surface: float
@@ -45,7 +122,7 @@ class HeightNoise:
 
 
 def cells_of(aims: np.ndarray) -> np.ndarray:
-    """Return the cell (N,) of each aim (N, 2); aims lie within the radius."""
+    """Return the cell (N,) of each aim (N, 2) within the radius."""
     columns = np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64)
     columns = np.clip(columns, 0, CELLS_PER_SIDE - 1)
     return columns[:, 0] * CELLS_PER_SIDE + columns[:, 1]
@@ -63,21 +140,28 @@ def patch_centres() -> np.ndarray:
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
+def _by_group(group: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
+    """Return the sums (count, ...) of values (N, ...) by group (N,)."""
+    columns = values.reshape(len(values), int(np.prod(values.shape[1:]))).T
+    sums = [np.bincount(group, column, minlength=count) for column in columns]
+    return np.stack(sums, axis=-1).reshape(count, *values.shape[1:])
+
+
 class CellSums:
     """Sums over the rays of one lidar, cell by cell, against an assumed floor.
 
     `hits`, `blocked` and `beyond` (cells,) count returns that met the floor within the gate, something before it, or
-    nothing until behind it; the hits came as so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are
+    nothing until behind it; the hits are of so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are
     the normal equations of the plane's increment; `range_squares` and `height_squares` (cells,) are sums of squared
     residuals of the hits, along the ray and across the floor.
     """
 
     def __init__(self, view: LidarView, rays: FloorRays, floor: Plane, noise: HeightNoise):
         self.view, self.floor, self.noise = view, floor, noise
-        cells, residuals, heights, gate, sigma = self._measured(rays)
-        near = (np.abs(heights) < gate) & ~rays.own
-        self.blocked = self._sum(cells, rays.counts * ((heights >= gate) | rays.own))
-        self.beyond = self._sum(cells, rays.counts * ((heights <= -gate) & ~rays.own))
+        cells, residuals, heights, gate, sigma = self._against_floor(rays)
+        near = (np.abs(heights) < gate) & ~rays.on_robot
+        self.blocked = self._sum(cells, rays.counts * ((heights >= gate) | rays.on_robot))
+        self.beyond = self._sum(cells, rays.counts * ((heights <= -gate) & ~rays.on_robot))
         cells, heights, weights, counts = cells[near], heights[near], sigma[near] ** -2, rays.counts[near]
         self.hits = self._sum(cells, counts)
         self.means = self._sum(cells, None)
@@ -95,25 +179,23 @@ class CellSums:
     def _sum(self, cells: np.ndarray, values: np.ndarray | None) -> np.ndarray:
         return np.bincount(cells, values, minlength=CELLS_PER_SIDE**2)
 
-    def _measured(self, rays: FloorRays) -> tuple[np.ndarray, RayResiduals, np.ndarray, np.ndarray, np.ndarray]:
-        """Return of rays their cells, their residuals, heights over the floor, the gate that these must pass to be of
-        the floor, and their standard deviations."""
+    def _against_floor(self, rays: FloorRays) -> tuple[np.ndarray, RayResiduals, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rays' cells, residuals, heights over the floor, gates of these, and their standard deviations."""
         residuals = self.view.against(rays, self.floor)
         sigma = self.noise.of_heights(residuals.cosines, rays.counts)
-        # The surface's own roughness stays, however many returns a mean is of.
+        # A mean of many returns still has the surface's roughness.
         gate = GATE * np.hypot(sigma, self.noise.across_surface)
         return cells_of(rays.aims), residuals, residuals.heights, gate, sigma
 
     def equations_of(self, rays: FloorRays, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the normal equations, (3, 3) and (3,), of other rays alone, in the cells of the mask `used`
-        (cells,)."""
-        cells, residuals, heights, gate, sigma = self._measured(rays)
-        near = (np.abs(heights) < gate) & used[cells] & ~rays.own
+        """Return the normal equations, (3, 3) and (3,), of other rays in the cells of the mask `used` (cells,)."""
+        cells, residuals, heights, gate, sigma = self._against_floor(rays)
+        near = (np.abs(heights) < gate) & used[cells] & ~rays.on_robot
         slopes, weights = height_slopes(residuals.points[near], self.floor), sigma[near] ** -2
         return (slopes * weights[:, None]).T @ slopes, slopes.T @ (weights * heights[near])
 
     def unobstructed(self) -> np.ndarray:
-        """Return the cells (cells,) with hits that have nothing standing in them or within the margin around."""
+        """Return the cells (cells,) with hits that have no object in them or within the margin around."""
         total = self.hits + self.blocked + self.beyond
         occupied = (self.blocked > BLOCKED_SHARE * total) | (self.beyond > BEYOND_SHARE * total)
         reach = int(np.ceil(OCCUPIED_MARGIN / CELL_SIZE))
@@ -123,19 +205,16 @@ class CellSums:
 
 
 class PatchSums:
-    """Normal equations of one lidar's chosen cells, patch by patch: `information` (P, 3, 3), `gradient` (P, 3)."""
+    """Normal equations of the `used` cells of one lidar by patch: `information` (P, 3, 3), `gradient` (P, 3)."""
 
     def __init__(self, sums: CellSums, used: np.ndarray):
         patch, count = patch_of_cells()[used], PATCHES_PER_SIDE**2
-        self.information, self.gradient = np.zeros((count, SIZE, SIZE)), np.zeros((count, SIZE))
-        for i in range(SIZE):
-            self.gradient[:, i] = np.bincount(patch, sums.gradient[used, i], minlength=count)
-            for j in range(SIZE):
-                self.information[:, i, j] = np.bincount(patch, sums.information[used, i, j], minlength=count)
+        self.information = _by_group(patch, sums.information[used], count)
+        self.gradient = _by_group(patch, sums.gradient[used], count)
 
     @property
     def weight(self) -> np.ndarray:
-        """The inverse variance (P,) of each patch's mean height by noise alone, in 1/m2."""
+        """The inverse variance (P,) of each patch's mean height by noise, in 1/m2."""
         return self.information[:, 0, 0]
 
     def weighted_heights(self, increment: np.ndarray) -> np.ndarray:
@@ -144,8 +223,8 @@ class PatchSums:
 
 
 def mean_heights(patches: Sequence[PatchSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return of each patch, by all lidars together, the mean height (P,) over the assumed floor, its standard deviation
-    (P,) by noise (NaN if unseen), and its derivatives by the increment (P, 3)."""
+    """Return for each patch, by all lidars together, the mean height (P,) over the assumed floor, its standard
+    deviation (P,) by noise (NaN if unseen), and its derivatives by the increment (P, 3)."""
     weight = sum(part.weight for part in patches)
     weight = np.where(weight > 0, weight, np.nan)
     heights = sum(part.weighted_heights(np.zeros(SIZE)) for part in patches) / weight
@@ -164,18 +243,18 @@ class FloorMotion:
 
 
 def floor_motion(information: np.ndarray, gradient: np.ndarray) -> FloorMotion | None:
-    """Return the clearest split of frames into two floors, given the normal equations (F, 3, 3) and (F, 3) of every
-    frame's own floor against one assumed floor; None if chance explains it."""
+    """Return the most significant split of frames into two floors, by the normal equations (F, 3, 3) and (F, 3) of each
+    frame against one assumed floor; None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
-    best, clearest = None, MOTION_SIGNIFICANCE
+    best, largest = None, MOTION_SIGNIFICANCE
     for split in range(len(gradient) - 1):
         parts = (information[split], information[-1] - information[split])
         if any(np.linalg.cond(part) > 1e8 for part in parts):
             continue
         before, after = (np.linalg.inv(part) for part in parts)
         change = after @ (gradient[-1] - gradient[split]) - before @ gradient[split]
-        clarity = float(change @ np.linalg.solve(before + after, change))
-        if clarity > clearest:
-            clearest = clarity
+        chi_square = float(change @ np.linalg.solve(before + after, change))
+        if chi_square > largest:
+            largest = chi_square
             best = FloorMotion(split + 1, float(abs(change[0])), float(np.linalg.norm(change[1:])))
     return best

@@ -1,22 +1,29 @@
-"""Every check of a floor: its limit, and the finding that it gives (findings.py)."""
+"""The checks of a floor: its support, shape, motion and agreement between lidars; their limits and findings."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.floor.cells import FloorMotion
-from stretch_sim_cal.calibration.floor.fit import FloorFit
+from stretch_sim_cal.calibration.finding import Finding, when
+from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorMotion, patch_centres, patch_of_cells
+from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor
+from stretch_sim_cal.calibration.floor.search import Tiles
 from stretch_sim_cal.calibration.floor.steps import direction_in_words
-from stretch_sim_cal.calibration.floor.support import FLATNESS, FLATNESS_RADIUS
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
+from stretch_sim_cal.geometry.planes import Plane
 
-# Floor that supports the result: at least so much of it (m2), and nowhere around the robot a wider gap without any.
+# Floor that supports the result: at least this area (m2), and no wider gap around the robot.
 MIN_AREA = 1.0
 MAX_GAP = float(np.deg2rad(150.0))
-# The share of the floor around the robot that must lie on the plane.
+TRUSTED = 0.3  # patches with this weight or more support the plane
+MIN_RAYS = 20  # in a patch that supports it
+# Of the floor around the robot, at least this share must lie on the plane.
 MIN_LEVEL_SHARE = 0.6
+LEAST_TOLERANCE = 0.001  # m; steps lower than this do not count against a floor
+# Floor farther (m) off the plane is another level, however uneven it is; floor within the radius (m) counts.
+FLATNESS, FLATNESS_RADIUS = 0.003, 1.5
+PIECE = 0.5  # m; the worst place is named by pieces of this size
 # The two lidars' floors may differ by this much before the alignment is doubted.
 MAX_DISAGREEMENT_HEIGHT, MAX_DISAGREEMENT_TILT = 0.003, float(np.deg2rad(0.1))
 # The robot has moved against the floor if its frames differ by more than this.
@@ -53,6 +60,66 @@ class Findings:
         self.refusals.append(Finding(*finding))
 
 
+def support_of(floor: FoundFloor, level_share: float) -> Support:
+    """Return the support of a fit; `level_share` is that of `flatness`."""
+    lidars, fit = floor.sums, floor.fit
+    patch, centres = patch_of_cells(), patch_centres()
+    count = len(centres)
+    used = np.any(fit.used, axis=0)
+    seen = sum(sums.hits + sums.blocked for sums in lidars) > 0
+    hits = sum(sums.hits * cells for sums, cells in zip(lidars, fit.used, strict=True))
+    rays = np.bincount(patch, hits, minlength=count)
+    share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
+    supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
+    area = float((np.where(supporting, share, 0.0) * PATCH_SIZE**2).sum())
+    bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
+    nearest = float(distances[supporting].min(initial=np.inf))
+    return Support(area, *_widest_gap(bearings[supporting]), level_share, fit.unevenness, nearest)
+
+
+def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
+    """Return the widest angle (rad) between neighbouring bearings and the bearing of its middle."""
+    if not len(bearings):
+        return 2 * np.pi, 0.0
+    ordered = np.sort(bearings)
+    gaps = np.diff(np.r_[ordered, ordered[0] + 2 * np.pi])
+    widest = int(np.argmax(gaps))
+    return float(gaps[widest]), float(np.angle(np.exp(1j * (ordered[widest] + gaps[widest] / 2))))
+
+
+def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
+    """Return the share of the floor within `FLATNESS_RADIUS` (of all floor, if there is none) that lies on the plane,
+    and in words the place farthest off it.
+
+    A tile lies on the plane if noise and the floor's unevenness (m) explain its height. Only level tiles within the
+    search height count: higher or lower ones are furniture or stairs.
+    """
+    distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
+    heights = floor.distance(tiles.centres)
+    around = (distances < FLATNESS_RADIUS) & (np.abs(heights) < settings.search_height)
+    if not around.any():  # the robot's own body may hide it
+        around = np.abs(heights) < settings.search_height
+    explained = np.maximum(3.5 * np.hypot(tiles.noise, unevenness), LEAST_TOLERANCE)
+    off = around & (np.abs(heights) > np.minimum(explained, FLATNESS + 3 * tiles.noise))
+    share = 1.0 - np.count_nonzero(off) / max(np.count_nonzero(around), 1)
+    return share, _worst_place(tiles.centres[off], heights[off])
+
+
+def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
+    """Return in words the piece of floor with three tiles or more whose median height is farthest off the plane."""
+    pieces = np.floor(centres[:, :2] / PIECE).astype(int)
+    worst, place = 0.0, ""
+    for piece in np.unique(pieces, axis=0):
+        inside = np.all(pieces == piece, axis=1)
+        height = float(np.median(heights[inside]))
+        if np.count_nonzero(inside) >= 3 and abs(height) > abs(worst):
+            x, y = centres[inside, :2].mean(axis=0)
+            side, where = "higher" if height > 0 else "lower", direction_in_words(np.arctan2(y, x))
+            worst = height
+            place = f"{abs(height) * 1e3:.0f} mm {side} than the plane {np.hypot(x, y):.1f} m {where}"
+    return place
+
+
 def check_support(
     findings: Findings, support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings
 ) -> None:
@@ -78,21 +145,20 @@ def check_support(
     if FLATNESS_RADIUS < support.nearest < np.inf:
         sentence = f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is that of floor beyond"
         findings.warn("floor_far", sentence, "stow the arm, or make room around the robot")
-    check_certainty(findings, covariance, settings)
+    findings.refusals += uncertain_floor(covariance, settings)
 
 
-def check_certainty(
-    findings: Findings, covariance: np.ndarray, settings: FloorSettings, remedy: str = MORE_PAIRS
-) -> None:
+def uncertain_floor(covariance: np.ndarray, settings: FloorSettings, remedy: str = MORE_PAIRS) -> list[Finding]:
     """Is the covariance (3, 3) of the floor small enough?"""
     height, tilt = np.sqrt(covariance[0, 0]), np.sqrt(np.linalg.eigvalsh(covariance[1:, 1:])[-1])
-    for quantity, value, limit, said in (
-        ("height", height, settings.max_std_height, lambda value: f"{1e3 * value:.2f} mm"),
-        ("tilt", tilt, settings.max_std_tilt, lambda value: f"{np.degrees(value):.3f} deg"),
-    ):
-        if value > limit:
-            sentence = f"the {quantity} is too uncertain: standard deviation {said(value)}, at most {said(limit)}"
-            findings.refuse("uncertain_floor", sentence, remedy)
+    too = "is too uncertain: standard deviation"
+    bounds = f"{1e3 * settings.max_std_height:.2f} mm", f"{np.degrees(settings.max_std_tilt):.3f} deg"
+    by_height = f"the height {too} {1e3 * height:.2f} mm, at most {bounds[0]}"
+    by_tilt = f"the tilt {too} {np.degrees(tilt):.3f} deg, at most {bounds[1]}"
+    return [
+        *when(height > settings.max_std_height, "uncertain_floor", by_height, remedy),
+        *when(tilt > settings.max_std_tilt, "uncertain_floor", by_tilt, remedy),
+    ]
 
 
 def check_shape(findings: Findings, fit: FloorFit) -> None:
@@ -103,9 +169,8 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
         side = "higher" if height > 0 else "lower"
         sentence = f"a step runs through the floor {where}: beyond it lies {abs(height) * 1e3:.1f} mm {side}"
         if distance < FOOTPRINT_RADIUS:
-            findings.refuse(
-                "floor_step", f"{sentence}, and the robot seems to stand on both sides of it", "move it to one side"
-            )
+            sentence = f"{sentence}, and the robot seems to stand on both sides of it"
+            findings.refuse("floor_step", sentence, "move it to one side")
         else:
             findings.warn("floor_step", f"{sentence}; the plane is the one that the robot stands on")
     xx, xy, yy = fit.curvature
@@ -123,10 +188,8 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
 def check_disagreement(findings: Findings, both: Disagreement | None, name: str = "right", first: str = "left") -> None:
     """Do two lidars see one floor, within the uncertainty of the alignment?"""
     if both is None:
-        findings.warn(
-            "floor_of_one_lidar",
-            f"the {name} and the {first} lidar see too little of the same floor to be compared by it",
-        )
+        sentence = f"the {name} and the {first} lidar see too little of the same floor to be compared by it"
+        findings.warn("floor_of_one_lidar", sentence)
         return
     height, tilt = float(abs(both.increment[0])), float(np.linalg.norm(both.increment[1:]))
     off = f"the {name} lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the {first} one's"
@@ -138,7 +201,7 @@ def check_disagreement(findings: Findings, both: Disagreement | None, name: str 
 
 
 def check_motion(findings: Findings, motion: FloorMotion | None, num_frames: int) -> None:
-    """Is the floor another one from some frame on? Then the robot moved, or something moved it."""
+    """Did the robot move against the floor between the frames?"""
     if motion is None:
         return
     sentence = (

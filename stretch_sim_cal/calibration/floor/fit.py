@@ -1,12 +1,11 @@
 """The robust plane through the patches of floor that lie on one surface.
 
-The fit begins with the plane that the better part of the floor near the robot agrees on, and weighs patches by how near
-they lie to it (carpets, thresholds and cables lose their weight), at no larger scale than that plane's own scatter (V.
-Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987). If a step runs through the
-floor, only the robot's side is fitted. Curvature is fitted as well (the plane is then the one that touches the floor at
-the robot) if it explains most of what a plane leaves. The lidars' own errors are taken out before, and both lidars are
-at the poses of the joint estimate, which takes from this fit the patches that are floor, their unevenness, and whether
-the floor is curved.
+The fit begins at a robust initialisation near the robot and weights patches by their distance from the plane (carpets,
+thresholds and cables lose their weight), with a scale of at most the initial scatter (V. Yohai, "High breakdown-point
+and high efficiency robust estimates for regression", 1987). If a step runs through the floor, only the robot's side is
+fitted. Curvature is fitted as well if it explains most of the residuals of a plane; the plane is then the tangent at
+the robot. The lidars' errors and poses are those of the joint estimate, which takes from this fit the weights of
+patches, their unevenness, and whether the floor is curved.
 """
 
 from collections.abc import Sequence
@@ -17,12 +16,13 @@ import numpy as np
 from stretch_sim_cal.calibration.floor.cells import (
     CellSums,
     HeightNoise,
+    LidarView,
     PatchSums,
+    Rays,
     mean_heights,
     patch_centres,
     patch_of_cells,
 )
-from stretch_sim_cal.calibration.floor.rays import LidarView, Rays
 from stretch_sim_cal.calibration.floor.search import (
     Tiles,
     level_tiles,
@@ -36,7 +36,7 @@ from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, incremented
 
 ITERATIONS = 15  # at most, until the weights' sum changes by no more than:
-SETTLED = 1e-3
+CONVERGED = 1e-3
 # Bounds of how far patches of one floor may lie off its plane beyond noise (m): 1.5 mm is a poor floor already.
 LEAST_UNEVENNESS, MOST_UNEVENNESS = 0.00005, 0.0015
 MIN_PATCHES = 6
@@ -45,7 +45,7 @@ WELL_KNOWN = 0.005  # m; patches whose height has a larger standard deviation ar
 BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between blocks of these sizes
 EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
 # m: heights of an uneven floor at a distance d correlate by exp(-d / WAVES), as profiles do whose spectral density goes
-# with the square of the wavelength (roads: ISO 8608). A long wave is a slope to whom sees half of it.
+# with the square of the wavelength (roads: ISO 8608). Half of a long wave looks like a slope.
 WAVES = 1.0
 LEVER = 1.5  # m over which a hidden step tilts the plane
 TOUCHING_POINT = 0.05  # m
@@ -89,18 +89,16 @@ class FloorFit:
 
 
 def fit_floor(lidars: Sequence[CellSums], refine: bool = True) -> FloorFit | None:
-    """Fit the floor to the cells of all lidars; without `refine` a plane only, steps and curvature not looked for.
-
-    None if too little floor is left to fit.
-    """
+    """Fit the floor to the cells of all lidars, without `refine` a plane without steps and curvature; None if there is
+    too little floor."""
     fit = _RobustFit(lidars)
-    if not fit.initialise() or not fit.settle():
+    if not (fit.initialise() and fit.converge()):
         return None
-    if refine and fit.stay_on_this_side_of_a_step() and not (fit.initialise() and fit.settle()):
+    if refine and fit.exclude_beyond_step() and not (fit.initialise() and fit.converge()):
         return None
     if refine and fit.is_curved():
         fit.allow(LIKELY_CURVATURE)
-        if not fit.settle():
+        if not fit.converge():
             return None
     return fit.result()
 
@@ -131,7 +129,7 @@ class _RobustFit:
         self.prior[CURVATURE, CURVATURE] = np.eye(3) / curvature**2
 
     def initialise(self) -> bool:
-        """Start from the plane that most of the floor agrees on; False if there is too little of it."""
+        """Start from the robust initialisation; False if there is too little floor."""
         seen = self.well_known & self.allowed
         if np.count_nonzero(seen) < MIN_PATCHES:
             return False
@@ -141,12 +139,12 @@ class _RobustFit:
             return False
         self.solution[:] = 0.0
         self.solution[INCREMENT], unevenness = first
-        # The floor that was agreed on must not become more uneven by reaching for other levels.
+        # The floor must not become more uneven by including other levels.
         self.unevenness = self.most_uneven = float(np.clip(unevenness, LEAST_UNEVENNESS, MOST_UNEVENNESS))
         return True
 
-    def stay_on_this_side_of_a_step(self) -> bool:
-        """Look for a step through the floor; if there is one, leave out all beyond it and return True."""
+    def exclude_beyond_step(self) -> bool:
+        """Search for a step through the floor; if there is one, exclude all beyond it and return True."""
         seen = self.well_known
         self.step, self.hidden_step = find_step(
             self.centres[seen], self.residuals()[seen], self.noise[seen], self.slopes[seen], self.shapes[seen]
@@ -156,23 +154,23 @@ class _RobustFit:
         self.allowed = self.step.beyond(self.centres) < -STEP_MARGIN
         return True
 
-    def settle(self) -> bool:
-        """Weigh and solve in turn until the weights settle; False if too little floor is left."""
+    def converge(self) -> bool:
+        """Weight and solve in turn until the weights converge; False if too little floor is left."""
         total = 0.0
         for _ in range(ITERATIONS):
-            self.weigh()
+            self.reweight()
             if np.count_nonzero(self.trust > LEAST_WEIGHT) < MIN_PATCHES:
                 return False
             self.solve()
             self.unevenness = min(self._scatter(), self.most_uneven)
             before, total = total, float(self.trust.sum())
-            if abs(total - before) < SETTLED * total:
+            if abs(total - before) < CONVERGED * total:
                 break
         self.most_uneven = self.unevenness
         return True
 
-    def weigh(self) -> None:
-        """Weigh patches by how near their means lie to the present floor."""
+    def reweight(self) -> None:
+        """Weight patches by the distances of their means from the present floor."""
         scale = np.hypot(self.noise, self.unevenness)
         self.trust = np.where(self.allowed, tukey_weights(self.residuals() / (TUKEY * scale)), 0.0)  # 0 if unseen
         # A patch does not determine the floor's level better than the floor is even.
@@ -185,11 +183,11 @@ class _RobustFit:
 
     @property
     def rises(self) -> np.ndarray:
-        """How high (P,) the curvature lifts each patch over the plane, in m."""
+        """The heights (P,) of the patches over the plane by the curvature, in m."""
         return self.shapes @ self.solution[CURVATURE]
 
     def solve(self) -> None:
-        """Find all values from the weighted patches."""
+        """Solve the normal equations of the weighted patches."""
         information, gradient = self.prior.copy(), np.zeros(6)
         for patches in self.patches:
             plane = np.einsum("p,pij->ij", self.weights, patches.information)
@@ -203,10 +201,8 @@ class _RobustFit:
         self.solution = np.linalg.solve(information, gradient)
 
     def is_curved(self) -> bool:
-        """Return whether curvature explains most of what the plane leaves of its own floor.
-
-        Other floor than the plane's own is left out: the level of a carpet must not be reached by curvature.
-        """
+        """Return whether curvature explains most of the residuals of the plane. Patches with little weight are left
+        out: the level of a carpet must not be reached by curvature."""
         self.weights = np.where(self.trust > CORE, self.weights, 0.0)
         by_chance = float(self.weights.sum())
         excess = []
@@ -215,25 +211,21 @@ class _RobustFit:
             self.solve()
             squares = self.weights * self.residuals() ** 2 / self.noise**2
             excess.append(float(np.sum(squares[self.weights > 0])) - by_chance)
-        self.weigh()
+        self.reweight()
         self.solve()
         curved, flat = excess
         return flat - curved > SIGNIFICANCE and curved < EXPLAINS * flat
 
     def _scatter(self) -> float:
-        """Return the standard deviation (m) of the patches' means beyond noise and curvature, within the bounds
-        assumed."""
+        """Return the standard deviation (m) of the patches' means beyond noise and curvature, within its bounds."""
         trusted = self.trust > LEAST_WEIGHT
         excess = robust_deviation(self.residuals()[trusted]) ** 2 - np.median(self.noise[trusted] ** 2)
         return float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
 
     def _inflation(self, formal: np.ndarray) -> float:
-        """Return how many times the scatter of the increment between blocks exceeds its covariance by noise, `formal`
-        (3, 3), as a variance ratio.
-
-        The scatter between blocks (a sandwich estimate, clustered) contains what noise does not explain: the shape of
-        the floor, errors of single channels. A smaller scatter is chance.
-        """
+        """Return the variance ratio, at least 1, of the increment's scatter between blocks over its covariance by
+        noise, `formal` (3, 3). That scatter (a clustered sandwich estimate) contains the shape of the floor and errors
+        of single channels."""
         inverse = np.linalg.inv(self.information)
         scores = np.zeros((len(self.weights), 6))
         for patches in self.patches:
@@ -253,10 +245,8 @@ class _RobustFit:
         return max(ratios)
 
     def _by_waves(self) -> np.ndarray:
-        """Return the covariance (3, 3) of the increment that the floor's own waves bring.
-
-        The fit follows part of them, so what it leaves, the unevenness, is less than they are.
-        """
+        """Return the covariance (3, 3) of the increment by the floor's waves. The fit follows part of them, so they are
+        larger than its residuals, the unevenness."""
         if self.unevenness <= EVEN:
             return np.zeros((3, 3))
         seen = self.trust > LEAST_WEIGHT
@@ -282,22 +272,16 @@ class _RobustFit:
         variance = (MOVED_BY_STEP * self.hidden_step) ** 2
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
         systematic += self._by_waves()
+        used = tuple(clean & trusted for clean in self.clean)
         return FloorFit(
-            increment=self.solution[INCREMENT],
-            systematic=systematic,
-            curvature=curvature,
-            used=tuple(clean & trusted for clean in self.clean),
-            patch_weights=self.trust,
-            unevenness=self.unevenness,
-            inflation=inflation,
-            step=self.step,
+            self.solution[INCREMENT], systematic, curvature, used, self.trust, self.unevenness, inflation, self.step
         )
 
 
 @dataclass(frozen=True)
 class FoundFloor:
-    """The `floor` that the lidars' rays show (in the description's base_footprint) before the last fit, the level
-    `tiles` of the search, the `noise` of heights, the `sums` of each lidar's rays over that floor, and their `fit`."""
+    """The `floor` (in the description's base_footprint) before the last fit, the level `tiles` of the search, the
+    `noise` of heights, the `sums` of each lidar's rays over that floor, and their `fit`."""
 
     floor: Plane
     tiles: Tiles
@@ -307,23 +291,22 @@ class FoundFloor:
 
 
 def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> FoundFloor | None:
-    """Search the floor in the rays, refine the plane twice, and fit it; None if there is no floor within the search
-    limits."""
+    """Search the floor, refine the plane twice, and fit it; None if there is no floor within the search limits."""
     tiles = level_tiles(_measured(rays, views), settings)
     floor = search_floor(tiles, settings)
     if floor is None:
         return None
-    returns = float(np.median(np.concatenate([own.counts for own in rays])))
+    returns = float(np.median(np.concatenate([part.counts for part in rays])))
     along_ray = max(range_noise(tiles, views[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
     for across_surface in (FIRST_ERROR, SURFACE_NOISE):
-        # The first sums are about a plane that is millimetres off: only the second ones show the noise.
+        # The first plane is millimetres off: only the second sums contain nothing but noise.
         sums = _cell_sums(rays, views, floor, HeightNoise(along_ray, across_surface))
         fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
-    squares = sum(float(own.range_squares[used].sum()) for own, used in zip(sums, fit.used, strict=True))
-    means = sum(float(own.means[used].sum()) for own, used in zip(sums, fit.used, strict=True))
+    squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
+    means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
     noise = HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
     sums = _cell_sums(rays, views, floor, noise)
     fit = fit_floor(sums)
@@ -331,18 +314,17 @@ def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) 
 
 
 def nearest_level_surface(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> Plane | None:
-    """Return the level surface around the robot within much wider limits; a message names it if there is no floor."""
+    """Return the level surface around the robot within much wider limits, for messages."""
     wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
     return search_floor(level_tiles(_measured(rays, views), wider), wider)
 
 
 def _cell_sums(rays: Rays, views: Sequence[LidarView], floor: Plane, noise: HeightNoise) -> tuple[CellSums, ...]:
-    return tuple(CellSums(view, own, floor, noise) for view, own in zip(views, rays, strict=True))
+    return tuple(CellSums(view, part, floor, noise) for view, part in zip(views, rays, strict=True))
 
 
 def _measured(rays: Rays, views: Sequence[LidarView]) -> np.ndarray:
-    """Return the measured points (N, 3) of both lidars' rays in the description's base_footprint, without the robot's
-    own."""
+    """Return the measured points (N, 3) of all rays in the description's base_footprint, without those on the robot."""
     nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    measured = [view.against(part, nominal).measured[~part.own] for view, part in zip(views, rays, strict=True)]
+    measured = [view.against(part, nominal).measured[~part.on_robot] for view, part in zip(views, rays, strict=True)]
     return np.concatenate(measured)

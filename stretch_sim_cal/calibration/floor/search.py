@@ -1,19 +1,18 @@
-"""A first plane for the floor, found among all that is level.
+"""A first plane for the floor among the level surfaces.
 
-`search_floor` does not take the surface with most returns (a table may have them), but the one that continues the
-ground under the wheels: near the description's base_footprint, within the height and tilt by which the mounting may
-differ from it, and near the robot rather than far away.
+`search_floor` does not take the surface with most returns, which may be a table, but the one under the wheels: within
+the search height and tilt about the description's base_footprint, and near the robot.
 
-`robust_initialisation` then finds the plane that the better part of the floor lies on most exactly, which no carpet,
-step or second level can pull: weighted least trimmed squares over patches (P. Rousseeuw and K. Van Driessen, "Computing
-LTS regression for large data sets", 2006). Floor near the robot counts more.
+`robust_initialisation` then fits a plane that no carpet, step or second level pulls: weighted least trimmed squares
+over patches (P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006). Floor near the
+robot has more weight.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.rays import RADIUS
+from stretch_sim_cal.calibration.floor.cells import RADIUS
 from stretch_sim_cal.calibration.robust import weighted_quantile
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, fit_plane
@@ -51,8 +50,8 @@ class Tiles:
 
 
 def level_tiles(points: np.ndarray, settings: FloorSettings) -> Tiles:
-    """Return the tiles of measured points (N, 3) that lie near the nominal floor, and on one surface each: no walls,
-    feet of furniture or steps within them."""
+    """Return the tiles of measured points (N, 3) near the nominal floor that lie on one surface each: without walls,
+    feet of furniture or steps."""
     distances = np.linalg.norm(points[:, :2], axis=1)
     allowed = settings.search_height + distances * np.tan(settings.search_tilt) + 0.03
     points = points[(np.abs(points[:, 2]) < allowed) & (distances < RADIUS)]
@@ -76,18 +75,14 @@ def level_tiles(points: np.ndarray, settings: FloorSettings) -> Tiles:
 
 
 def range_noise(tiles: Tiles, lidar_height: float) -> float:
-    """Return the standard deviation (m) of ranges by the tiles' thickness, for lidars at this height (m) over the
-    floor."""
+    """Return the standard deviation (m) of ranges by the tiles' thickness; `lidar_height` (m) is over the floor."""
     reach = np.hypot(np.linalg.norm(tiles.centres[:, :2], axis=1), lidar_height)
     return float(np.median(tiles.thickness / HALF_INTERQUARTILE * reach / lidar_height))
 
 
 def search_floor(tiles: Tiles, settings: FloorSettings) -> Plane | None:
-    """Return the plane that most of the level surface near the robot lies on, or None if there is none.
-
-    Planes through random triples of tiles (the same ones in every run) are compared by the tiles that lie on them, then
-    fitted again to those.
-    """
+    """Return the plane that most of the level surface near the robot lies on, or None: planes through random triples of
+    tiles (the same in every run) are compared by the tiles on them, then fitted to these."""
     if len(tiles) < MIN_TILES:
         return None
     weights = np.exp(-np.sum(tiles.centres[:, :2] ** 2, axis=1) / (2 * NEARNESS**2))
@@ -131,10 +126,10 @@ def _hypotheses(tiles: Tiles, weights: np.ndarray, settings: FloorSettings) -> t
 def robust_initialisation(
     heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
 ) -> tuple[np.ndarray, float] | None:
-    """Return the increment (3,) to the plane that most patches agree on, and their scatter about it beyond noise (m).
+    """Return the increment (3,) to the plane that most patches lie on, and their scatter about it beyond noise (m).
 
-    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are those of the patches over the assumed floor
-    (`cells.mean_heights`), `distances` (P,) theirs from the robot. None if no three patches span a plane.
+    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are as of `cells.mean_heights`, `distances` (P,) from the robot.
+    None if no three patches span a plane.
     """
     weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
     scale = np.hypot(noise, LEAST_SCALE)
@@ -155,7 +150,7 @@ def robust_initialisation(
 
 
 def _through_triples(heights: np.ndarray, slopes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return increments (H, 3) to planes through three patches each, the same random ones in every run."""
+    """Return increments (H, 3) to planes through three random patches each, the same in every run."""
     rng = np.random.default_rng(0)
     chances = np.sqrt(weights)  # a compromise: heavy patches, and patches that span the floor
     triples = rng.choice(len(heights), size=(LTS_HYPOTHESES, 3), p=chances / chances.sum())

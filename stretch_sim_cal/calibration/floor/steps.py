@@ -1,8 +1,8 @@
-"""A step of a few millimetres through the floor: two levels that a plane would lie between.
+"""A step of a few millimetres through the floor: two levels with the fitted plane between them.
 
-Both levels are floor, so no patch is an outlier, and the patches' heights scatter about the plane between them as those
-of an uneven floor do. So of all straight lines that one is sought whose sides differ most significantly in height. It
-counts as a step if it explains what the plane leaves, and does so better than curvature. The robot stands on one side.
+Neither level is an outlier, and the patches' heights scatter about the plane as on an uneven floor. So the straight
+line is sought whose sides differ most significantly in height. It is a step if it explains the residuals of the plane
+better than curvature. The robot stands on one side.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
 
 
 def direction_in_words(bearing: float) -> str:
-    """Return a bearing (rad, 0 ahead, turning to the left) as one of eight directions seen from the robot."""
+    """Return a bearing (rad, 0 ahead, positive to the left) as one of eight directions."""
     return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
 
 
@@ -45,11 +45,10 @@ class Step:
 def find_step(
     places: np.ndarray, heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, others: np.ndarray
 ) -> tuple[Step | None, float]:
-    """Return the step that patches show, or None; and how high (m) one may be that they do not show beyond doubt.
+    """Return the step in the patches, or None, and the height (m) of a step that is not significant.
 
-    `places` (P, 2) are the patches', `heights` (P,) theirs over a plane near the floor and `noise` (P,) the standard
-    deviations, `slopes` (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible
-    causes.
+    `places` (P, 2) are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,),
+    `slopes` (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible causes.
     """
     near = np.abs(heights) < GATE + 3.0 * noise
     places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]

@@ -1,9 +1,7 @@
-"""The floor that the robot stands on, from any number of lidars: `JointFloor`, and for two `SupportFloor`, the method
-"support", the default.
+"""The floor under the robot by any number of lidars, `JointFloor`, and by two, `SupportFloor`: the method "support".
 
-It assumes that the scene stands still, that the first lidar is where the description says, and that the floor near the
-robot is a plane within the search limits of the description's base_footprint. It checks the last of these and refuses
-if it does not hold.
+It assumes that the scene is still, that the first lidar is where the description has it, and that the floor near the
+robot is a plane within the search limits of the description's base_footprint. The last of these is checked.
 """
 
 import itertools
@@ -16,7 +14,16 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import View, confirmed_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import unit_warnings
-from stretch_sim_cal.calibration.floor.cells import FloorMotion, cells_of, floor_motion, patch_of_cells
+from stretch_sim_cal.calibration.floor.cells import (
+    MIN_INCIDENCE_COSINE,
+    RADIUS,
+    FloorMotion,
+    LidarView,
+    Rays,
+    cells_of,
+    floor_motion,
+    patch_of_cells,
+)
 from stretch_sim_cal.calibration.floor.findings import (
     Disagreement,
     Findings,
@@ -24,6 +31,8 @@ from stretch_sim_cal.calibration.floor.findings import (
     check_motion,
     check_shape,
     check_support,
+    flatness,
+    support_of,
 )
 from stretch_sim_cal.calibration.floor.fit import (
     LIKELY_CURVATURE,
@@ -31,9 +40,7 @@ from stretch_sim_cal.calibration.floor.fit import (
     find_floor,
     nearest_level_surface,
 )
-from stretch_sim_cal.calibration.floor.rays import MIN_INCIDENCE_COSINE, RADIUS, LidarView, Rays
 from stretch_sim_cal.calibration.floor.search import within_search
-from stretch_sim_cal.calibration.floor.support import flatness, support_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
@@ -54,22 +61,22 @@ from stretch_sim_cal.geometry.planes import (
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-# The room alone, then twice the floor as it looks by then: how far the surfaces may still be apart (m), shifted grids.
+# The room without the floor, then twice with it: how far the surfaces may still be apart (m), shifted grids.
 ROOM_PASSES = ((0.002, 1), (0.0, 1))
 FLOOR_PASSES = ((0.001, 1), (0.0, 2))
 # How far (m) beyond its unevenness a patch may lie from the floor.
 FLOOR_GATE = 0.01
-# Cells this near (m) to the nominal floor are kept, whether the other lidar confirms them or not.
+# Cells this near (m) to the nominal floor are kept without confirmation by another lidar.
 NEAR_FLOOR = 0.1
 
 
 class JointFloor:
-    """Find the floor under the robot from what any number of lidars see.
+    """Estimates the floor under the robot by any number of lidars.
 
-    `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is where the
-    description has base_footprint. `settings.observations` is what is known of the poses to each other. `first_two` are
-    the lidars of the result's `by_units`. After `solve` the poses are those of `state`, with the covariance of
-    `solution`, both in the description's base_footprint. Raises `InputError` for a pose that is no rigid transform.
+    `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is the
+    description's; `settings.observations` are the priors of the poses to each other. `first_two` are the lidars of the
+    result's `by_units`. After `solve`, `state` has the poses and `solution` their covariance, in the description's
+    base_footprint. Raises `InputError` for a pose that is no rigid transform.
     """
 
     name = "support"
@@ -82,8 +89,8 @@ class JointFloor:
         self.settings, self._names = settings or FloorSettings(), names
         self._priors: Sequence[np.ndarray | None] = (FIXED,)
         self._first_two = first_two[: len(names)]
-        self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
         # All is estimated in the description's base_footprint.
+        self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
         self._masks = self.settings
         if self.settings.body is not None:
             self._masks = replace(self.settings, body=apply(self._footprint_from_base, self.settings.body))
@@ -98,21 +105,20 @@ class JointFloor:
         self.solution: Solution | None = None
 
     def _usual_alignment(self) -> Observations | None:
-        """Return the lidars to each other, known as well as they usually are; None of one."""
+        """Return the lidars' poses to each other with the usual covariance; None for one lidar."""
         if len(self._poses) == 1:
             return None
         first, *others = self._poses
         typical = np.repeat([self.settings.typical_std_translation, self.settings.typical_std_rotation], 3) ** 2
-        return Observations.of_known_poses(
-            tuple(inverse(first) @ pose for pose in others), np.diag(np.tile(typical, len(others)))
-        )
+        to_first = tuple(inverse(first) @ pose for pose in others)
+        return Observations.of_known_poses(to_first, np.diag(np.tile(typical, len(others))))
 
     def begin_from(
         self, footprint_from_lidar: Sequence[np.ndarray], observations: Observations | None,
         priors: Sequence[np.ndarray | None],
     ) -> None:  # fmt: skip
-        """Begin with other poses (4, 4) in the description's base_footprint, what was observed of them to each other
-        (None: known as well as usually), and what is known of each, (6, 6) in base_footprint."""
+        """Start at other poses (4, 4) in the description's base_footprint, with other observations of them to each
+        other (None: the usual ones), and with the prior covariance (6, 6) of each in base_footprint."""
         self._poses, self._priors = tuple(footprint_from_lidar), priors
         self._alignment = observations or self._usual_alignment()
 
@@ -126,10 +132,7 @@ class JointFloor:
             cells.add(cloud)
 
     def solve(self) -> FloorResult:
-        """Return the floor, with refusals if the data does not support it.
-
-        Raises `InputError` if no scan was added.
-        """
+        """Return the floor, with refusals if the data does not support it. Raises `InputError` without any scan."""
         if not self._intake.num_given:
             raise InputError("floor: no scans were given; record at least one pair")
         lidars = tuple(map(Lidar.of_cells, self._seen))
@@ -138,62 +141,51 @@ class JointFloor:
         solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, nominal)
         lidars = self._worth_keeping(lidars, state)
         if self._alignment is not None and not self._alignment.fits(unknowns.models):
-            # The errors of lidars with other channels are not theirs.
+            # It is of lidars with other channels, whose errors are not these.
             self._alignment = self._alignment.of_the_transform()
-        noise = Noise.first(len(lidars))
-        room = replace(state, floor=None)
-        given = solver.solve(self._aligned_at(room, unknowns), room)
+        # Observations with the lidars' errors replace the room that several lidars see here.
+        with_room = self._alignment is None or not self._alignment.knows_units
+        noise, room = Noise.first(len(lidars)), replace(state, floor=None)
+        given = solver.solve(self._prior_equations(room, unknowns), room)
         for slack, grids in ROOM_PASSES:
-            equations = self._aligned_at(room, unknowns)
-            if not self._knows_room:
+            equations = self._prior_equations(room, unknowns)
+            if with_room:
                 block = room_block(lidars, room, noise, slack, grids)
                 block.add_to(equations, unknowns, lidars)
                 noise = block.noise
             room, _ = solver.step(equations, room)
         state = replace(room, floor=nominal)
         for slack, grids in FLOOR_PASSES:
-            found = self._found(lidars, state)
+            found = self._search(lidars, state)
             if found is None:
                 return self._refused(lidars, state)
             state = replace(state, floor=incremented(found.floor, found.fit.increment), curvature=found.fit.curvature)
             solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(found.fit.curvature) else 0.0)
-            block = room_block(lidars, state, noise, slack, grids, self._trust(found))
-            solution = solver.solve(self._equations(block, state, unknowns, lidars), state)
+            block = room_block(lidars, state, noise, slack, grids, _trust(found))
+            equations = self._prior_equations(state, unknowns)
+            (block if with_room else block.only_floor()).add_to(equations, unknowns, lidars)
+            solution = solver.solve(equations, state)
             state, noise = unknowns.moved(state, solution.change), block.noise
-        # The checks look at the floor with the errors taken out that were found with it.
-        found = self._found(lidars, state)
+        # The checks are of the floor without the errors that were estimated with it.
+        found = self._search(lidars, state)
         if found is None:
             return self._refused(lidars, state)
         self.state, self.solution = state, solution
-        seen = remeasured_block(lidars, state, block, self._trust(found))
-        of_each = {
-            name: self._disagreement(seen, state, given.covariance, unknowns, lidar)
+        last = remeasured_block(lidars, state, block, _trust(found))
+        disagreements = {
+            name: self._disagreement(last, state, given.covariance, unknowns, lidar)
             for lidar, name in enumerate(self._names) if lidar
         }  # fmt: skip
-        return self._result(lidars, unknowns, state, solution, found, of_each)
+        return self._result(lidars, unknowns, state, solution, found, disagreements)
 
-    @property
-    def _knows_room(self) -> bool:
-        """Whether what the lidars see of the room is among what is known of the alignment."""
-        return self._alignment is not None and self._alignment.knows_units
-
-    def _aligned_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
+    def _prior_equations(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the equations of the alignment; none for one lidar."""
         if self._alignment is None:
             return NormalEquations.empty(unknowns.size)
         return self._alignment.equations_at(state, unknowns)
 
-    def _equations(
-        self, block: RoomBlock, state: State, unknowns: Unknowns, lidars: Sequence[Lidar]
-    ) -> NormalEquations:
-        """Return the equations of the alignment and of the patches: those of the floor alone if the alignment saw a
-        room."""
-        equations = self._aligned_at(state, unknowns)
-        (block.only_floor() if self._knows_room else block).add_to(equations, unknowns, lidars)
-        return equations
-
     def _worth_keeping(self, lidars: Sequence[Lidar], state: State) -> tuple[Lidar, ...]:
-        """Return the lidars with the cells of the room that two see, without the robot's, and those near the floor."""
+        """Return the lidars with the cells that two lidars see, without the robot's, and those near the floor."""
         kept, poses = [], state.base_from_lidar
         views = [
             View(without_body(lidar.surface, pose, self._masks)) for lidar, pose in zip(lidars, poses, strict=True)
@@ -205,47 +197,32 @@ class JointFloor:
             kept.append(Lidar(view.surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
         return tuple(kept)
 
-    def _views(self, lidars: Sequence[Lidar], state: State) -> tuple[list[LidarView], Rays]:
-        """Return the lidars over the nominal floor, and their corrected rays that aim at it."""
+    def _rays(self, lidars: Sequence[Lidar], state: State) -> tuple[Rays, list[LidarView]]:
+        """Return the lidars' corrected rays that aim at the nominal floor, and the views that they are of."""
         views = [LidarView(pose) for pose in state.base_from_lidar]
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
-        return views, tuple(
-            view.rays(surface.points, surface.counts, self._own(surface.points, pose))
+        return tuple(
+            view.rays(surface.points, surface.counts, self._on_robot(surface.points, pose))
             for view, surface, pose in zip(views, surfaces, state.base_from_lidar, strict=True)
-        )
+        ), views
 
-    def _own(self, points: np.ndarray, footprint_from_lidar: np.ndarray) -> np.ndarray:
-        """Return which points (N, 3) of a lidar lie on the robot itself, as far as its shape is known."""
+    def _on_robot(self, points: np.ndarray, footprint_from_lidar: np.ndarray) -> np.ndarray:
         if self._masks.body is None:
             return np.zeros(len(points), dtype=bool)
         return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
-    def _found(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
-        """Return the floor that the lidars' corrected rays show; None if there is none."""
-        views, rays = self._views(lidars, state)
-        return find_floor(rays, views, self.settings)
-
-    def _trust(self, found: FoundFloor) -> FloorTrust:
-        """Return which patches the estimate takes for floor, as far as the fit trusts them."""
-        fit = found.fit
-
-        def trust(points: np.ndarray) -> np.ndarray:
-            places = points[:, :2]
-            inside = np.linalg.norm(places, axis=1) < RADIUS
-            trusted = fit.patch_weights[patch_of_cells()[cells_of(places)]]
-            return np.where(inside, trusted, 0.0)
-
-        return FloorTrust(trust, fit.unevenness, FLOOR_GATE)
+    def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
+        return find_floor(*self._rays(lidars, state), self.settings)
 
     def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
-        """Return whether the floor is another one in some of the blocks of time."""
+        """Return the motion of the floor between the blocks of time, if any."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
         for surface, sums, used, pose in zip(surfaces, found.sums, found.fit.used, state.base_from_lidar, strict=True):
-            own = self._own(surface.points, pose)
+            on_robot = self._on_robot(surface.points, pose)
             for block in range(surface.block_counts.shape[1]):
-                rays = sums.view.rays(surface.block_points[:, block], surface.block_counts[:, block], own)
+                rays = sums.view.rays(surface.block_points[:, block], surface.block_counts[:, block], on_robot)
                 equations = sums.equations_of(rays, used)
                 information[block] += equations[0]
                 gradient[block] += equations[1]
@@ -253,7 +230,7 @@ class JointFloor:
 
     def _result(
         self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        found: FoundFloor, of_each: Mapping[str, Disagreement | None],
+        found: FoundFloor, disagreements: Mapping[str, Disagreement | None],
     ) -> FloorResult:  # fmt: skip
         fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
@@ -268,13 +245,15 @@ class JointFloor:
                 "floor_far_from_description",
                 "the floor lies beyond the search limits of the description's base_footprint",
                 "check the description's base_footprint",
-            )  # fmt: skip
+            )
         check_shape(findings, fit)
-        for name, disagreement in of_each.items():
+        for name, disagreement in disagreements.items():
             check_disagreement(findings, disagreement, name, self._names[0])
         check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames)
-        hits = sum(float(sums.hits[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
-        squares = sum(float(sums.height_squares[used].sum()) for sums, used in zip(found.sums, fit.used, strict=True))
+        hits, squares = (
+            sum(float(values[used].sum()) for values, used in zip(arrays, fit.used, strict=True))
+            for arrays in ([sums.hits for sums in found.sums], [sums.height_squares for sums in found.sums])
+        )
         return FloorResult(
             footprint_from_base=footprint_from_base(plane),
             plane=plane,
@@ -301,13 +280,13 @@ class JointFloor:
     def _disagreement(
         self, block: RoomBlock, state: State, aligned: np.ndarray, unknowns: Unknowns, lidar: int
     ) -> Disagreement | None:
-        """Return by how much a lidar's floor is off the first one's under the given alignment, in which all have the
-        covariance `aligned`; None if they do not see enough of the same floor."""
+        """Return a lidar's floor against the first one's under the given alignment, in which all have the covariance
+        `aligned`; None if they do not see enough of the same floor."""
         seen = block.floor_gap(lidar)
         if seen is None:
             return None
         # The estimate has moved both lidars by their errors.
-        own, first = (
+        other, first = (
             state.floor.moved(self._poses[number] @ inverse(state.base_from_lidar[number])) for number in (lidar, 0)
         )
         increment, covariance = seen
@@ -316,38 +295,30 @@ class JointFloor:
         for number, sign in ((lidar, 1.0), (0, -1.0)):
             begin = unknowns.poses[number].start
             by_poses[[0, 1, 2], [begin + 2, begin + 3, begin + 4]] = sign, -sign, -sign
-        increment = increment + floor_between(first, own)
+        increment = increment + floor_between(first, other)
         return Disagreement(increment, covariance + by_poses @ aligned @ by_poses.T)
 
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
-        views, rays = self._views(lidars, state)
+        rays, views = self._rays(lidars, state)
         if any(map(len, rays)) or not any(len(lidar.surface.points) for lidar in lidars):
-            reason = Finding(
-                "no_floor",
+            sentence = (
                 f"no floor within {self.settings.search_height * 1e3:g} mm and "
                 f"{np.degrees(self.settings.search_tilt):g} deg of where the description has "
-                f"base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}",
-                "make room, or check the description and the alignment",
+                f"base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}"
             )
+            remedy = "make room, or check the description and the alignment"
         else:
             steepness = np.degrees(np.arcsin(MIN_INCIDENCE_COSINE))
-            reason = Finding(
-                "no_floor",
+            sentence = (
                 f"no lidar looks at the floor: none has a return along a ray that meets it within "
-                f"{RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat",
-                "mount a lidar so that it looks down; this floor is not needed for lidar to lidar",
+                f"{RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat"
             )
+            remedy = "mount a lidar so that it looks down; this floor is not needed for lidar to lidar"
         return FloorResult(
-            footprint_from_base=self._footprint_from_base,
-            plane=floor_of_footprint(self._footprint_from_base),
-            covariance=np.diag([np.inf] * 3),
-            rmse=float("nan"),
-            num_frames=self._intake.num_frames,
-            num_inliers=0,
-            method=self.name,
-            warnings=self._intake.warnings(),
-            refusals=[reason],
-        )
+            self._footprint_from_base, floor_of_footprint(self._footprint_from_base), np.diag([np.inf] * 3),
+            float("nan"), self._intake.num_frames, 0, self.name, warnings=self._intake.warnings(),
+            refusals=[Finding("no_floor", sentence, remedy)],
+        )  # fmt: skip
 
 
 class SupportFloor(JointFloor):
@@ -369,13 +340,24 @@ class SupportFloor(JointFloor):
         right_to_left = check_rigid(right_to_left, "right_to_left")
         if not np.array_equal(right_to_left, np.eye(4)):
             poses.append(poses[0] @ right_to_left)
-        elif settings is not None:  # the alignment of one lidar says nothing
+        elif settings is not None:  # one lidar has no alignment
             settings = replace(settings, observations=None)
         super().__init__(poses, nominal_footprint_from_base, settings, SIDES[: len(poses)])
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of clouds, as of `JointFloor.add`."""
         super().add(*(left, right)[: len(self._poses)])
+
+
+def _trust(found: FoundFloor) -> FloorTrust:
+    """Return the weights of the fit for the patches of the estimate."""
+
+    def trust(points: np.ndarray) -> np.ndarray:
+        places = points[:, :2]
+        weights = found.fit.patch_weights[patch_of_cells()[cells_of(places)]]
+        return np.where(np.linalg.norm(places, axis=1) < RADIUS, weights, 0.0)
+
+    return FloorTrust(trust, found.fit.unevenness, FLOOR_GATE)
 
 
 def _in_words(surface: Plane | None) -> str:
@@ -387,8 +369,8 @@ def _in_words(surface: Plane | None) -> str:
 
 
 def _change_to_base(floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
-    """Return how (height, tilt about x, tilt about y) at base_link's origin and about its axes change (3, 3) with those
-    in the description's base_footprint."""
+    """Return the derivatives (3, 3) of (height, tilt about x, tilt about y) at base_link's origin and about its axes by
+    those in the description's base_footprint."""
     change = np.zeros((3, 3))
     change[0] = -height_slopes(footprint_from_base[None, :3, 3], floor)[0]
     change[1:, 1:] = footprint_from_base[:2, :2].T

@@ -1,14 +1,14 @@
-"""The lidars' extrinsics in base_link, from what they see of the robot: returns against the model at the joint values.
+"""The lidar extrinsics in base_link by the returns from the robot, against its model at the joint values.
 
-Coarse to fine: first a search by rays against the model's surfaces. Narrow parts make minima of their own, since a ray
-that misses the arm by the error of the extrinsics has no residual; so it starts at several places around the nominal
-poses and keeps the end with the most explained returns. Then Gauss-Newton with all returns that are not near an edge:
-with the poses it estimates the lidars' own errors (`problem.py`) and those of every link (`system.py`), with variances
-that the returns determine (`model_errors.py`), until the lidars' errors have settled.
+Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
+the minimum with the most explained returns: narrow parts make local minima, since a ray that misses the arm by the
+error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
+poses, the lidars' errors (`problem.py`) and the errors of the robot's model (`system.py`) with their variances
+(`model_errors.py`), until the lidars' errors converge.
 
-Joints are off by their zeros, their scales and, anew in every pose, their readings; what bends is in the latter, and in
-the errors of the links. It assumes a robot that stood still in every sample, and that most returns near the model come
-from it. Poses are base_link_from_lidar.
+Joints have errors of zero, of scale and, in every pose, of reading; bending is in the latter and in the errors of the
+links. It assumes that the robot stood still in every sample and that most returns near the model are from it. Poses are
+base_link_from_lidar.
 """
 
 import itertools
@@ -28,7 +28,6 @@ from stretch_sim_cal.calibration.mounts.result import (
     MountsResult,
     Residuals,
     at_lidar,
-    moved,
 )
 from stretch_sim_cal.calibration.mounts.system import (
     CloudReader,
@@ -37,7 +36,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     model_variances,
     mount_covariances,
     noise_weights,
-    remainders,
+    residuals_with_links,
     without_readings,
 )
 from stretch_sim_cal.calibration.observability import directions
@@ -53,7 +52,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
-from stretch_sim_cal.geometry.transforms import adjoint, apply, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
@@ -63,26 +62,26 @@ SEARCH_GRAZING = 0.25
 SEARCH_POINTS = 8000  # of each lidar, over all samples
 SEARCH_TUKEY = 3.0
 START_ANGLE = np.deg2rad(1.8)
-WEAK_POSITION, WEAK_ANGLE = 0.03, np.deg2rad(3.0)  # what one step may do in directions that are not determined
+WEAK_POSITION, WEAK_ANGLE = 0.03, np.deg2rad(3.0)  # prior of one step, for directions that are not determined
 
-PATCH_SIZE = 0.03  # m, edge of the cells of a link's surface whose returns are judged together
+PATCH_SIZE = 0.03  # m, edge of the cells of a link's surface whose returns have a common median
 PATCH_RETURNS = 8
 MEDIAN_SIGMAS = 4.0
 MODEL_SIGMAS = 4.0
 SLACK = 1.5e-3  # m
 DRAWN = 80_000
 FINE_STEPS, MOST_STEPS = 4, 20
-SETTLED = 0.2  # standard deviations of the lidars' own errors: a smaller step is the last
-SEPARABLE = 0.25  # standard deviation of a joint's offset, the mounts being unknown, over that of what was known before
-GATE = 6.0  # sigma of the range noise, and of where links may be, beyond which a return is not of the model
+CONVERGED = 0.2  # standard deviations of the lidars' errors: a smaller step is the last
+SEPARABLE = 0.25  # posterior over prior standard deviation of a joint's zero
+GATE = 6.0  # sigma of range noise and link errors, beyond which a return is not of the model
 SEEN = 3.5  # sigma of the range noise, for pictures
-NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of something that is fixed to it
-GRAZING = 0.15  # cosine of incidence; below it a range says little of the surface
-EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # how far beside a ray the model has to be the same, first and then
-MARGIN = 0.004  # m, likewise: by how much links may be elsewhere, and a ray with them on the next part
+NEAR = 0.12  # m of the model along the ray: returns that may be of it, or of an object that is fixed to it
+GRAZING = 0.15  # cosine of incidence, below which a range depends little on the surface's place
+EDGE_ANGLES = (np.deg2rad(0.4), np.deg2rad(0.15))  # beside a ray the model has to be the same, at first and later
+MARGIN = 0.004  # m, likewise, by the errors of links
 FINE_POINTS = 400_000  # over all lidars and all samples
-SAME_OFFSET = 2e-5  # m and rad, of a joint: a smaller step leaves the model in its place, since moving it takes time
-TURNS = 1e-3  # rad per unit of a joint: it turns what it moves
+SAME_OFFSET = 2e-5  # m and rad, of a joint: the model is not moved for smaller steps, since that takes time
+TURNS = 1e-3  # rad per unit of a joint that turns links
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
 
@@ -93,8 +92,8 @@ def search(
     samples: Sequence[PosedSample], nominal: Poses, alignment: Observations | None, settings: MountSettings,
     readers: Mapping[str, CloudReader], units: Sequence[np.ndarray],
 ) -> tuple[Poses, list[float]]:  # fmt: skip
-    """Return the best of the minima from all starts, and the cost of each, the share of returns that are unexplained;
-    the errors of the lidars with parameters `units` (n,) are taken out."""
+    """Return the best of the minima from all starts, and the cost of each: the share of unexplained returns. The errors
+    of the lidars with parameters `units` (n,) are subtracted."""
     clouds: dict[str, list[LidarRays]] = {name: [] for name in nominal}
     for (name, pose), values in zip(nominal.items(), units, strict=True):
         for sample in samples:
@@ -106,13 +105,13 @@ def search(
 
 
 def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
-    """Return poses to start from: the nominal ones, aligned lidars as one body seen from
-    each, and turned a little."""
+    """Return initial poses: the nominal ones (with an alignment, one rigid body at the nominal pose of each lidar), and
+    turned by `START_ANGLE` about each axis."""
     bodies = [nominal]
     if alignment is not None:
-        to_first = (np.eye(4), *alignment.poses)
-        firsts = [pose @ inverse(own) for pose, own in zip(nominal.values(), to_first, strict=True)]
-        bodies = [{name: first @ own for name, own in zip(nominal, to_first, strict=True)} for first in firsts]
+        to_first = dict(zip(nominal, (np.eye(4), *alignment.poses), strict=True))
+        firsts = [pose @ inverse(to_first[name]) for name, pose in nominal.items()]
+        bodies = [{name: first @ pose for name, pose in to_first.items()} for first in firsts]
     starts, first = list(bodies), next(iter(nominal))
     for axis, sign in itertools.product(range(3), (-1.0, 1.0)):
         turn = np.zeros(6)
@@ -120,7 +119,7 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
         # Aligned lidars turn as one body, about the first one.
         about = {name: bodies[0][name if alignment is None else first] for name in nominal}
         starts.append({
-            name: moved(pose, adjoint(from_rotation_translation(np.eye(3), about[name][:3, 3])) @ turn)
+            name: exp(adjoint(from_rotation_translation(np.eye(3), about[name][:3, 3])) @ turn) @ pose
             for name, pose in bodies[0].items()
         })  # fmt: skip
     return starts
@@ -134,24 +133,26 @@ def _descend(
     for gate in GATES:
         information, gradient = np.zeros((6 * len(poses), 6 * len(poses))), np.zeros(6 * len(poses))
         for index, (name, pose) in enumerate(poses.items()):
-            own = slice(6 * index, 6 * index + 6)
+            part = slice(6 * index, 6 * index + 6)
             found = [s.match(cloud, pose, gate, SEARCH_GRAZING) for s, cloud in zip(samples, clouds[name], strict=True)]
-            hits, normals = (np.concatenate([getattr(m, what) for m in found]) for what in ("hits", "normals"))
-            distances = np.concatenate([m.distances for m in found])
+            hits, normals, distances = (
+                np.concatenate([getattr(matches, field) for matches in found])
+                for field in ("hits", "normals", "distances")
+            )
             if len(distances):
                 scale = max(settings.range_noise / 2, robust_deviation(distances))
                 weights = tukey_weights(distances / (SEARCH_TUKEY * scale)) / scale**2
                 jacobian = np.hstack([normals, np.cross(hits, normals)])
-                information[own, own] += jacobian.T @ (weights[:, None] * jacobian)
-                gradient[own] -= jacobian.T @ (weights * distances)
+                information[part, part] += jacobian.T @ (weights[:, None] * jacobian)
+                gradient[part] -= jacobian.T @ (weights * distances)
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
             about = adjoint(from_rotation_translation(np.eye(3), -pose[:3, 3]))
-            information[own, own] += about.T @ weak @ about
+            information[part, part] += about.T @ weak @ about
         if alignment is not None:
-            own_information, own_gradient = alignment.of_poses(tuple(poses.values()))
-            information, gradient = information + own_information, gradient + own_gradient
+            of_alignment = alignment.of_poses(tuple(poses.values()))
+            information, gradient = information + of_alignment[0], gradient + of_alignment[1]
         step = np.linalg.solve(information, gradient)
-        poses = {name: moved(pose, step[6 * i : 6 * i + 6]) for i, (name, pose) in enumerate(poses.items())}
+        poses = {name: exp(step[6 * i : 6 * i + 6]) @ pose for i, (name, pose) in enumerate(poses.items())}
     return poses
 
 
@@ -172,20 +173,18 @@ def _cost(
 def consistent(
     matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns, settings: MountSettings
 ) -> np.ndarray:
-    """Return a mask (M,) of the matches in patches whose median lies on the surface, as far as model and noise go;
-    `left` (M,) is how far they are from it where the link is thought to be.
-
-    What is fixed to a surface and no thicker than the noise moves all returns of its patch, and none by much.
-    """
+    """Return a mask (M,) of the matches in patches whose median residual, of residuals (M,) `left` with the estimated
+    links, is explained by model and noise. An object that is fixed to a surface and no thicker than the noise moves the
+    median of its patch, and no single return by much."""
     count = len(matches.indices)
     if not count:
         return np.zeros(0, dtype=bool)
     frames = [sample.base_from_link[link] for link in unknowns.links]
     keys = np.zeros(count, dtype=np.int64)
     for index in np.unique(matches.links):
-        own, pose = matches.links == index, frames[index]
-        in_link = (matches.hits[own] - pose[:3, 3]) @ pose[:3, :3]
-        keys[own] = (voxel_keys(in_link, PATCH_SIZE) << 6) + index
+        chosen, pose = matches.links == index, frames[index]
+        in_link = (matches.hits[chosen] - pose[:3, 3]) @ pose[:3, :3]
+        keys[chosen] = (voxel_keys(in_link, PATCH_SIZE) << 6) + index
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
     medians = group_medians(patch, counts, left)
     noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
@@ -199,13 +198,11 @@ def consistent(
 def link_residuals(
     unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], errors: ModelErrors, settings: MountSettings
 ) -> list[LinkResidual]:
-    """Return the estimated error of every link that was seen, worst first; in sigma of its prior, or of the errors of
+    """Return the estimated error of every link with returns, largest first; in sigma of its prior, or of the errors of
     this robot's links if these are larger."""
-    seen = np.zeros(len(unknowns.links))
-    for one in matches.values():
-        seen += np.bincount(one.links, minlength=len(seen))
+    seen = sum(np.bincount(of_sample.links, minlength=len(unknowns.links)) for of_sample in matches.values())
     priors = np.sqrt(model_variances(unknowns, settings))
-    found = []
+    residuals = []
     for index in np.flatnonzero(seen):
         parts = [(unknowns.of_link(index), errors.origin_scale), (unknowns.of_mesh(index), errors.mesh_scale)]
         sigmas = max(
@@ -213,16 +210,16 @@ def link_residuals(
         )
         motion = sum(errors.solution[part] for part, _ in parts)
         released = index in errors.released
-        found.append(LinkResidual(unknowns.links[index], motion, sigmas, int(seen[index]), released))
-    return sorted(found, key=lambda residual: -residual.sigmas)
+        residuals.append(LinkResidual(unknowns.links[index], motion, sigmas, int(seen[index]), released))
+    return sorted(residuals, key=lambda residual: -residual.sigmas)
 
 
 def residuals_of(
     models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float,
     corrected: Callable[[str, np.ndarray], LidarRays] | None = None,
 ) -> Residuals:  # fmt: skip
-    """Return the returns whose rays meet the model, thinned: those within `gate` (m) of it, and all in front of it;
-    `corrected` takes the errors of a lidar out of its cloud (N, 3 or 5)."""
+    """Return the downsampled returns whose rays meet the model, within `gate` (m) of it or in front of it; `corrected`
+    subtracts the errors of a lidar from its cloud (N, 3 or 5)."""
     parts = []
     count = DRAWN // (len(poses) * len(models))
     for name, pose in poses.items():
@@ -243,12 +240,11 @@ def calibrate_mounts(
     alignment: Observations | None = None,
     settings: MountSettings = MountSettings(),
 ) -> MountsResult:
-    """Return where the lidars, any number of them, are, from what they see of the robot in several arm poses.
+    """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses.
 
-    `surfaces` are the model's by link, in link frames; `nominal` the lidars' poses in the description by name, right
-    to about 3 deg and 30 mm; `alignment` what is known of the poses of the same lidars, in the same order, to each
-    other, and of their errors (of a single one it says nothing). A lidar that is tied to the others by it need not see
-    the robot itself. Raises `InputError` for samples that are no data.
+    `surfaces` are the model's by link, in link frames; `nominal` the lidars' described poses by name, right to about 3
+    deg and 30 mm; `alignment` observations of the same lidars, in the same order, to each other, and of their errors
+    (unused for one lidar). With it a lidar need not see the robot. Raises `InputError` for samples without data.
     """
     alignment = alignment if len(nominal) > 1 else None
     _check(surfaces, samples, nominal, alignment, settings)
@@ -269,27 +265,27 @@ def _check(surfaces, samples, nominal, alignment, settings) -> None:
                 )
         missing = [link for link in surfaces if link not in sample.base_from_link]
         if missing:
-            raise InputError(f"mounts: {sample.name}: where {missing[0]} is is not known")
+            raise InputError(f"mounts: {sample.name}: has no pose of {missing[0]}")
         unmoved = [joint for joint in settings.joint_offsets if joint not in sample.joint_motions]
         if unmoved:
-            raise InputError(f"mounts: {sample.name}: what {unmoved[0]} moves is not known")
+            raise InputError(f"mounts: {sample.name}: has no motions of {unmoved[0]}")
 
 
 def cloud_readers(
     sensors: Sensors, samples: Sequence[MountSample], lidars: Sequence[str]
 ) -> dict[str, CloudReader]:  # fmt: skip
-    """Return by lidar what takes its clouds apart; lidars of one kind share it if all are of that kind."""
+    """Return the readers of clouds by lidar; all lidars share one if they are of one kind."""
     clouds = {name: [sample.clouds[name] for sample in samples] for name in lidars}
     if not isinstance(sensors, tuple):
-        return dict.fromkeys(lidars, CloudReader(sensors, [cloud for own in clouds.values() for cloud in own]))
+        return dict.fromkeys(lidars, CloudReader(sensors, [cloud for each in clouds.values() for cloud in each]))
     kinds = for_each(sensors, len(lidars))
     finest = min((sensor.range_noise for sensor in kinds if sensor is not None), default=0.0)
     return {name: CloudReader(sensor, clouds[name], finest) for name, sensor in zip(lidars, kinds, strict=True)}
 
 
 class _Mounts:
-    """The fine solution: the data, and the estimate so far. `state` has the poses and the lidars' errors, `links` (n,)
-    the twists of links, `joints` (n,) the errors of joints with which the `models` stand as they do."""
+    """The data and the estimate: `state` has the poses and the lidars' errors, `links` (n,) the twists of links,
+    `joints` (n,) the errors of joints with which the `models` are posed."""
 
     def __init__(self, surfaces, samples: list[MountSample], nominal: Poses, alignment: Observations | None, settings):
         self.surfaces, self.samples, self.nominal, self.settings = surfaces, samples, nominal, settings
@@ -309,22 +305,21 @@ class _Mounts:
 
     @property
     def poses(self) -> Poses:
-        """The estimated poses by lidar."""
         return dict(zip(self.nominal, self.state.base_from_lidar, strict=True))
 
     def solve(self) -> MountsResult:
-        """Return the result: searched, then solved until the lidars' errors have settled."""
+        """Search, then solve until the lidars' errors converge."""
         poses, costs = search(
             self.models, self.nominal, self._for_search(), self.settings, self.readers, self.state.units
         )
         self.state = replace(self.state, base_from_lidar=tuple(poses.values()))
         clouds: dict[tuple[str, int], Returns] = {}
-        widened = settled = False
+        inflated = converged = False
         for step in range(MOST_STEPS):
             clouds = clouds if step > 1 else self._clouds(step)
             matches, left = self._matches(clouds, step)
             noise, noises = self._noise(clouds, matches, left)
-            equations = self._equations(clouds, matches, left, noises, widened)
+            equations = self._equations(clouds, matches, left, noises, inflated)
             errors = with_model_errors(
                 equations.information, equations.gradient, self.robot, self.settings, MOST_RELEASED if step > 1 else 0,
                 self.joints,
@@ -332,17 +327,18 @@ class _Mounts:
             moved_by = self._move(equations, errors)
             if step + 1 < FINE_STEPS:
                 continue
-            # Errors by incidence and of weak echoes are nearly the same on the robot, and settle slowly. On the way
-            # there they exceed their priors where they need not: these are widened only then.
+            # Errors by incidence and of weak echoes are nearly the same on the robot and converge slowly. Before that
+            # they may exceed their priors, so these are inflated only afterwards.
             of_scalars = equations.covariance_of_units(errors.covariance, self.unknowns.scalars)
-            settled = bool((np.abs(moved_by[self.unknowns.scalars]) <= SETTLED * np.sqrt(of_scalars.diagonal())).all())
-            if settled and (widened or not self.solver.exceeded(self.state)):
+            steps = np.abs(moved_by[self.unknowns.scalars])
+            converged = bool((steps <= CONVERGED * np.sqrt(of_scalars.diagonal())).all())
+            if converged and (inflated or not self.solver.exceeded(self.state)):
                 break
-            widened |= settled
-        return self._result(costs, matches, left, noise, equations, errors, of_scalars, settled)
+            inflated |= converged
+        return self._result(costs, matches, left, noise, equations, errors, of_scalars, converged)
 
     def _for_search(self) -> Observations | None:
-        """Return the alignment as loose as errors of the lidars make it that the search does not take out."""
+        """Return the alignment, inflated by errors of the lidars that the search does not subtract."""
         if self.alignment is None:
             return None
         if not self.alignment.knows_units and any(np.any(model.optical_centre) for model in self.unknowns.models):
@@ -350,11 +346,11 @@ class _Mounts:
         return self.alignment.of_the_transform()
 
     def _corrected(self, name: str, returns: Returns) -> LidarRays:
-        """Return the rays of returns with the lidar's errors taken out, but for that by incidence."""
+        """Return the rays of returns without the lidar's errors except that by incidence."""
         return self.readers[name].rays(returns, self.state.units[self.robot.lidars.index(name)])
 
     def _clouds(self, step: int) -> dict[tuple[str, int], Returns]:
-        """Return the returns that may be of the robot by lidar and sample; in the first step a part of them will do."""
+        """Return the returns that may be of the robot by lidar and sample, fewer of them for the first step."""
         count = FINE_POINTS // (8 if step == 0 else 1) // (len(self.nominal) * len(self.models))
         clouds = {}
         for name, pose in self.poses.items():
@@ -367,9 +363,9 @@ class _Mounts:
     def _matches(
         self, clouds: Mapping[tuple[str, int], Returns], step: int
     ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:
-        """Return by lidar and sample the returns that the model should explain, and what of their distances (M,) is
-        left with the links where they are thought to be: near it, not grazing, not at an edge, after the first step not
-        in patches that lie off the surface as a whole."""
+        """Return by lidar and sample the returns that the model should explain, and their residuals (M,) with the
+        estimated links: near the model, not grazing, not at an edge, after the first step not in patches that are off
+        the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
         kept, left = {}, {}
         for (name, index), returns in clouds.items():
@@ -377,8 +373,8 @@ class _Mounts:
             found = model.match(self._corrected(name, returns), self.state.base_from_lidar[number], gate, GRAZING)
             found = found.without_incidence(self.state.units[number][INCIDENCE])
             found = found.chosen(model.inside(found, EDGE_ANGLES[min(step, 1)], MARGIN))
-            found = found.chosen(model.alone(found))
-            distances = remainders(self.robot, name, model, found, self.links)
+            found = found.chosen(model.unambiguous(found))
+            distances = residuals_with_links(self.robot, name, model, found, self.links)
             fits = np.ones(len(distances), dtype=bool)
             if step > 0:
                 fits = consistent(found, distances, model, self.robot, self.settings)
@@ -386,8 +382,8 @@ class _Mounts:
         return kept, left
 
     def _noise(self, clouds, matches, left) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
-        """Return the noise along the ray of a bright surface at hand, by the median of what is left of the distances,
-        within bounds, and that of each match (M,), in m."""
+        """Return the noise (m) along the ray of a near, bright surface by the median of the residuals, within bounds,
+        and that of each match (M,)."""
         relative = {
             key: self.readers[key[0]].relative_noise(clouds[key].only(found.indices), found.incidence)
             for key, found in matches.items()
@@ -398,8 +394,8 @@ class _Mounts:
             noise = float(np.clip(robust_deviation(np.concatenate(along)), bound / 4, 2 * bound))
         return noise, {key: noise * ratio for key, ratio in relative.items()}
 
-    def _equations(self, clouds, matches, left, noises, widened: bool) -> WithoutUnits:
-        """Return the normal equations of all that is known, without the lidars' errors."""
+    def _equations(self, clouds, matches, left, noises, inflated: bool) -> WithoutUnits:
+        """Return the normal equations of returns, alignment and priors, with the lidars' errors marginalised."""
         equations = NormalEquations.empty(self.unknowns.size)
         for (name, index), found in matches.items():
             along = noises[name, index]
@@ -415,17 +411,17 @@ class _Mounts:
         precisions = 1.0 / model_variances(self.robot, self.settings)[first:]
         equations.information[others, others] += precisions
         equations.gradient[others] -= precisions * self.joints[first:]
-        return self.solver.without_units(equations, self.state, widened)
+        return self.solver.without_units(equations, self.state, inflated)
 
     def _move(self, equations: WithoutUnits, errors: ModelErrors) -> np.ndarray:
-        """Take over a solution; return the change (n,) of all unknowns."""
+        """Apply a solution and return the change (n,) of all unknowns."""
         change = equations.change(errors.solution)
         self.state = self.unknowns.moved(self.state, change)
         self.links = errors.solution.copy()
         self.links[: self.robot.first_link] = self.links[self.robot.first_joint :] = 0.0
         self.robot.learn(self.joints + errors.solution, errors.covariance.diagonal(), self.settings)
         steps = self._offsets(errors.solution)
-        if max((abs(step) for own in steps for step in own.values()), default=0.0) > SAME_OFFSET:
+        if max((abs(step) for of_sample in steps for step in of_sample.values()), default=0.0) > SAME_OFFSET:
             self.joints[self.robot.first_joint :] += errors.solution[self.robot.first_joint :]
             self.models = posed(self.samples, self.surfaces, self._offsets(self.joints))
         return change
@@ -433,15 +429,17 @@ class _Mounts:
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
-    def _result(self, costs: list[float], matches, left, noise, equations, errors, of_scalars, settled) -> MountsResult:
+    def _result(
+        self, costs: list[float], matches, left, noise, equations, errors, of_scalars, converged
+    ) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         by_link = link_residuals(robot, matches, errors, settings)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
         along = np.concatenate([left[key] / matches[key].incidence for key in matches])
         observed = {}
         for name, pose in poses.items():
-            own = robot.of_lidar(name)
-            about = at_lidar(errors.covariance[own, own], pose)
+            part = robot.of_lidar(name)
+            about = at_lidar(errors.covariance[part, part], pose)
             observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
         joints = joint_offsets(robot, self.joints, errors.covariance, settings, self.samples)
         numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
@@ -456,7 +454,7 @@ class _Mounts:
             without_readings(robot, equations.information),
             mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
-            ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not settled),
+            ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not converged),
             mount_refusals(
                 counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
             ),
@@ -474,25 +472,23 @@ def joint_offsets(
     unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, settings: MountSettings,
     samples: Sequence[MountSample],
 ) -> list[JointOffset]:  # fmt: skip
-    """Return how far joints are off with `errors` (n,) of the robot, with what their readings in the samples have in
-    common, and whether these poses tell that from an error of the mounts.
-
-    Where they were not asked for, only those that are further off than joints are thought to be.
-    """
-    found, priors = [], np.sqrt(model_variances(unknowns, settings))
+    """Return the joints' zero offsets by `errors` (n,) of the robot, including the common part of the errors of their
+    readings, and whether they are separable from the extrinsics; unless they were asked for, only those beyond their
+    priors."""
+    offsets, priors = [], np.sqrt(model_variances(unknowns, settings))
     for index, joint in enumerate(unknowns.joints):
-        own = list(unknowns.of_joint(index, None))
+        columns = list(unknowns.of_joint(index, None))
         rows = np.zeros((2, unknowns.size))
-        rows[[0, 1], own] = 1.0
+        rows[[0, 1], columns] = 1.0
         values = [sample.joint_values.get(joint, 0.0) for sample in samples]
         readings = [unknowns.of_joint(index, number)[2] for number in range(len(samples))]
         rows[:, readings] = np.linalg.pinv(np.column_stack([np.ones(len(samples)), values]))
         (value, scale), (of_value, of_scale) = rows @ errors, np.sqrt(np.diag(rows @ covariance @ rows.T))
-        thought = priors[own] / [1.0, unknowns.scale_size]
-        if settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * thought / 2):
+        expected = priors[columns] / [1.0, unknowns.scale_size]
+        if settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * expected / 2):
             turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
-            separable = bool(of_value < SEPARABLE * priors[own[0]])
-            found.append(
+            separable = bool(of_value < SEPARABLE * priors[columns[0]])
+            offsets.append(
                 JointOffset(joint, float(value), float(of_value), separable, turns, float(scale), float(of_scale))
             )
-    return found
+    return offsets

@@ -1,14 +1,13 @@
 """Estimates the variances of the robot model's errors with the errors themselves (empirical Bayes).
 
-The priors say how far links may be from the model. Two scales say how far those of this robot are: one of all joint
-origins, one of all meshes; they are components of the model's variance. The returns determine them, since the origin of
-a joint moves all that it carries and a mesh only itself, and since many links are seen, all of them by every lidar. No
-single pair of scales is used: the result is the mean over a grid of pairs, weighted by the evidence of each (the links
-integrated out; D. MacKay, Bayesian interpolation, 1992) and by a prior of the scales, and the covariance is that within
-the pairs and between them. Base and mast are seen in all poses alike, so their own errors are not observable: they are
-taken to have the same scales as the rest. Zeros of joints that were not asked for have the scale of the joint origins.
-A single link, or zero, that is an outlier among the others is released alone. How large the other errors of joints are
-is learned from step to step (`RobotUnknowns.learn`).
+Two scales multiply the priors' standard deviations: one of all joint origins, one of all meshes. The returns determine
+them, since a joint origin moves all that it carries and a mesh only itself, and since every lidar sees many links. The
+result is the mean over a grid of pairs of scales, weighted by the evidence of each (links marginalised; D. MacKay,
+Bayesian interpolation, 1992) and by a prior of the scales; the covariance is that within the pairs and between them.
+The errors of base and mast are not observable, since these are seen alike in all poses: they have the same scales as
+the other links. Zeros of joints that were not asked for have the scale of the joint origins. A link, or zero, that is
+an outlier among the others is released. The sizes of the joints' other errors are updated from step to step
+(`RobotUnknowns.learn`).
 """
 
 from dataclasses import dataclass, replace
@@ -20,17 +19,17 @@ from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
 
 SCALES = np.geomspace(3.0, 0.02, 12)  # of the priors' standard deviations, for all joint origins and for all meshes
-SCALE_DEVIATION = 0.7  # one sigma of a scale's logarithm beforehand: links may be better, or worse, by a factor of 2
-RELEASED_SCALE = 4.0  # the scale of a link that is released
-LEAST_GAIN = 12.0  # by which twice the logarithm of the evidence has to grow for that, many links being tried
+SCALE_DEVIATION = 0.7  # prior standard deviation of a scale's logarithm: a factor of 2
+RELEASED_SCALE = 4.0  # of a released link
+LEAST_GAIN = 12.0  # in twice the logarithm of the evidence, for a release; many links are tried
 MOST_RELEASED = 3
 NEGLIGIBLE = 1e-4  # weight of a pair of scales, as a share of the largest one
 
 
 @dataclass(frozen=True)
 class ModelErrors:
-    """The `solution` (n,) of a system with its `covariance` (n, n), the scales of the errors of joint origins and of
-    meshes, and the links (indices) that were `released` as outliers."""
+    """The `solution` (n,) of a system with its `covariance` (n, n), the scales of joint origins and of meshes, and the
+    links (indices) that were `released` as outliers."""
 
     solution: np.ndarray
     covariance: np.ndarray
@@ -43,31 +42,31 @@ def with_model_errors(
     information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, settings: MountSettings,
     most_released: int = MOST_RELEASED, reached: np.ndarray | None = None,
 ) -> ModelErrors:  # fmt: skip
-    """Return the solution of a system `information @ step = gradient` (n), which holds the priors of the links, with
-    variances of the links' errors as the returns have them, and at most `most_released` links released. `reached` (n,)
-    is how far the errors are taken out already (joints' zeros): priors are of the whole errors, not of the step."""
+    """Solve `information @ step = gradient` (n), including the links' priors, with the variances of the links' errors
+    by the returns and at most `most_released` links released. `reached` (n,) are the errors at which the system is
+    linearised (joints' zeros): priors are of the whole errors, not of the step."""
     reached = np.zeros(len(gradient)) if reached is None else reached
     system = _System(information, gradient + information @ reached, unknowns, settings)
     released: list[int] = []
-    found = system.at_all_scales(released)
+    evidence = system.evidence(released)
     while len(released) < min(most_released, system.num_groups):
-        tried = [*released, system.likeliest_outlier(released, found)]
-        other = system.at_all_scales(tried)
-        if other.max() < found.max() + LEAST_GAIN:
+        tried = [*released, system.likeliest_outlier(released, evidence)]
+        of_tried = system.evidence(tried)
+        if of_tried.max() < evidence.max() + LEAST_GAIN:
             break
-        released, found = tried, other
-    whole = system.mean(found, released)
+        released, evidence = tried, of_tried
+    whole = system.mean(evidence, released)
     return replace(whole, solution=whole.solution - reached)
 
 
 class _AtMeshScale:
-    """A system at one scale of the meshes, its other unknowns (b) eliminated from those of joint origins
-    (a), which are in units of their priors and along the eigenvectors of what is left: so any scale of the
-    joint origins costs a sum."""
+    """A system at one scale of the meshes, with the other unknowns (b) eliminated from those of joint origins (a). The
+    latter are in units of their priors and along the eigenvectors of the reduced system, so that any scale of the joint
+    origins costs a sum."""
 
     def __init__(self, information: np.ndarray, gradient: np.ndarray, origins: np.ndarray, priors: np.ndarray):
-        """`information` (n, n) is without the priors of the joint origins, those in the mask `origins` (n,); their
-        prior variances are `priors` (n,). Raises `LinAlgError` if nothing determines the others."""
+        """`information` (n, n) is without the priors of the joint origins, in the mask `origins` (n,), whose variances
+        are `priors` (n,). Raises `LinAlgError` if nothing determines the others."""
         a, b = np.flatnonzero(origins), np.flatnonzero(~origins)
         roots = np.sqrt(priors[a])
         self._order, self._others = np.concatenate([b, a]), len(b)
@@ -77,15 +76,14 @@ class _AtMeshScale:
         by_origins = roots[:, None] * information[np.ix_(a, a)] * roots - coupling.T @ known[:, 1:]
         self._values, vectors = np.linalg.eigh((by_origins + by_origins.T) / 2)
         self._right = vectors.T @ (roots * gradient[a] - coupling.T @ known[:, 0])
-        self._alone = np.concatenate([known[:, 0], np.zeros(len(a))])
+        self._fixed = np.concatenate([known[:, 0], np.zeros(len(a))])
         self._along = np.vstack([-known[:, 1:] @ vectors, roots[:, None] * vectors])
         self._factor = factor
         self._explained = float(gradient[b] @ known[:, 0])
         self._size = 2.0 * float(np.log(np.diag(factor[0])).sum())
 
     def evidence(self, scale: float) -> float:
-        """Return twice the logarithm of the evidence at a scale of the joint origins, but for
-        the meshes' own variances."""
+        """Return twice the logarithm of the evidence at a scale of the joint origins, without the meshes' variances."""
         precisions = self._values + scale**-2
         explained = self._explained + (self._right**2 / precisions).sum()
         return float(explained - self._size - np.log(precisions * scale**2).sum())
@@ -93,7 +91,7 @@ class _AtMeshScale:
     def solution(self, scale: float) -> np.ndarray:
         """Return the solution (n,) at a scale of the joint origins."""
         solution = np.empty(len(self._order))
-        solution[self._order] = self._alone + self._along @ (self._right / (self._values + scale**-2))
+        solution[self._order] = self._fixed + self._along @ (self._right / (self._values + scale**-2))
         return solution
 
     def covariance(self, scales: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -108,8 +106,8 @@ class _AtMeshScale:
 
 
 class _System:
-    """The observable unknowns. Those of `count` links come in groups of six, all joint origins, then all meshes, each
-    group with a scale of its prior; then the joints' zeros, each a group."""
+    """The observable unknowns in groups with a scale of their prior: six of each of `count` joint origins, then of each
+    mesh, then each zero of a joint."""
 
     def __init__(self, information, gradient, unknowns: RobotUnknowns, settings: MountSettings):
         priors = model_variances(unknowns, settings)
@@ -129,21 +127,20 @@ class _System:
         self._gradient = gradient[self._observable]
         self._all_priors = priors
 
-    def at_all_scales(self, released: list[int]) -> np.ndarray:
+    def evidence(self, released: list[int]) -> np.ndarray:
         """Return twice the logarithm of the evidence of every pair of scales, with groups `released`: a row for each
         scale of the meshes, a column for each of the joint origins."""
         others = self._scaled & ~self._of_origins(released)
-        found, priors = np.full((len(SCALES), len(SCALES)), -np.inf), (np.log(SCALES) / SCALE_DEVIATION) ** 2
+        evidence, priors = np.full((len(SCALES), len(SCALES)), -np.inf), (np.log(SCALES) / SCALE_DEVIATION) ** 2
         for row, mesh in enumerate(SCALES):
             at = self._at(mesh, released)
             if at is not None:
                 size = np.log(self._variances(1.0, mesh, released)[others]).sum()
-                found[row] = [at.evidence(origin) - size for origin in SCALES]
-        return found - priors[:, None] - priors
+                evidence[row] = [at.evidence(origin) - size for origin in SCALES]
+        return evidence - priors[:, None] - priors
 
     def likeliest_outlier(self, released: list[int], evidence: np.ndarray) -> int:
-        """Return the group whose release, beside those `released`, gains most evidence, all others with the scales that
-        have most now."""
+        """Return the group whose release, after those `released`, gains most evidence at the present best scales."""
         mesh, origin = SCALES[np.array(np.unravel_index(evidence.argmax(), evidence.shape))]
         variances = self._variances(origin, mesh, released)
         system = self._at(mesh, released)
@@ -173,16 +170,15 @@ class _System:
         links = sorted({group % self.count for group in released if group < 2 * self.count})
         return ModelErrors(solution, covariance, origin_scale, mesh_scale, links)
 
-    def _gain(self, own: np.ndarray, variances: np.ndarray, solution: np.ndarray, covariance: np.ndarray) -> float:
-        """Return by how much the evidence grows if one group (mask) is released (Woodbury's formula)."""
-        loose = RELEASED_SCALE**2 * self._priors[own]
-        change = 1.0 / loose - 1.0 / variances[own]
-        loosened = np.eye(len(change)) + change[:, None] * covariance[np.ix_(own, own)]
-        explained = -solution[own] @ np.linalg.solve(loosened, change * solution[own])
-        return float(explained - np.linalg.slogdet(loosened)[1] - np.log(loose / variances[own]).sum())
+    def _gain(self, group: np.ndarray, variances: np.ndarray, solution: np.ndarray, covariance: np.ndarray) -> float:
+        """Return the gain of evidence by the release of one group (mask), by Woodbury's formula."""
+        inflated = RELEASED_SCALE**2 * self._priors[group]
+        change = 1.0 / inflated - 1.0 / variances[group]
+        updated = np.eye(len(change)) + change[:, None] * covariance[np.ix_(group, group)]
+        explained = -solution[group] @ np.linalg.solve(updated, change * solution[group])
+        return float(explained - np.linalg.slogdet(updated)[1] - np.log(inflated / variances[group]).sum())
 
     def _of_origins(self, released: list[int]) -> np.ndarray:
-        """Return the mask of the unknowns that have the scale of the joint origins."""
         return self._scaled & ~self._is_mesh & ~np.isin(self._group, released)
 
     def _variances(self, origin_scale: float, mesh_scale: float, released: list[int]) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Which arm poses tell most of the mounts: what the lidars would see of the model in them, before anything is moved.
+"""The information of arm poses about the lidar extrinsics, by what the lidars would see of the model in them.
 
-A pose's worth is how much it shrinks the mounts' uncertainty together with the poses there are, the model's own
-uncertainty included: a tenth look at the same surface from the same side says little about a link that may be off.
+The gain of a pose is the reduction of the extrinsics' uncertainty together with the existing poses. The model's errors
+are included, so that another view of the same surface from the same side has little gain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ GRAZING = 0.15
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pose by its name, and the standard deviation of the worst lidar, in units of what is allowed, with it
-    (`spread`) and without it (`before`)."""
+    """A pose by its name, and the standard deviation of the worst lidar, in units of its bound, with it (`spread`) and
+    without it (`before`)."""
 
     name: str
     spread: float
@@ -40,12 +40,12 @@ def pose_information(
     surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray],
     settings: MountSettings,
 ) -> np.ndarray:  # fmt: skip
-    """Return the information (n, n) that `FRAMES` frames of the lidars in a pose would give."""
+    """Return the information (n, n) of `FRAMES` frames of the lidars in a pose."""
     unknowns = RobotUnknowns(surfaces, settings, nominal, 1)
     model = PosedSample(pose, surfaces, {}, 0)
     elevations = np.linspace(LOWEST, HIGHEST, ELEVATIONS)
     grid = np.meshgrid(elevations, np.arange(AZIMUTHS) * 2 * np.pi / AZIMUTHS)
-    rays = LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar has
+    rays = LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
     information = np.zeros((unknowns.size, unknowns.size))
     readings = np.arange(unknowns.first_reading, unknowns.size)
     information[readings, readings] = 1.0 / model_variances(unknowns, settings)[readings]
@@ -63,8 +63,9 @@ def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], set
     bounds = np.array([settings.max_std_translation] * 3 + [settings.max_std_rotation] * 3)
     worst = []
     for index, pose in enumerate(nominal.values()):
-        own = at_lidar(covariance[6 * index : 6 * index + 6, 6 * index : 6 * index + 6], pose)
-        worst.append(float(np.sqrt(np.linalg.eigvalsh(own / np.outer(bounds, bounds))[-1])))
+        part = slice(6 * index, 6 * index + 6)
+        about_lidar = at_lidar(covariance[part, part], pose)
+        worst.append(float(np.sqrt(np.linalg.eigvalsh(about_lidar / np.outer(bounds, bounds))[-1])))
     return max(worst)
 
 
@@ -72,7 +73,7 @@ def best_next(
     information: np.ndarray, surfaces: Mapping[str, Surface], candidates: Sequence[MountSample],
     poses: Mapping[str, np.ndarray], settings: MountSettings,
 ) -> Chosen | None:  # fmt: skip
-    """Return the candidate that would help a finished calibration, with `information` (n, n), most."""
+    """Return the candidate with the largest gain for a calibration with `information` (n, n)."""
     spreads = {
         pose.name: worst_spread(information + pose_information(surfaces, pose, poses, settings), poses, settings)
         for pose in candidates

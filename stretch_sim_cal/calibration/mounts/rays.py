@@ -1,8 +1,7 @@
-"""Returns compared with the model along their rays: what a lidar at a pose should have measured, and what it did.
+"""Returns against the model along their rays.
 
-Nearer than `OWN` m a lidar sees only the collar around its own dome, which moves with it and says nothing: rays begin
-beyond it. Rays that pass the edge of a part are recognised by their neighbours: whether they hit it
-depends on what is looked for.
+Nearer than `COLLAR` m a lidar sees only the collar around its dome, which moves with it: rays begin beyond it. Rays at
+the edge of a part are excluded, since whether they hit it depends on the pose: their neighbours meet another surface.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +14,17 @@ from stretch_sim_cal.calibration.mounts.result import MountSample
 from stretch_sim_cal.geometry.transforms import apply, exp
 from stretch_sim_cal.robot.surfaces import Surface
 
-OWN = 0.10  # m
-REACH = 2.2  # m: nothing of a robot is further from its lidars
-AROUND = 0.15  # m around the model's box in which returns are looked at
-EDGE = 0.006  # m: by how much a neighbouring ray's hit may leave the plane of the ray's own
+COLLAR = 0.10  # m
+REACH = 2.2  # m: no part of a robot is farther from its lidars
+AROUND = 0.15  # m around the model's box, in which returns are used
+EDGE = 0.006  # m, the bound of a neighbouring ray's hit from the plane of the ray's hit
 BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a surface of another link is too close
 
 
 @dataclass(frozen=True)
 class LidarRays:
-    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their
-    rays, by default the frame's."""
+    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their rays, by default the
+    frame's."""
 
     points: np.ndarray
     origins: np.ndarray | float = 0.0
@@ -36,12 +35,11 @@ class LidarRays:
 
 @dataclass(frozen=True)
 class Matches:
-    """Returns whose rays meet the model: M of them, of one lidar in one sample.
+    """The M returns of one lidar in one sample whose rays meet the model.
 
-    `points` (M, 3) are where they are seen, in base_link, and `hits` (M, 3) where their rays, from `origins` (M, 3),
-    meet the model, which no noise moves; `distances` (M,) are those of the points from the plane there, positive in
-    front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links` (M,) indices into
-    the model's links; `indices` (M,) which of the returns given they are.
+    `points` (M, 3) are in base_link, `hits` (M, 3) where their rays, from `origins` (M, 3), meet the model; `distances`
+    (M,) of the points from the plane there, positive in front of it; `normals` (M, 3), against the ray; `incidence`
+    (M,) the cosine between both; `links` (M,) indices of the model's links; `indices` (M,) of the returns.
     """
 
     points: np.ndarray
@@ -58,23 +56,23 @@ class Matches:
         return Matches(*(array[keep] for array in vars(self).values()))
 
     def without_incidence(self, error: float) -> "Matches":
-        """Return the same with a lidar's error by incidence (m) taken out of the distances."""
+        """Return the matches with a lidar's error by incidence (m) subtracted from the distances."""
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
     @property
     def along(self) -> np.ndarray:
-        """How far (M,), in m, the return is beyond the model along the ray, negative where it is in front."""
+        """Distances (M,), in m, of the returns beyond the model along the rays, negative in front of it."""
         return -self.distances / self.incidence
 
 
 class PosedSample:
-    """One sample with the model's surfaces in its pose, moved by joint offsets where there are any."""
+    """One sample with the model's surfaces in its pose, with joint offsets."""
 
     def __init__(
         self, sample: MountSample, surfaces: Mapping[str, Surface], offsets: Mapping[str, float],
         number: int | None = None,
     ):  # fmt: skip
-        """`number` is which of several samples it is, if that is to count."""
+        """`number` is the index among several samples, whose readings have errors of their own."""
         self.sample, self.number = sample, number
         self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
         self._view = RobotView([PosedTriangles(surfaces, self.base_from_link, list(surfaces))])
@@ -82,34 +80,33 @@ class PosedSample:
         self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
 
     def around(self, name: str, base_from_lidar: np.ndarray) -> np.ndarray:
-        """Return the returns (N, 3 or 5) of one lidar, in its frame, that may be of the robot."""
+        """As `near`, of the sample's cloud of one lidar."""
         return self.near(self.sample.clouds[name], base_from_lidar)
 
     def near(self, cloud: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
         """Return the returns of a cloud (N, 3 or 5), in its lidar's frame, that may be of the robot."""
         ranges = np.linalg.norm(cloud[:, :3], axis=1)
-        cloud = cloud[(ranges > OWN) & (ranges < REACH)]
+        cloud = cloud[(ranges > COLLAR) & (ranges < REACH)]
         seen = apply(base_from_lidar, cloud[:, :3])
         return cloud[((seen > self._low) & (seen < self._high)).all(axis=1)]
 
     def match(self, rays: LidarRays, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:
-        """Return the returns that are within `gate` (m) of the model along their ray, where it is met with a cosine of
-        incidence above `grazing`."""
+        """Return the returns within `gate` (m) of the model along their rays, with a cosine of incidence above
+        `grazing`."""
         points = apply(base_from_lidar, rays.points)
         origins = np.broadcast_to(apply(base_from_lidar, np.zeros(3) + rays.origins), points.shape)
         directions = _unit(points - origins)
-        ahead, normals, links, _ = self._view.ahead(points, origins + OWN * directions)
+        ahead, normals, links, _ = self._view.ahead(points, origins + COLLAR * directions)
         incidence = -(normals * directions).sum(axis=1)
         kept = np.flatnonzero((np.abs(ahead) < gate) & (incidence > grazing))
-        return Matches(
-            points[kept], origins[kept], points[kept] + ahead[kept, None] * directions[kept],
-            ahead[kept] * incidence[kept],
-            normals[kept], incidence[kept], links[kept], kept,
-        )  # fmt: skip
+        arrays = (points, origins, directions, ahead, normals, incidence, links)
+        points, origins, directions, ahead, normals, incidence, links = (array[kept] for array in arrays)
+        hits = points + ahead[:, None] * directions
+        return Matches(points, origins, hits, ahead * incidence, normals, incidence, links, kept)
 
     def inside(self, matches: Matches, angle: float, margin: float) -> np.ndarray:
-        """Return a mask (M,) of the matches whose neighbours, `angle` (rad) or `margin` (m) beside the ray, whichever
-        is more, meet the same plane."""
+        """Return a mask (M,) of the matches whose neighbours, beside the ray by the larger of `angle` (rad) and
+        `margin` (m), meet the same plane."""
         directions = _unit(matches.hits - matches.origins)
         across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
         across /= np.linalg.norm(across, axis=1)[:, None]
@@ -120,16 +117,16 @@ class PosedSample:
             where = np.flatnonzero(keep)
             beside = directions[where] + slopes[where] * side_step[where]
             beside /= np.linalg.norm(beside, axis=1)[:, None]
-            origins = matches.origins[where] + OWN * beside
+            origins = matches.origins[where] + COLLAR * beside
             ahead, _, links, _ = self._view.ahead(origins + beside, origins)
             hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
             off = np.abs(((hits - matches.hits[where]) * matches.normals[where]).sum(axis=1))
             keep[where] = np.isfinite(ahead) & (links == matches.links[where]) & (off < EDGE)
         return keep
 
-    def alone(self, matches: Matches) -> np.ndarray:
-        """Return a mask (M,) of the matches whose rays meet no other link just behind: where two surfaces are as close
-        as links may be off, as of a tube in a tube, nobody knows which of both was seen."""
+    def unambiguous(self, matches: Matches) -> np.ndarray:
+        """Return a mask (M,) of the matches whose rays meet no other link just behind: of two surfaces as close as the
+        links' errors, as of a tube in a tube, either may be the one that was seen."""
         directions = _unit(matches.hits - matches.origins)
         behind = matches.hits + BEYOND * directions
         ahead, _, links, _ = self._view.ahead(behind + directions, behind)
@@ -137,15 +134,15 @@ class PosedSample:
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (N, 3) of length 1."""
     return vectors / np.linalg.norm(vectors, axis=1)[:, None]
 
 
 def _offset(sample: MountSample, link: str, offsets: Mapping[str, float]) -> np.ndarray:
-    """Return base_from_link with the joints' offsets; the motions of several joints add up, being small."""
-    pose = sample.base_from_link[link]
-    twist = sum((offset * sample.joint_motions[joint][link] for joint, offset in offsets.items()
-                 if link in sample.joint_motions.get(joint, {})), np.zeros(6))  # fmt: skip
+    """Return base_from_link with the joints' offsets; their small motions are added."""
+    pose, twist = sample.base_from_link[link], np.zeros(6)
+    for joint, offset in offsets.items():
+        if link in sample.joint_motions.get(joint, {}):
+            twist = twist + offset * sample.joint_motions[joint][link]
     return exp(twist) @ pose if np.any(twist) else pose
 
 
@@ -154,6 +151,5 @@ def posed(
     offsets: Sequence[Mapping[str, float]] | None = None,
 ) -> list[PosedSample]:  # fmt: skip
     """Return every sample with the model in its pose, the joints' `offsets` by sample."""
-    by_sample = offsets or [{}] * len(samples)
-    return [PosedSample(sample, surfaces, own, number)
-            for number, (sample, own) in enumerate(zip(samples, by_sample, strict=True))]  # fmt: skip
+    by_sample = zip(samples, offsets or [{}] * len(samples), strict=True)
+    return [PosedSample(sample, surfaces, of_joints, number) for number, (sample, of_joints) in enumerate(by_sample)]

@@ -1,4 +1,4 @@
-"""What the calibration of the lidars' mounts takes and gives: samples, settings and the result. Arrays only.
+"""Samples, settings and result of the calibration of the lidar extrinsics. Arrays only.
 
 Poses are base_link_from_lidar (4, 4); twists are (tx, ty, tz, rx, ry, rz) in m and rad, in base_link.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.observability import Direction
-from stretch_sim_cal.geometry.transforms import adjoint, exp, from_rotation_translation
+from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
 from stretch_sim_cal.sensor.sensor import Sensors
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
@@ -17,14 +17,13 @@ FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may 
 
 @dataclass(frozen=True)
 class MountSample:
-    """What the lidars see in one arm pose.
+    """The returns in one arm pose.
 
-    `clouds` (N, 3), or (N, 5) with ring and intensity, by lidar are returns in its own frame, of any number of frames;
-    `base_from_link` (4, 4) says where the links are at the joint values of the pose. `joint_motions` gives for each
-    joint that may be off the twists (6,), per m or rad of the joint, of the links that it moves, `joint_values` what it
-    reads (m or rad). `held_at` (4, 4) says for each link that has a parent where the joint's origin is, in base_link,
-    before the joint moves; `held_by` names for each link those between it and base_link: an error of the joint origin
-    of one of them moves the link, too.
+    `clouds` (N, 3), or (N, 5) with ring and intensity, by lidar are in its own frame, of any number of frames;
+    `base_from_link` (4, 4) are the links' poses at the joint values. `joint_motions` has for each joint with an offset
+    the twists (6,), per m or rad, of the links that it moves, `joint_values` its reading (m or rad). `held_at` (4, 4)
+    has for each link with a parent the joint's origin in base_link, before its motion; `held_by` the links between it
+    and base_link, whose joint origins' errors move it as well.
     """
 
     name: str
@@ -40,14 +39,13 @@ class MountSample:
 class MountSettings:
     """Lengths in m, angles in rad.
 
-    `link_position` and `link_angle` are how far (one sigma per axis) a link may be from where the model has it on its
-    parent, as a prior; 0 for a model that is exact. `joint_offsets` names the joints whose errors are estimated with
-    the mounts: their zeros, with `joint_prior` as what is known of them beforehand, which are part of the result only
-    with `offsets_asked_for`; how far they are from what they read, anew in every pose, with the prior `joint_reading`;
-    and their scale (`system.SCALE_PER_READING`). `mount_position` and `mount_angle` say the same of the mounts.
-    `sensor` is the kind of all lidars, or those of each; without, a spinning lidar of unknown make. A
-    direction with a standard deviation above `max_std_translation` or `max_std_rotation` is named in a warning, one
-    above `refuse_factor` times that in a refusal.
+    `link_position` and `link_angle` are the prior standard deviations per axis of a link's pose on its parent, 0 for an
+    exact model; `mount_position` and `mount_angle` those of the lidars' described poses. `joint_offsets` names the
+    joints whose errors are estimated: their zeros, with the prior `joint_prior`, in the result only with
+    `offsets_asked_for`; the errors of their readings in every pose, with the prior `joint_reading`; and their scales
+    (`system.SCALE_PER_READING`). `sensor` is the kind of all lidars or of each; None for spinning lidars of unknown
+    make. A direction with a standard deviation above `max_std_translation` or `max_std_rotation` gives a warning, above
+    `refuse_factor` times that a refusal.
     """
 
     range_noise: float = 0.01
@@ -68,8 +66,8 @@ class MountSettings:
 
 @dataclass(frozen=True)
 class JointOffset:
-    """How far a joint is from where it says, in m, or in rad if `turns`; `separable` from the mounts with these poses
-    or not. `scale` is by which share it moves further than it says."""
+    """The zero offset of a joint, in m, or in rad if `turns`, whether it is `separable` from the extrinsics with these
+    poses, and its relative error of scale."""
 
     joint: str
     value: float
@@ -82,8 +80,8 @@ class JointOffset:
 
 @dataclass(frozen=True)
 class LinkResidual:
-    """The estimated error of a link: the twist (6,) in its own frame about its centre that explains its returns best,
-    by how many sigma of the model's uncertainty, from how many returns, and whether it was released as an outlier."""
+    """The estimated error of a link: the twist (6,) in its frame about its centre, in m and rad and in `sigmas` of the
+    model's uncertainty, by `num_points` returns; `released` as an outlier or not."""
 
     link: str
     motion: np.ndarray
@@ -94,10 +92,9 @@ class LinkResidual:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Returns whose rays meet the model, for pictures: places (N, 3) in base_link, where their rays meet it (N, 3),
-    signed distances (N,) in m from the surface there, positive in front of it, which are as near as noise
-    explains (N,), the links (N,) that their rays meet, and of which sample (N,) they are. Returns from
-    behind the model are left out."""
+    """Returns whose rays meet the model, for pictures: `points` (N, 3) in base_link, `hits` (N, 3) of their rays,
+    `distances` (N,) in m from the surface there, positive in front of it, `near` (N,) within the noise, `links` (N,)
+    that their rays meet, `samples` (N,). Returns from behind the model are left out."""
 
     points: np.ndarray
     hits: np.ndarray
@@ -109,11 +106,10 @@ class Residuals:
 
 @dataclass(frozen=True)
 class MountsResult:
-    """Where the lidars are: `base_from_lidar` by name, with the `covariance` (6 n, 6 n) over their twists in the same
+    """The lidar extrinsics `base_from_lidar` by name, with the `covariance` (6 n, 6 n) over their twists in the same
     order, `true = exp(twist) @ estimate` in base_link; `information` (k, k) is that of all unknowns, links and joints
     included. `units` are the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their
-    scalars. `directions` by lidar; a result with `refusals` must not be written.
-    """
+    scalars. `directions` by lidar; a result with `refusals` must not be written."""
 
     base_from_lidar: dict[str, np.ndarray]
     covariance: np.ndarray
@@ -138,7 +134,6 @@ class MountsResult:
 
     @property
     def method(self) -> str:
-        """How the mounts were found, for files."""
         return "robot_returns"
 
     @property
@@ -152,22 +147,17 @@ class MountsResult:
         return self.covariance[start : start + 6, start : start + 6]
 
     def spread_of(self, name: str) -> tuple[float, float]:
-        """Return the standard deviations of a lidar's position (m) and of its orientation (rad), all axes together."""
+        """As of `spread`."""
         return spread(self.covariance_of(name), self.base_from_lidar[name])
 
 
 def spread(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, float]:
     """Return the standard deviations of a lidar's position (m) and of its orientation (rad), all axes together."""
-    own = at_lidar(covariance, base_from_lidar)
-    return float(np.sqrt(np.trace(own[:3, :3]))), float(np.sqrt(np.trace(own[3:, 3:])))
+    about_lidar = at_lidar(covariance, base_from_lidar)
+    return float(np.sqrt(np.trace(about_lidar[:3, :3]))), float(np.sqrt(np.trace(about_lidar[3:, 3:])))
 
 
 def at_lidar(covariance: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
-    """Return a covariance (6, 6) of twists in base_link as one of twists about the lidar's own origin, axes kept."""
+    """Return a covariance (6, 6) of twists in base_link as one of twists about the lidar's origin, in the same axes."""
     change = adjoint(from_rotation_translation(np.eye(3), -base_from_lidar[:3, 3]))
     return change @ covariance @ change.T
-
-
-def moved(base_from_lidar: np.ndarray, twist: np.ndarray) -> np.ndarray:
-    """Return a pose moved by a twist (6,) in base_link."""
-    return exp(twist) @ base_from_lidar

@@ -1,5 +1,5 @@
-"""The robot's description as the calibration of its lidars' mounts needs it, the mounts from a dataset of arm poses,
-and their quick check in an alignment run."""
+"""Lidar extrinsics with a robot's description: by a dataset of arm poses, as joints of the description, and their quick
+check in an alignment run."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,20 +30,16 @@ from stretch_sim_cal.sensor.sensor import Sensors
 
 DERIVATIVE_STEP = 1e-4
 MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
-SCANS = 3  # of each lidar, of the check in an alignment run: more returns than the model is exact
+SCANS = 3  # of each lidar, of the check in an alignment run, whose accuracy is that of the model
 
 
 def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
     sensor: Sensors = None, profile: RobotProfile | None = None,
 ) -> MountSettings:  # fmt: skip
-    """Return the settings for a robot (by default a Stretch) whose links are known to `link_mm` and
-    `link_deg` (one sigma per axis).
-
-    The joints are never taken for exact: what a joint moves is off by as much for all its links together. Their zeros
-    are constrained as links are, or loosely `with_joint_offsets`, their readings in each pose as links are. Raises
-    `InputError` for values out of bounds.
-    """
+    """Return the settings for a robot (by default a Stretch) whose links have standard deviations of `link_mm` and
+    `link_deg` per axis. These are also the priors of the joints' readings in each pose and of their zeros, which are
+    wider `with_joint_offsets`. Raises `InputError` for values out of bounds."""
     for name, value, high in (
         ("range noise", range_noise, 0.2),
         ("link mm", link_mm, 50.0),
@@ -65,7 +61,7 @@ def mount_settings(
 
 
 class MountedRobot:
-    """A robot's description as the calibration of the mounts needs it. Raises `InputError` where it lacks lidars."""
+    """A robot's surfaces, kinematics and described lidars. Raises `InputError` if it lacks lidars or base_link."""
 
     def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self.profile = profile or stretch_profile()
@@ -81,12 +77,12 @@ class MountedRobot:
         self._held_by = {link: tuple(self._holders(link)) for link in self.surfaces}
         at_zero = self._base_from({}, list(lidars.values()))
         self.nominal = {name: at_zero[link] for name, link in lidars.items()}
-        """Where the description has the lidars, by name, in base_link (4, 4)."""
+        """The described poses (4, 4) of the lidars in base_link, by name."""
 
     def sample(
         self, name: str, joints: Mapping[str, float], clouds: Mapping[str, np.ndarray], offsets: Sequence[str] = ()
     ) -> MountSample:
-        """Return a sample of clouds by lidar with the links at joint values by description name."""
+        """Return a sample of clouds by lidar with the links at joint values by the description's names."""
         positions = {joint: value for joint, value in joints.items() if joint in self.model.joints}
         here = self._base_from(positions)
         motions = {joint: self._motion(positions, here, joint) for joint in offsets}
@@ -95,11 +91,11 @@ class MountedRobot:
         return MountSample(name, clouds, here, motions, self._held_by, self._held_at(positions), values)
 
     def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
-        """Return a pose by commanded joint values, without anything seen in it."""
+        """Return a sample without clouds at commanded joint values."""
         return self.sample(name, self.profile.joint_positions(self.model, commanded), {})
 
     def free_poses(self) -> Iterator[tuple[str, dict[str, float]]]:
-        """Yield names and commanded joints of poses in which no parts are near each other."""
+        """Yield names and commanded joints of poses in which no parts are within `MARGIN` of each other."""
         profile, footprint = self.profile, self.profile.footprint_frame
         floor = float(link_transform(self.model, {}, footprint)[2, 3])
         collision = SelfCollision(self.model, MARGIN, floor, still=profile.still_joints(self.model))
@@ -112,19 +108,18 @@ class MountedRobot:
                 yield ", ".join(words), commanded
 
     def _holders(self, link: str) -> Iterator[str]:
-        """Yield the links with a surface between a link and base_link, nearest first."""
+        """Yield the links with a surface between a link and base_link, the nearest first."""
         while (joint := self.model.parent_joint(link)) is not None and joint.parent != self._base:
             link = joint.parent
             if link in self.surfaces:
                 yield link
 
     def _held_at(self, positions: Mapping[str, float]) -> dict[str, np.ndarray]:
-        """Return base_link_from_joint (4, 4), before its motion, of the joint that holds each link but base_link."""
+        """Return base_link_from_joint (4, 4), before its motion, of the parent joint of each link but base_link."""
         joints = {link: self.model.parent_joint(link) for link in self.surfaces if link != self._base}
-        parents = self._base_from(positions, [joint.parent for joint in joints.values() if joint is not None])
-        return {
-            link: parents[joint.parent] @ joint.parent_from_joint for link, joint in joints.items() if joint is not None
-        }
+        joints = {link: joint for link, joint in joints.items() if joint is not None}
+        parents = self._base_from(positions, [joint.parent for joint in joints.values()])
+        return {link: parents[joint.parent] @ joint.parent_from_joint for link, joint in joints.items()}
 
     def _motion(
         self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str
@@ -145,8 +140,8 @@ class MountedRobot:
 
 
 def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
-    """Return the samples of a `recording.dataset.Dataset`, without lidars beyond two of which it has no cloud at all.
-    Raises `InputError` if one lacks raw clouds or joint values."""
+    """Return the samples of a `recording.dataset.Dataset`, of lidars beyond two only those with clouds in it. Raises
+    `InputError` if a sample lacks raw clouds or joint values."""
     samples: list[MountSample] = []
     further = {name for name in robot.profile.further if any(each.cloud(name) is not None for each in dataset.samples)}
     for sample in dataset.samples:
@@ -165,7 +160,7 @@ def solve_dataset(
     dataset: Any, calibration: CalibrationFile, settings: MountSettings, model_file: str | None = None,
     profile: RobotProfile | None = None,
 ) -> tuple[MountsResult, MountedRobot]:  # fmt: skip
-    """Return the mounts from a `recording.dataset.Dataset`, with the alignment in a calibration file if it has one."""
+    """As `solve_samples`, of a `recording.dataset.Dataset`."""
     source = model_file or dataset.description_file
     if source is None:
         raise InputError(f"{dataset.directory}: holds no description.urdf; name the robot's description with --model")
@@ -178,7 +173,7 @@ def solve_dataset(
 def solve_samples(
     robot: MountedRobot, samples: Sequence[MountSample], calibration: CalibrationFile, settings: MountSettings
 ) -> MountsResult:
-    """Return the mounts from samples, with what is known of the alignment in a calibration file if it has one."""
+    """Return the lidar extrinsics by samples, and by the alignment in a calibration file if it has one."""
     nominal = {name: pose for name, pose in robot.nominal.items() if not samples or name in samples[0].clouds}
     known = known_alignment(calibration, list(nominal))
     return calibrate_mounts(robot.surfaces, samples, nominal, known, settings)
@@ -187,8 +182,8 @@ def solve_samples(
 def residuals_at(
     dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray], known: Observations | None = None
 ) -> Residuals:
-    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by name, the lidars'
-    own errors taken out if they are `known`."""
+    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by name, without the
+    lidars' errors if they are `known`."""
     samples = samples_of(dataset, robot, ())
     if known is not None and known.by_ring:
         samples = [
@@ -200,7 +195,7 @@ def residuals_at(
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
-    """Return the pose that would lower the uncertainty of the mounts most."""
+    """Return the pose that would reduce the uncertainty of the extrinsics most."""
     poses = [robot.pose(name, commanded) for name, commanded in robot.free_poses()]
     return best_next(result.information, robot.surfaces, poses, result.base_from_lidar, settings)
 
@@ -208,22 +203,18 @@ def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings)
 def mount_joints(
     calibration: CalibrationFile, model: RobotModel, profile: RobotProfile | None = None
 ) -> list[JointOrigin]:
-    """Return the description's joints with the origins that a calibration file with mounts gives them.
-
-    Raises `InputError` where a lidar is on no fixed joint.
-    """
+    """Return the description's joints with their origins by a calibration file with extrinsics. Raises `InputError` if
+    a lidar is on no fixed joint."""
     profile = profile or stretch_profile()
     joints = described_lidars(model, profile, calibration.further_to_left)
-    parent = joints["left"].parent
-    found = mounted_joints(
-        calibration, joints, link_transform(model, {}, parent, profile.base_frame), base_origin(model, profile)
-    )
-    return as_described(model, found, joints)
+    base_from_parent = link_transform(model, {}, joints["left"].parent, profile.base_frame)
+    calibrated = mounted_joints(calibration, joints, base_from_parent, base_origin(model, profile))
+    return as_described(model, calibrated, joints)
 
 
 def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
-    """Return the fixed joint between base_footprint and base_link as one from the former to the latter, whichever is
-    the parent in the description; None if it has no such joint."""
+    """Return the fixed joint between base_footprint and base_link, as if the former were the parent; None if the
+    description has no such joint."""
     base, footprint = profile.base_frame, profile.footprint_frame
     for link, parent in ((base, footprint), (footprint, base)):
         joint = model.parent_joint(link) if link in model.links else None
@@ -233,10 +224,8 @@ def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
 
 
 def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable[str] = ()) -> dict[str, JointOrigin]:
-    """Return the joints of the left and the right lidar, and of `further` ones by name, as the description has them.
-
-    Raises `InputError` if it lacks one of them, or one is on no fixed joint.
-    """
+    """Return the described joints of the left and the right lidar, and of `further` ones by name. Raises `InputError`
+    if one is missing, or not fixed."""
     links = {name: link for name, link in lidar_links(model, profile).items() if name in (*SIDES, *further)}
     joints = {name: model.parent_joint(link) for name, link in links.items()}
     for name, joint in joints.items():
@@ -251,19 +240,18 @@ def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable
 def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
     """Return the links of all lidars by name. Raises `InputError` for one that the description lacks."""
     links = {name: lidar.link_in(model) for name, lidar in profile.every_lidar.items()}
-    if lacking := [profile.every_lidar[name].frame for name, link in links.items() if link is None]:
-        said = f"robot '{model.name}': has no {' and no '.join(lacking)}"
-        raise InputError(f"{said}; a {profile.name}'s description is needed")
+    if missing := " and no ".join(profile.every_lidar[name].frame for name, link in links.items() if link is None):
+        raise InputError(f"robot '{model.name}': has no {missing}; a {profile.name}'s description is needed")
     return links
 
 
 def as_described(
     model: RobotModel, joints: Sequence[JointOrigin], lidars: Mapping[str, JointOrigin]
 ) -> list[JointOrigin]:
-    """Return `joints` as the description has them: those of `lidars`, whose origins are given in the left one's parent,
-    in their own parents, none of which moves (a profile's check says so), and one whose child is its parent there the
-    other way round."""
-    found = []
+    """Return `joints` in the description's form: those of `lidars`, whose origins are given in the left one's parent,
+    in their own parents, none of which moves (the profile is checked for that); and with parent and child exchanged
+    where the description has them so."""
+    described = []
     first = lidars["left"].parent if lidars else None
     elsewhere = {joint.name for joint in lidars.values() if joint.parent != first}
     for joint in joints:
@@ -272,16 +260,15 @@ def as_described(
         if joint.name in elsewhere:
             between = link_transform(model, {}, first, joint.parent)
             joint = replace(joint, parent_from_child=between @ joint.parent_from_child)
-        found.append(joint)
-    return found
+        described.append(joint)
+    return described
 
 
 class LeftMountCheck:
-    """Keeps the first clouds of an alignment run, and tells at its end what they say about the left mount.
+    """The left-extrinsics check of an alignment run, by its first clouds.
 
-    The alignment says nothing of where the lidars are in base_link: an error of the left mount moves floor and body
-    with it. What a few of its clouds show of the robot itself does, good to about 0.4 deg from one arm pose. Without
-    joints or description the alignment is as good; a sentence says that nothing was checked.
+    The alignment does not determine the lidars' poses in base_link, and an error of the left one's moves floor and body
+    with it. The returns of a few clouds from the robot in one arm pose determine it to about 0.4 deg.
     """
 
     def __init__(self, sensor: Sensors = None, profile: RobotProfile | None = None) -> None:
@@ -297,10 +284,10 @@ class LeftMountCheck:
     def with_warning(
         self, result: AlignmentResult, description: str | None, joints: Mapping[str, float], file: CalibrationFile
     ) -> tuple[AlignmentResult, str]:
-        """Return `result`, with a warning where the left mount is off, and why that could not be checked, or "".
+        """Return `result`, with a warning if the left lidar is off, and why that could not be checked, or "".
 
-        `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states.
-        A `file` that holds the mounts knows better.
+        `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states. If
+        `file` has extrinsics, nothing is checked.
         """
         if not result.accepted or not self._seen or MOUNTS in file.data:
             return result, ""
@@ -319,7 +306,7 @@ class LeftMountCheck:
         except InputError as problem:
             return result, f"the left mount was not checked against the robot's own returns: {problem}"
         if found.refusals:
-            return result, "the robot's own returns do not tell where the left lidar is"
+            return result, "the robot's own returns do not determine where the left lidar is"
         return replace(result, warnings=result.warnings + left_off(found, robot.nominal["left"])), ""
 
 

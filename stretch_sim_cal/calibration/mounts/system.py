@@ -1,13 +1,12 @@
-"""The residual block of the robot's own surfaces: how far the lidars' returns lie from the model's.
+"""The residual block of the robot's surfaces: the distances of the lidars' returns from the model.
 
-Its unknowns beside those of every calibration (`problem.Unknowns`) are the errors of every link and of the joints:
-their zeros, their scales, and in every pose how far they are from what they read (play, sag, noise). The model of a
-link can be wrong in two ways: the origin of the joint that holds it is off, which moves the link and all that it
-carries, and its mesh is off, which moves nothing else. Both are twists (6,), the same in all samples: the joint
-origin's in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin moves along a
-turned axis; the mesh's about its centre in the link's own frame. base_link is the reference frame and has no joint
-origin. These errors are estimated with the extrinsics, constrained by the model's uncertainty (`model_errors.py`), so
-that many returns of one link do not count as more than the link's place is known.
+Its unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of links and joints. Joints have
+zeros, scales, and in every pose an error of their reading (play, sag, noise). A link has two twists (6,), the same in
+all samples: one of its joint's origin, which moves the link and all that it carries, and one of its mesh, which moves
+nothing else. The former is in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin
+moves along a turned axis; the latter in the link's frame about the mesh's centre. base_link is the reference frame and
+has no joint origin. The errors are constrained by the model's uncertainty (`model_errors.py`), so that many returns of
+one link do not count as more than the link's pose is known.
 
 The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
 """
@@ -27,8 +26,8 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, UNKNOWN_SENSOR, ErrorModel, Returns, weak_echo
 
 HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance is the joint origin's, half the mesh's
-RIGID = 1e-5  # m and rad, of links that the user says are exactly as the model has them
-# How far a joint is off by its scale, 1 / m or 1 / rad, per error of its reading: 0.2 % of a lift's way for 1 mm.
+RIGID = 1e-5  # m and rad, of links that are set to be exact
+# The prior of a joint's scale, 1 / m or 1 / rad, over that of its reading: 0.2 % of a lift's way for 1 mm.
 SCALE_PER_READING = 2.0
 LEAST_SIZE = 0.02  # times the prior of errors of joints
 SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
@@ -37,8 +36,7 @@ RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 
 class RobotUnknowns:
     """The unknowns of the robot: the twists of the `lidars`, by name, of the links' joint origins, of the links'
-    meshes, the joints' zeros, their scales, and by sample how far they are from what they read. Among all unknowns of
-    the problem they stand in `columns` (n,) of `beside`."""
+    meshes, the joints' zeros, their scales, and the errors of their readings by sample."""
 
     def __init__(
         self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
@@ -52,8 +50,7 @@ class RobotUnknowns:
         self.first_reading = self.first_joint + 2 * len(self.joints)
         self.num_samples = num_samples
         self.size = self.first_reading + num_samples * len(self.joints)
-        # How many times as large as their priors the joints' errors of reading are, by joint, and their scales' errors,
-        # of all together; `learn` finds it.
+        # The joints' errors of reading, by joint, and of scale, of all joints, over their priors (`learn`).
         self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
 
     def of_lidar(self, name: str) -> slice:
@@ -67,20 +64,20 @@ class RobotUnknowns:
         return slice(self.first_mesh + 6 * index, self.first_mesh + 6 * index + 6)
 
     def of_joint(self, index: int, sample: int | None) -> np.ndarray:
-        """Return the columns of a joint's zero, its scale and, of a sample that has a number, its reading."""
+        """Return the columns of a joint's zero, its scale and, for a sample with a number, its reading."""
         columns = self.first_joint + index + len(self.joints) * np.array([0, 1, 2 + (sample or 0)])
         return columns[: 2 if sample is None else 3]
 
     def offsets(self, errors: np.ndarray, number: int, sample: MountSample) -> dict[str, float]:
-        """Return how far the joints are from what they read in a sample, with `errors` (n,) of the robot."""
+        """Return the joints' values minus their readings in a sample, by `errors` (n,) of the robot."""
         return {
             joint: float(errors[self.of_joint(index, number)] @ (1.0, sample.joint_values.get(joint, 0.0), 1.0))
             for index, joint in enumerate(self.joints)
         }
 
     def learn(self, errors: np.ndarray, variances: np.ndarray, settings: MountSettings) -> None:
-        """Take the size of the joints' errors of reading, and of their scales' errors, from an estimate (n,) and its
-        variances (n,): a step of expectation maximisation, of readings by joint over its samples."""
+        """Update the sizes of the joints' errors of reading and of scale by an estimate (n,) with its variances (n,): a
+        step of expectation maximisation."""
         readings, squares = _reading_deviations(self, settings), (errors**2 + variances)[self.first_joint :]
         if not squares.size:
             return
@@ -94,24 +91,24 @@ class RobotUnknowns:
         return Unknowns(models, self.size - self.first_link)
 
     def columns(self, unknowns: Unknowns) -> np.ndarray:
-        """Return where these unknowns stand among all of the problem (n,)."""
+        """Return the columns (n,) of these unknowns among all of the problem."""
         return np.concatenate(list(map(columns_of, (*unknowns.poses, unknowns.others))))
 
     def rows(
         self, lidar: str, sample: PosedSample, matches: Matches
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield for each link in sight which matches are of it (mask), and by which unknowns (C,) and jacobian
-        (N, C) their distances change.
+        """Yield for each link in sight the mask of its matches, the columns (C,) of the unknowns, and the jacobian (N,
+        C) of the distances.
 
-        A return's distance from the plane of the surface on its ray is linear in all twists. The arms of the
-        rotations are those of the rays' hits: with the returns' own, their noise would correlate with the
-        distances' and bias the rotations.
+        The distance of a return from the plane of the surface on its ray is linear in all twists. The arms of the
+        rotations are those of the hits: the noise of the returns would correlate with the distances and bias the
+        rotations.
         """
         pose = sample.sample
         for index in np.unique(matches.links):
             link, chosen = self.links[index], matches.links == index
             normals = matches.normals[chosen]
-            # Of what is seen, in base_link; of the surface it is the reverse.
+            # Of the returns, in base_link; the surface's has the opposite sign.
             by_twist = np.hstack([normals, np.cross(matches.hits[chosen], normals)])
             surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
             columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
@@ -129,11 +126,11 @@ class RobotUnknowns:
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
 
-def remainders(
+def residuals_with_links(
     robot: RobotUnknowns, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray
 ) -> np.ndarray:
-    """Return what of the distances (M,) is left with the twists `expected` (n,): a return is not odd because its
-    link is elsewhere, but because it is not where the others of its link are."""
+    """Return the distances (M,) with the twists `expected` (n,) of links, so that an outlier is a return that is off
+    the others of its link."""
     left = np.array(matches.distances)
     if np.any(expected):
         for chosen, columns, jacobian in robot.rows(lidar, sample, matches):
@@ -145,34 +142,28 @@ def add_returns(
     equations: NormalEquations, unknowns: Unknowns, robot: RobotUnknowns, lidar: str, sample: PosedSample,
     matches: Matches, weights: np.ndarray, returns: Returns, state: State,
 ) -> None:  # fmt: skip
-    """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns`
-    (M,) are theirs as published."""
+    """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns` (M,) are uncorrected."""
     number, columns = robot.lidars.index(lidar), robot.columns(unknowns)
     model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
-    scalars, channels = model.sensitivity(
-        returns,
-        matches.incidence,
-        matches.normals @ state.base_from_lidar[number][:3, :3],
-        values,
-        beyond=matches.along,
-    )
+    normals = matches.normals @ state.base_from_lidar[number][:3, :3]
+    scalars, channels = model.sensitivity(returns, matches.incidence, normals, values, beyond=matches.along)
     first = unit.start + np.arange(len(SCALARS))
     of_kind = [unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS]
     information, gradient = equations.information, equations.gradient
-    # Link by link, since a return tells of few of the others; a channel's errors are its own returns' alone.
-    for chosen, own, jacobian in robot.rows(lidar, sample, matches):
-        own, rows = np.concatenate([columns[own], first]), np.hstack([jacobian, scalars[chosen]])
+    # Link by link, since a return depends on few of them; a channel's errors depend on its returns only.
+    for chosen, of_robot, jacobian in robot.rows(lidar, sample, matches):
+        used, rows = np.concatenate([columns[of_robot], first]), np.hstack([jacobian, scalars[chosen]])
         weighted, distances = weights[chosen, None] * rows, matches.distances[chosen]
-        information[np.ix_(own, own)] += rows.T @ weighted
-        gradient[own] -= weighted.T @ distances
+        information[np.ix_(used, used)] += rows.T @ weighted
+        gradient[used] -= weighted.T @ distances
         of_channel = sparse.csr_array(
             (np.ones(len(rows)), (returns.channel[chosen], np.arange(len(rows)))), shape=(model.num_channels, len(rows))
         )
         weighted_channels = weights[chosen, None] * channels[chosen]
         for part, kind, weighted_kind in zip(of_kind, channels[chosen].T, weighted_channels.T, strict=True):
             crossed = of_channel @ (kind[:, None] * weighted)
-            information[np.ix_(part, own)] += crossed
-            information[np.ix_(own, part)] += crossed.T
+            information[np.ix_(part, used)] += crossed
+            information[np.ix_(used, part)] += crossed.T
             gradient[part] -= of_channel @ (weighted_kind * distances)
             for other, products in zip(of_kind, (of_channel @ (kind[:, None] * weighted_channels)).T, strict=True):
                 information[part, other] += products
@@ -180,9 +171,9 @@ def add_returns(
 
 def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
     """Return the prior covariances (6, 6) of the lidars' twists about their `nominal` poses (4, 4) by name."""
-    own = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
+    prior = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
     about = [adjoint(from_rotation_translation(np.eye(3), pose[:3, 3])) for pose in nominal.values()]
-    return [by @ own @ by.T for by in about]
+    return [by @ prior @ by.T for by in about]
 
 
 def model_variances(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndarray:
@@ -199,32 +190,29 @@ def model_variances(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndar
 
 
 def _reading_deviations(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndarray:
-    """Return the prior standard deviations (J,) of how far joints are from what they read."""
+    """Return the prior standard deviations (J,) of the joints' errors of reading."""
     return np.array([settings.joint_reading.get(joint, RIGID) for joint in unknowns.joints])
 
 
 def without_readings(unknowns: RobotUnknowns, information: np.ndarray) -> np.ndarray:
-    """Return information (n, n) about the unknowns without those of single samples, which are eliminated."""
-    kept, gone = slice(0, unknowns.first_reading), slice(unknowns.first_reading, None)
-    coupling = information[kept, gone]
-    return information[kept, kept] - coupling @ np.linalg.solve(information[gone, gone], coupling.T)
+    """Return the information (n, n) with the errors of readings, of single samples, marginalised."""
+    kept, readings = slice(0, unknowns.first_reading), slice(unknowns.first_reading, None)
+    coupling = information[kept, readings]
+    return information[kept, kept] - coupling @ np.linalg.solve(information[readings, readings], coupling.T)
 
 
 def noise_weights(matches: Matches, range_noise: float | np.ndarray) -> np.ndarray:
-    """Return 1 / variance (M,) of distances from the surface: noise is along the ray, the surface's own across it."""
+    """Return 1 / variance (M,) of distances from the surface, by noise along the ray and the surface's errors."""
     return 1.0 / ((range_noise * matches.incidence) ** 2 + SURFACE**2)
 
 
 class CloudReader:
-    """Takes clouds of lidars of one kind apart into returns of the channels of one error `model`.
-
-    A sensor's table is used if clouds have their rings, (N, 5): x, y, z, ring, intensity. Otherwise (N, 3) a channel is
-    a row of about equal elevation.
-    """
+    """Converts clouds of lidars of one kind to returns of the channels of one error `model`: the sensor's, if clouds
+    have rings, (N, 5): x, y, z, ring, intensity; otherwise (N, 3) rows of about equal elevation."""
 
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
-        """`clouds` are all that returns will be asked of; `noise` (m) is the unit in which their noise is given,
-        by default the sensor's own."""
+        """`clouds` are all clouds that will be converted; `noise` (m) is the unit of `relative_noise`, by default the
+        sensor's."""
         self._grid = None
         self._relative_noise = None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
@@ -244,20 +232,19 @@ class CloudReader:
         return self._grid.row_of(self._grid.cell_of(points, ranges))
 
     def returns(self, cloud: np.ndarray) -> Returns:
-        """Return a cloud (N, 3 or 5) in its lidar's frame taken apart."""
+        """Return the returns of a cloud (N, 3 or 5) in its lidar's frame."""
         points = cloud[:, :3]
         channel = cloud[:, RING].astype(np.int64) if self._grid is None else self._channel[self._row(points)]
         echo = weak_echo(cloud[:, INTENSITY]) if cloud.shape[1] > INTENSITY else None
         return self.model.returns(points, channel, echo)
 
     def rays(self, returns: Returns, values: np.ndarray) -> LidarRays:
-        """Return the rays of returns with the errors of a unit with parameters (n,) taken out,
-        but for that by incidence."""
+        """Return the rays of returns without the errors of parameters (n,), except that by incidence."""
         return LidarRays(*self.model.corrected_with_origins(returns, 1.0, values))
 
     def relative_noise(self, returns: Returns, cosines: np.ndarray) -> np.ndarray:
-        """Return how many times larger the noise of the ranges of returns at `cosines` (N,) of incidence is, by the
-        sensor file, than that of a bright surface at hand that is hit at right angles, or than the `noise` given."""
+        """Return the range noise of returns at `cosines` (N,) of incidence, by the sensor file, over that of a near,
+        bright surface at normal incidence, or over `noise`."""
         if self._relative_noise is None:
             return np.ones(len(returns))
         return self._times * self._relative_noise(returns.ranges, cosines, returns.echo)

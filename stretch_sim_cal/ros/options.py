@@ -1,0 +1,270 @@
+"""What a node's command line and ROS parameters are: written once, as `Option`s of a `NodeCommand`, and read from the
+command line, from ROS or from the robot's profile, in this order. Needs neither numpy nor rclpy, so that `--help` and
+typing errors answer at once.
+"""
+
+import argparse
+import difflib
+import itertools
+import math
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from stretch_sim_cal import command
+from stretch_sim_cal.errors import InputError
+
+PROFILE = "robot"
+"""The option that names a robot's profile."""
+# Parameters that rclpy itself understands on every node.
+ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")
+WIDTH = 110
+"""Of a description."""
+KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS.
+
+    `kind` (bool, int, float or str) follows from `default` unless that is None, which stands for "not set".
+    Numbers have to lie in `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live`
+    parameter can be changed while the node runs.
+    """
+
+    name: str
+    default: Any
+    help: str
+    kind: type | None = None
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    choices: tuple[str, ...] = ()
+    live: bool = False
+
+    @property
+    def type(self) -> type:
+        return self.kind or type(self.default)
+
+    @property
+    def flag(self) -> str:
+        """The option on a command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def described(self) -> str:
+        """The help text with choices and default."""
+        notes = [f"one of {', '.join(self.choices)}"] if self.choices else []
+        if self.default not in (None, ""):
+            notes.append(f"default {str(self.default).lower() if self.type is bool else self.default}")
+        return self.help + (f" ({'; '.join(notes)})" if notes else "")
+
+    def value(self, given: Any) -> Any:
+        """Return `given` (text, or what ROS made of it) as a value of this parameter. Raises `InputError`."""
+        try:
+            result = self._converted(given)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"parameter {self.name}: '{given}' is not {KINDS[self.type]}") from error
+        if self.type in (int, float) and not self.minimum <= result <= self.maximum:
+            limits = (
+                f"{self.minimum:g} and above" if math.isinf(self.maximum) else f"{self.minimum:g} .. {self.maximum:g}"
+            )
+            raise InputError(f"parameter {self.name}: {given} is outside {limits}")
+        if self.choices and result not in self.choices:
+            raise InputError(f"parameter {self.name}: '{given}' is not one of {', '.join(self.choices)}")
+        return result
+
+    def _converted(self, given: Any) -> Any:
+        if self.type is bool:
+            return {"true": True, "false": False}[str(given).lower()]
+        if self.type is str:
+            return str(given)
+        number = float(given)
+        if isinstance(given, bool) or not math.isfinite(number) or self.type(number) != number:
+            raise ValueError
+        return self.type(number)
+
+    def add_to(self, parser: Any) -> None:
+        """Declare the option, or a switch, for a command that is no node: with its default, and without ROS."""
+        if self.type is bool:
+            parser.add_argument(self.flag, action="store_true", help=self.help)
+        else:
+            shown = {"metavar": self.type.__name__.upper(), "help": self.described.replace("%", "%%")}
+            parser.add_argument(self.flag, type=self.type, default=self.default, **shown)
+
+
+class Argument(NamedTuple):
+    """An argument of a command line that is no parameter, with the keywords that argparse takes of it."""
+
+    name: str
+    help: str
+    how: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class NodeCommand:
+    """The command line of a node. An `endless` node runs until a signal ends it. A `simulated` robot is visible on this
+    machine only, unless ROS's environment variable says otherwise."""
+
+    executable: str
+    node_name: str
+    description: str
+    example: str
+    options: Sequence[Option] = ()
+    arguments: Sequence[Argument] = ()
+    endless: bool = False
+    simulated: bool = False
+
+    def option(self, name: str) -> Option:
+        return next(option for option in self.options if option.name == name)
+
+    def parser(self) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(
+            prog=self.executable, description="\n".join(map(_wrapped, self.description.splitlines())),
+            epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        for argument in self.arguments:
+            parser.add_argument(argument.name, help=argument.help, **argument.how)
+        if not self.endless:
+            parser.add_argument("--json", action="store_true", help="print the result as JSON, for machines")
+        add_to_parser(parser, self.options)
+        return parser
+
+    def parse(self, arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
+        """Return the parsed arguments of a command line (by default this process's), and those for ROS."""
+        own, for_ros = split_arguments(sys.argv[1:] if arguments is None else arguments)
+        return self.parser().parse_args(own), for_ros
+
+
+def _wrapped(line: str) -> str:
+    return line if line.startswith(" ") else textwrap.fill(line, WIDTH)  # commands to be copied are indented
+
+
+def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+    """Declare the options as a node's parameters, `--some-name`: None unless given."""
+    group = parser.add_argument_group("parameters", "also settable as --ros-args -p NAME:=VALUE, with _ for -")
+    for option in options:
+        alone = {"nargs": "?", "const": "true"} if option.type is bool else {}
+        group.add_argument(
+            option.flag, dest=option.name, default=None, metavar=option.type.__name__.upper(),
+            help=option.described.replace("%", "%%"), **alone,
+        )  # fmt: skip
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a command line's own arguments and those for ROS (`--ros-args ... [--]`, any number of times).
+
+    An own option may be written as the parameter that it sets: `--num_samples` becomes `--num-samples`.
+    """
+    own: list[str] = []
+    for_ros: list[str] = []
+    in_ros = False
+    for argument in arguments:
+        in_ros |= argument == "--ros-args"
+        if in_ros:
+            for_ros.append(argument)
+            in_ros = argument != "--"
+        elif argument.startswith("--"):
+            name, equals, value = argument.partition("=")
+            own.append(name.replace("_", "-") + equals + value)
+        else:
+            own.append(argument)
+    return command.joined(own), for_ros
+
+
+def either(options: Any, name: str, other: str) -> str:
+    """Return the text of a parameter with two names, "" if neither is set. Raises `InputError` if they contradict."""
+    first, second = getattr(options, name), getattr(options, other)
+    if first and second and first != second:
+        raise InputError(f"parameters {name} '{first}' and {other} '{second}' are the same one: give one of them")
+    return first or second
+
+
+def option_values(options: Sequence[Option], given: Mapping[str, Any]) -> SimpleNamespace:
+    """Return the value of every option: as `given`, else as the robot's profile has it, if one is given, else its
+    default. Raises `InputError` for a value that does not fit."""
+    values, defaults = SimpleNamespace(), {}
+    for option in sorted(options, key=lambda option: option.name != PROFILE):
+        own = given.get(option.name)
+        default = None if option.default is None else defaults.get(option.name, option.default)
+        setattr(values, option.name, default if own is None else option.value(own))
+        if option.name == PROFILE and values.robot:
+            from stretch_sim_cal.robot.profile import load_profile
+
+            defaults = load_profile(values.robot).node_defaults
+    return values
+
+
+def read_parameters(
+    node, options: Sequence[Option], parsed: argparse.Namespace, for_ros: Sequence[str] = ()
+) -> SimpleNamespace:
+    """Return the value of every option: from the command line, else from ROS, else as `option_values`.
+
+    All that have a value are declared on `node`, so that `ros2 param` shows them; those that are not `live` are
+    read-only. The node has to be made with `automatically_declare_parameters_from_overrides`.
+    Raises `InputError` for a value that does not fit, and for an unknown parameter among the arguments `for_ros`; in a
+    file, which may be for several nodes, an unknown one is a warning.
+    """
+    given = {}
+    for option in options:
+        given[option.name] = getattr(parsed, option.name)
+        if node.has_parameter(option.name):
+            if given[option.name] is None:
+                given[option.name] = node.get_parameter(option.name).value
+            node.undeclare_parameter(option.name)
+    values = option_values(options, given)
+    for option in options:
+        if getattr(values, option.name) is not None:
+            declare(node, option, getattr(values, option.name))
+    _check_names(node, [option.name for option in options], for_ros)
+    return values
+
+
+def declare(node, option: Option, value: Any) -> None:
+    from rcl_interfaces.msg import ParameterDescriptor
+
+    # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
+    descriptor = ParameterDescriptor(
+        description=option.described, read_only=not option.live, dynamic_typing=option.live
+    )
+    node.declare_parameter(option.name, value, descriptor, ignore_override=True)
+
+
+def follow_changes(
+    node, options: Sequence[Option], values: SimpleNamespace, changed: Callable[[], object] = lambda: None
+) -> None:
+    """Keep `values` up to date with the live parameters while the node runs, and call `changed` after each change."""
+    from rcl_interfaces.msg import SetParametersResult
+
+    live = {option.name: option for option in options if option.live}
+
+    def on_change(parameters):
+        try:
+            new = {p.name: live[p.name].value(p.value) for p in parameters if p.name in live}
+        except InputError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        for name, value in new.items():
+            setattr(values, name, value)
+        changed()
+        return SetParametersResult(successful=True)
+
+    node.add_on_set_parameters_callback(on_change)
+
+
+def _check_names(node, known: Sequence[str], for_ros: Sequence[str]) -> None:
+    given = [
+        argument.split(":=")[0].rpartition(":")[2]
+        for flag, argument in itertools.pairwise(for_ros) if flag in ("-p", "--param")
+    ]  # fmt: skip
+    for name in sorted(node.list_parameters([], 0).names):
+        if name in known or name.startswith(ROS_OWN):
+            continue
+        near = difflib.get_close_matches(name, known, 1)
+        sentence = f"parameter '{name}' is not one of this node's"
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        if name in given:
+            raise InputError(sentence + hint)
+        node.get_logger().warning(f"{sentence} and is ignored{hint}")

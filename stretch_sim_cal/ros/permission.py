@@ -1,0 +1,108 @@
+"""Whether the robot may move: its driver says so, and the user."""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.subscription import node_name
+
+MOVING_MODES = ("position", "navigation")
+# s of wall time for a status topic, which some driver publishes, and for a parameter, and until a publisher is found.
+ANSWER, DISCOVERED = 10.0, 1.0
+
+
+def check_can_ask(arguments: Any, what: str) -> None:
+    """Raise `InputError` if `what` is going to move and nobody can be asked."""
+    if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
+        raise InputError(f"{what} is going to move: give --yes, since there is no terminal to ask on")
+
+
+def ask(arguments: Any, question: str) -> None:
+    """Return when the user agrees, or agreed by `--yes`. Raises `Refused` if not."""
+    if not arguments.yes and input(f"{question} [yes/no] ").strip().lower() not in ("y", "yes"):
+        raise Refused("nothing was moved")
+
+
+def check_driver(
+    context: NodeContext, profile: RobotProfile, modes: Sequence[str] = MOVING_MODES, homed: bool = True
+) -> None:
+    """Raise `Refused` if the driver would not, or should not, move: in none of `modes` (empty: it has none), with the
+    runstop on, or not homed, which only counts with `homed`. What it does not publish is a warning."""
+    if modes:
+        driver, mode = _driver_and_mode(context, profile.trajectory)
+        if mode is None:
+            context.log.warning(f"the driver does not tell its mode; {' or '.join(modes)} is needed")
+        elif mode not in modes:
+            raise Refused(
+                f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; "
+                f"for example: ros2 param set {driver} mode {modes[0]}"
+            )
+    flags = _flags(context, ("/is_runstopped", *["/is_homed"] * homed))
+    if flags["/is_runstopped"]:
+        raise Refused("the runstop is on; release it (ros2 service call /runstop std_srvs/srv/SetBool '{data: false}')")
+    if flags.get("/is_homed") is False:
+        raise Refused("the robot has not been homed; call /home_the_robot (std_srvs/srv/Trigger) first")
+    for topic, value in flags.items():
+        if value is None:
+            context.log.warning(f"the driver does not publish {topic}; look yourself")
+
+
+def _driver_and_mode(context: NodeContext, action: str) -> tuple[str | None, str | None]:
+    """Return the name of the node that offers an action, and its mode; None for what is not known."""
+    from rcl_interfaces.srv import GetParameters
+
+    def driver() -> str | None:
+        infos = context.node.get_publishers_info_by_topic(f"{action}/_action/feedback")
+        return next(map(node_name, infos), None)
+
+    # A driver that runs may not have been discovered by this node yet.
+    if not context.spin_until(driver, timeout=ANSWER):
+        return None, None
+    name = driver()
+    client = context.node.create_client(GetParameters, f"{name}/get_parameters")
+    asked: list[Any] = []
+
+    def answered() -> bool:  # asked every second: a driver that has not discovered this node yet answers nobody
+        if time.monotonic() >= began + len(asked):
+            asked.append(client.call_async(GetParameters.Request(names=["mode"])))
+        return any(answer.done() for answer in asked)
+
+    try:
+        if not context.spin_until(client.service_is_ready, timeout=ANSWER):
+            return name, None
+        began = time.monotonic()
+        if not context.spin_until(answered, timeout=ANSWER):
+            return name, None
+        values = next(answer for answer in asked if answer.done()).result().values
+        return name, values[0].string_value or None if values else None
+    finally:
+        context.node.destroy_client(client)
+
+
+def _flags(context: NodeContext, topics: Sequence[str]) -> dict[str, bool | None]:
+    """Return the value of each status topic; None if nobody publishes it, or no message comes."""
+    from std_msgs.msg import Bool
+
+    heard: dict[str, bool | None] = dict.fromkeys(topics)
+    node = context.node
+    subscriptions = [
+        node.create_subscription(Bool, topic, lambda message, topic=topic: heard.update({topic: message.data}), 1)
+        for topic in topics
+    ]
+    began = time.monotonic()
+
+    def complete() -> bool:  # or there is nobody, after a second in which a publisher is discovered
+        missing = [topic for topic, value in heard.items() if value is None]
+        late = time.monotonic() > began + DISCOVERED
+        return not missing or late and not any(map(node.get_publishers_info_by_topic, missing))
+
+    try:
+        context.spin_until(complete, timeout=ANSWER)
+    finally:
+        for subscription in subscriptions:
+            node.destroy_subscription(subscription)
+    return heard
