@@ -37,8 +37,9 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 GUESSES = {"1 deg 1 cm": (np.radians(1.0), 0.01), "5 deg 20 cm": (np.radians(5.0), 0.2)}
 # One GICP: voxels, and correspondences from wide to narrow (m).
 GICP_VOXEL, GICP_WIDTHS = 0.1, (1.0, 0.4)
-# Pairs of scans that are taken of a lidar which stands still, and scans of each lidar that a half has at most.
-MAX_PAIRS, MAX_HALF = 2, 5
+# Pairs of scans, each with the one after it, that are taken of a lidar which stands still, and scans of each lidar that
+# a half has at most.
+MAX_PAIRS, MAX_HALF = 10, 5
 OURS, UNKNOWN, GICP, PUBLISHED = "ours", "ours, sensor unknown", "one GICP", "published"
 OVERCONFIDENT = 3.0
 FIELDS = ("x", "y", "z", "intensity", "ring")

@@ -117,7 +117,10 @@ class ArrayResult:
         return not self.refusals
 
     def transform(self, target: str, source: str) -> np.ndarray:
-        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`."""
+        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`; of one lidar
+        it is exactly the identity."""
+        if target == source:
+            return np.eye(4)
         found: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
         return found
 
@@ -159,11 +162,14 @@ class ArrayResult:
         return Observations.of_known_poses(tuple(self.to_first.values()), self.covariance_to_first, self.names)
 
     def aligned(self, target: str, source: str) -> AlignmentResult:
-        """Return the transform between two lidars, with the findings on all of them."""
-        overlap = next((pair.overlap for pair in self.pairs if set(pair.names) == {target, source}), 0.0)
+        """Return the transform between two lidars, with the findings on all of them; directions and observations are of
+        all lidars in their order, and so only of two."""
+        overlaps = (pair.overlap for pair in self.pairs if set(pair.names) == {target, source})
+        of_all = (target, source) == self.names
         return AlignmentResult(
             self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, self.method,
-            overlap, self.directions, list(self.warnings), list(self.refusals), self.diagnostics, self.observations,
+            next(overlaps, float(target == source)), self.directions if of_all else [], list(self.warnings),
+            list(self.refusals), self.diagnostics, self.observations if of_all else None,
         )  # fmt: skip
 
 
@@ -255,6 +261,8 @@ class LidarArray:
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Take a cloud of each lidar by name, as of `RoomAlignment.add`."""
+        if len(self._order) == 1:
+            return
         in_order = [clouds[name] for name in self._order]
         self._alignment.add(*in_order)
         if self._floor is not None:

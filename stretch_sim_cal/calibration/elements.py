@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
+from stretch_sim_cal.calibration.clouds import CELL_WIDTH
 from stretch_sim_cal.calibration.normal_equations import (
     NormalEquations,
     columns_of,
@@ -44,14 +45,16 @@ COMMON = 6 + len(SCALARS)  # of a row's entries, those of no channel
 @dataclass(frozen=True)
 class Elements:
     """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, `pairs` (K, 2) being
-    the lidars of the latter and the former, with `normals` (K, 3), `residuals` (K,) in m, robust `weights` (K,), one
-    `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,) numbers the pieces."""
+    the lidars of the latter and the former, with `normals` (K, 3) at `middles` (K, 3) between both, `residuals` (K,) in
+    m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,)
+    numbers the pieces."""
 
     surface: Surface
     state: State
     seen: np.ndarray
     against: np.ndarray
     pairs: np.ndarray
+    middles: np.ndarray
     normals: np.ndarray
     residuals: np.ndarray
     weights: np.ndarray
@@ -62,7 +65,7 @@ class Elements:
     @property
     def jacobian(self) -> np.ndarray:
         """How the residuals change with the twists in base_link of all lidars but the first, (K, 6 (n - 1))."""
-        rows = _by_twist(self.surface, self.seen, self.against, self.normals)
+        rows = _by_twist(self.middles, self.normals)
         return of_relative_poses(rows, self.pairs, len(self.state.base_from_lidar))
 
     def by_piece(self, direction: np.ndarray) -> np.ndarray:
@@ -78,7 +81,7 @@ class Elements:
         total = np.zeros((6 * number - 6, 6 * number - 6))
         for axis in np.eye(3):
             across = axis - self.normals * (self.normals @ axis)[:, None]
-            rows = _by_twist(self.surface, self.seen, self.against, across)
+            rows = _by_twist(self.middles, across)
             total += products_of_relative_poses(rows, weights, rows, self.pairs, number)
         return total
 
@@ -86,7 +89,7 @@ class Elements:
         """Add the factors to the normal equations."""
         # Each cell's height changes where its ray meets the common plane in the middle between both, as of patches
         # (room.py).
-        weights, rows = self.weights / self.variance, _by_twist(self.surface, self.seen, self.against, self.normals)
+        weights, rows = self.weights / self.variance, _by_twist(self.middles, self.normals)
         parts = []
         for cell, sign in ((self.seen, 1.0), (self.against, -1.0)):
             cosines = -np.einsum("ki,ki->k", self.normals, self.surface.rays[cell])
@@ -165,11 +168,13 @@ def elements(
     seen, against, normals = seen[steep], against[steep], normals[steep]
     if len(seen) < FEWEST:
         return None
-    residuals = np.einsum("ki,ki->k", normals, surface.points[seen] - surface.points[against])
+    beside = _beside(surface, seen, against)
+    residuals = np.einsum("ki,ki->k", normals, surface.points[seen] - beside)
+    middles = (surface.points[seen] + beside) / 2.0
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
     # Of the differences between n lidars n - 1 are independent.
     weights = tukey_weights(residuals / (TUKEY * deviation)) * ((number - 1.0) / len(pairs))
-    rows, sides = _by_twist(surface, seen, against, normals), surface.side[np.column_stack([against, seen])]
+    rows, sides = _by_twist(middles, normals), surface.side[np.column_stack([against, seen])]
     jacobian = of_relative_poses(rows, sides, number)
     information = products_of_relative_poses(rows, weights, rows, sides, number) + 1e-9 * np.eye(jacobian.shape[1])
     left_over = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
@@ -180,7 +185,7 @@ def elements(
     sandwich = np.trace(np.linalg.solve(information, by_piece.T @ by_piece)) / jacobian.shape[1]
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     variance = CORRELATED * max(sandwich, deviation**2)
-    return Elements(surface, state, seen, against, sides, normals, residuals, weights, variance, tilts, piece)
+    return Elements(surface, state, seen, against, sides, middles, normals, residuals, weights, variance, tilts, piece)
 
 
 def _nearest(
@@ -197,9 +202,35 @@ def _nearest(
     return seen[kept], against[kept]
 
 
-def _by_twist(surface: Surface, seen: np.ndarray, against: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Return how residuals change with the twist of the cells `seen`, (K, 6). The normal, the mean of both, turns by
+def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:
+    """Return the points (K, 3) of the cells `against` (K,), moved along their row until they are beside the cells
+    `seen` (K,): on the line through the next cell of the row that is of the same surface, the one on that side if there
+    is one.
+
+    A fitted normal turns less than the surface does, so what is left of the distance along a row looks like a height.
+    The rows of two lidars, or of one at two headings, are divided at some constant angle from each other: over a whole
+    room these heights would be a rotation, by up to a tenth of that angle.
+    """
+    points, start = surface.points, surface.points[against]
+    gone, best, moved = points[seen] - start, np.full(len(seen), -np.inf), start.copy()
+    for step in (-1, 1):
+        following = np.clip(against + step, 0, len(points) - 1)
+        along = points[following] - start
+        squares = np.einsum("ki,ki->k", along, along)
+        same = (
+            (surface.row[following] == surface.row[against]) & (surface.side[following] == surface.side[against])
+            & (following != against) & (squares < (2.0 * CELL_WIDTH * surface.ranges[against]) ** 2 + WITHIN**2)
+            & (np.einsum("ki,ki->k", surface.normals[following], surface.normals[against]) > MIN_NORMAL_COSINE)
+        )  # fmt: skip
+        share = np.einsum("ki,ki->k", gone, along) / np.maximum(squares, 1e-12)
+        better = same & (share > best)
+        best[better] = share[better]
+        moved[better] = start[better] + share[better, None] * along[better]
+    return moved
+
+
+def _by_twist(middles: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """Return how residuals change with the twist of the cells seen, (K, 6). The normal, the mean of both, turns by
     half of it: that is as if the cell lay in the middle between both, and all that turns as one body changes nothing.
     """
-    middle = (surface.points[seen] + surface.points[against]) / 2.0
-    return np.hstack([normals, np.cross(middle, normals)])
+    return np.hstack([normals, np.cross(middles, normals)])

@@ -145,11 +145,14 @@ def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iter
             yield scalar, numbers[f"{scalar}_{name}"], numbers[f"{scalar}_{name}_std"], float(known)
 
 
-def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str]) -> list[Finding]:
+def impossible_units(
+    numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str]
+) -> dict[tuple[int, str], Finding]:
     """Return the lidars' errors, `numbers` as of `unit_warnings`, that no lidar of their kind has, if the data leaves
-    no doubt. Scales of ranges are left out: the solver has hypotheses of them (`Solver`)."""
-    return [
-        Finding(
+    no doubt, by the lidar's number and the error's name. Scales of ranges are left out: the solver has hypotheses of
+    them (`Solver`)."""
+    return {
+        (lidar, scalar): Finding(
             "impossible_unit",
             f"the {name} lidar's {scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.0f} "
             f"standard deviations of what sensor file {sensor.name} allows: no lidar of this kind has such an error, "
@@ -157,11 +160,12 @@ def impossible_units(numbers: Mapping[str, float], sensors: Sensors | None, name
             "check both lidars' ranges and angles (a sector behind glass or a cover, a driver that "
             "corrects its clouds), or name the right sensor",
         )
-        for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
+        for lidar, (name, sensor) in enumerate(zip(names, by_lidar(sensors, len(names)), strict=True))
+        if sensor is not None
         for scalar, value, deviation, known in _scalars_of(numbers, name, sensor)
         if not scalar.startswith(("range_scale", "optical_centre"))
         and abs(value) - 3.0 * deviation > IMPOSSIBLE * known
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:

@@ -124,7 +124,8 @@ def found_anew(
         why = [*aligned.refusals, *(finding for finding in aligned.warnings if coded(finding).code == "pair_left_out")]
         found.open_questions += [f"lidars: {reason}" for reason in why]
         return found
-    found.aligned = {name: aligned.aligned("left", name) for name in aligned.names[1:]}
+    # The right lidar of a robot with one is the left one.
+    found.aligned = {name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left}
     if floor is None:
         return found
     found.open_questions += [f"floor: {reason}" for reason in floor.refusals]

@@ -191,13 +191,15 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
     os.environ.setdefault("RCUTILS_CONSOLE_OUTPUT_FORMAT", LOG_FORMAT)
     if description.simulated:
         os.environ.setdefault(DISCOVERY_VARIABLE, "LOCALHOST")
+    try:
+        rclpy.init(args=[description.executable, *for_ros], signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:  # the base of rcl's own classes, one for every way an argument can be malformed
+        raise InputError(f"ROS arguments: {one_line(error)}") from error
     node = None
     try:
         try:
-            rclpy.init(args=[description.executable, *for_ros], signal_handler_options=SignalHandlerOptions.NO)
             node = Node(description.node_name, automatically_declare_parameters_from_overrides=True)
-        # RuntimeError is the base of rcl's own classes, one for every way an argument can be malformed.
-        except (RuntimeError, InvalidNodeNameException, InvalidParameterException) as error:
+        except (InvalidNodeNameException, InvalidParameterException) as error:
             raise InputError(f"ROS arguments: {one_line(error)}") from error
         executor = SingleThreadedExecutor()
         executor.add_node(node)

@@ -314,8 +314,8 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         dual_return=validate.choice(data.get("returns", RETURNS[0]), RETURNS, f"{where}: returns") == RETURNS[1],
         zero_misses=validate.choice(data.get("misses", MISSES[0]), MISSES, f"{where}: misses") == MISSES[1],
         driver=Driver(**driver_corrections(data.get("driver"), f"{where}: driver")),
-        spread=UnitSpread() if "unit" not in data else _spread(data["unit"], f"{where}: unit"),
-        unsaid=None if "unit" in data else CLASS_SPREAD,
+        spread=UnitSpread() if data.get("unit") is None else _spread(data["unit"], f"{where}: unit"),
+        unsaid=CLASS_SPREAD if data.get("unit") is None else None,
         unit=None,
     )  # fmt: skip
     for name in PER_CHANNEL:

@@ -9,9 +9,9 @@ from array_scenes import APART, NAMES, NARROW, ROBOT, ArrayScene, array_scene, n
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration import pipeline
-from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, of_file
+from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, of_file, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.calibration.observations import Observations, load_beside, path_beside
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.verification import verify
@@ -159,10 +159,29 @@ def test_one_lidar_gives_the_floor_and_nothing_to_align(scene):
     rig = cal.Rig.from_urdf(scene.simulator.nominal_description, sensor=scene.sensor, robot="three_lidar_amr",
                             lidars=["lidar_left_link"])  # fmt: skip
     found = cal.calibrate(rig, {"lidar_left_link": scene.clouds["left"]})
-    assert found.accepted and found.alignment.method == "one_lidar"
+    assert found.accepted and found.alignment.method == "one_lidar" and found.alignment.overlap == 1.0
     off = floor_between(found.floor.plane, scene.true_floor())
     assert off @ np.linalg.solve(found.floor.covariance, off) < 16.3
     assert list(found.sensor_errors) == ["lidar_left_link"] and "one lidar" in str(found)
+
+
+def test_a_file_of_one_lidar_has_the_identity_exactly_and_holds_without_a_right_cloud():
+    pose = from_xyz_rpy((0.1, 0.2, 1.3), (0.1, 0.5, -2.1))
+    file = with_lidars(CalibrationFile(), ArrayResult.of_one_lidar("front", pose), "one")
+    assert np.array_equal(file.right_to_left, np.eye(4)) and file.entries["right_to_left_transform"].rmse == 0.0
+    found = verify(file, [{"left": np.ones((100, 3))}], pose, np.eye(4))
+    assert [drift.name for drift in found.drifts] == ["lidars, translation", "lidars, rotation"]
+    assert found.verdict == "holds" and not found.open_questions
+
+
+def test_two_of_three_lidars_are_known_by_their_own_transform():
+    poses = {name: from_xyz_rpy((number, 0.0, 1.0), (0.0, 0.3, number)) for number, name in enumerate(NAMES)}
+    observed = Observations.of_known_poses(tuple(poses[name] for name in NAMES[1:]), np.eye(12), NAMES)
+    three = ArrayResult(poses, 1e-6 * np.diag(np.arange(1.0, 19.0)), [], 1, 0.0, observations=observed)
+    for pair in itertools.combinations(NAMES, 2):
+        known = three.aligned(*pair).known
+        assert np.allclose(known.poses, [three.transform(*pair)])
+        assert np.array_equal(known.covariance, three.covariance(*pair))
 
 
 def test_a_floor_method_is_told_by_the_identity_that_there_is_one_lidar(monkeypatch):

@@ -87,6 +87,12 @@ def test_every_shared_file_is_installed(installed, folder):
     assert files_below(installed.share / folder) == files_below(installed.sources / folder)
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "launch").iterdir()), ids=lambda file: file.name)
+def test_ros_finds_the_description_in_every_launch_file(file):
+    defined = {each.name for each in ast.parse(file.read_text()).body if isinstance(each, ast.FunctionDef)}
+    assert "generate_launch_description" in defined
+
+
 def test_every_module_is_installed(installed):
     assert files_below(installed.site_packages / PACKAGE) == files_below(installed.sources / PACKAGE)
 

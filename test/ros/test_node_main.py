@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.options import Option, split_arguments
+from stretch_sim_cal.ros.node_main import NodeContext, in_node
+from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
 MARGIN = Option("margin", 0.05, "in m", minimum=0.0)
@@ -59,3 +59,9 @@ def test_a_signal_while_the_bindings_convert_an_argument_ends_the_node(signals, 
     context = NodeContext(None, SimpleNamespace(spin_once=spin_once), SimpleNamespace(), None)
     with pytest.raises(raised):
         context.spin_once()
+
+
+def test_a_node_that_cannot_start_leaves_the_ros_of_its_process_running(ros):
+    with pytest.raises(InputError, match="ROS arguments"):
+        in_node(NodeCommand("second", "second", "", ""), lambda context: None)
+    assert ros.context.node.context.ok()

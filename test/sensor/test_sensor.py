@@ -8,8 +8,8 @@ import yaml
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, share_directory
-from stretch_sim_cal.sensor.sensor import Driver, fleet_angle_table, load_sensor
-from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE
+from stretch_sim_cal.sensor.sensor import CLASS_SPREAD, Driver, fleet_angle_table, load_sensor
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UnitSpread
 from stretch_sim_cal.sensor.unit_file import Unit, read_angle_table, write_unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -40,6 +40,11 @@ def test_the_key_unit_says_how_far_units_differ(sensor_file):
     assert spread.channel_elevation == pytest.approx(np.radians(0.02))
     assert spread.azimuth_harmonics == pytest.approx(np.radians([0.02, 0.01]))
     assert spread.optical_centre == (0.0005, 0.0005, 0.0005)
+
+
+def test_an_empty_unit_is_none(sensor_file):
+    sensor = load_sensor(sensor_file(unit=None))
+    assert sensor.spread == UnitSpread() and sensor.expected == CLASS_SPREAD
 
 
 def test_a_drawn_unit_comes_back_from_its_file(sensor_file, tmp_path):

@@ -59,7 +59,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import by_lidar
-from stretch_sim_cal.sensor.unit import RANGE_SCALE
+from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
 
 # How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
 # how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
@@ -441,6 +441,23 @@ class Evidence:
         allowed = np.hypot(*(self.unknowns.models[lidar].spread.range_scale for lidar in pair))
         return differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
+    def impossible_units(self) -> list[Finding]:
+        """Return the errors that no lidar of its kind has, if the poses depend on them: an error that all lidars have
+        alike may be the best fit to something near one of them, and cancels between them."""
+        found = impossible_units(self.numbers, self.sensors, self.names)
+        if not found:
+            return []
+        values = self.blocks[0].state.units
+        columns = [self.unknowns.units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
+        errors = np.array([values[lidar][SCALARS.index(scalar)] for lidar, scalar in found])
+        covariance, free = self.solution.covariance, self.unknowns.free_poses
+        of_errors = np.linalg.pinv(covariance[np.ix_(columns, columns)], rcond=1e-12, hermitian=True)
+        # By how much the poses would change if these errors were known to be 0.
+        shift = covariance[np.ix_(free, columns)] @ of_errors @ errors
+        if shift @ np.linalg.solve(self.covariance, shift) < len(shift):
+            return []
+        return list(found.values())
+
     def near(self, pair: tuple[int, int]) -> bool:
         """Return whether the estimate of two lidars is near the description."""
         given = self.described(pair)
@@ -533,9 +550,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
                        for finding in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
         )  # fmt: skip
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or [
-        *distorted(wrong_rotor_angles(poses, numbers, names)), *impossible_units(numbers, evidence.sensors, names)
-    ]  # fmt: skip
+    refusals = refusals or [*distorted(wrong_rotor_angles(poses, numbers, names)), *evidence.impossible_units()]
     far, near = [], []
     for pair in against_first:
         other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]])

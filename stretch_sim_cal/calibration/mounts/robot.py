@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.array import ArrayResult
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import left_off
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, mounted_joints
@@ -16,7 +17,6 @@ from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
 from stretch_sim_cal.calibration.mounts.rays import posed
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observations import Observations, known_alignment
-from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
@@ -282,8 +282,8 @@ class LeftMountCheck:
             self._seen.append(clouds)
 
     def with_warning(
-        self, result: AlignmentResult, description: str | None, joints: Mapping[str, float], file: CalibrationFile
-    ) -> tuple[AlignmentResult, str]:
+        self, result: ArrayResult, description: str | None, joints: Mapping[str, float], file: CalibrationFile
+    ) -> tuple[ArrayResult, str]:
         """Return `result`, with a warning if the left lidar is off, and why that could not be checked, or "".
 
         `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states. If
