@@ -18,11 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Those that need no argument; benchmarks/effects.py takes one and a half hours more, real_data.py needs --data.
 BENCHMARKS := alignment floor mounts body_shape sensor costs information watch
 
-# What FAST=1 leaves out.
-SLOW := campaign commands harness launch packaging ros test_api.py test_benchmarks.py \
-	simulation/test_gazebo_simulator.py conventions/test_spawned_robots.py robot/test_awkward_robot.py \
-	$(patsubst %,calibration/test_%.py,alignment alignment_[!p]* alignment_places array body_evidence body_shape calibrat*_driving \
-	estimate_properties faults floor* identification mounts mounts_[!s]* observations published room watch)
+# What starts processes or calibrates in every test: FAST=1 leaves it out, and what is marked slow elsewhere.
+SLOW := campaign commands harness launch packaging ros test_api.py test_benchmarks.py
 
 # Tests of ROS's launch_testing, each run by its own runner; Gazebo's only where it is installed.
 LAUNCH_SRC ?=
@@ -44,8 +41,8 @@ test: export MALLOC_TRIM_THRESHOLD_ := 1073741824
 test: export MALLOC_MMAP_THRESHOLD_ := 1073741824
 # All tests are run behind the linter, a folder of them, or FAST=1, without it.
 test: env $(if $(FAST),,$(if $(filter test,$(TESTS)),lint))
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" \
-		$(if $(FAST),$(SLOW:%=--ignore-glob=test/%)) $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long$(if $(FAST), and not slow)" \
+		$(if $(FAST),$(SLOW:%=--ignore=test/%)) $(TESTS) $(ARGS)
 
 test-long: env
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m long $(TESTS) $(ARGS)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
+from numbers import Real
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -41,7 +42,7 @@ def entries(value: Any, where: str) -> dict[str, Any]:
 
 def number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Return `value` as a float. Raises `InputError` unless it is a finite number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise InputError(f"{where}: is {_shown(value)}, a number was expected")
     if not low <= value <= high:
         raise InputError(f"{where}: is {value:g}, it has to lie from {low:g} to {high:g}")

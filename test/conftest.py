@@ -36,3 +36,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_report_header() -> str:
     return f"ROS domain {os.environ['ROS_DOMAIN_ID']}, {os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE']} only"
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of this run for the normal forms of robots, in place of the user's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))

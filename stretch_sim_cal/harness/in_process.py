@@ -19,7 +19,6 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -82,7 +81,9 @@ class InProcess:
 
     def run(self, sequence: ProcessSequence) -> None:
         """Run every step to its end, until one fails."""
-        with patch.dict(os.environ, self._files.environment):
+        before = {name: os.environ.get(name) for name in self._files.environment}
+        os.environ.update(self._files.environment)
+        try:
             while (process := sequence.next()) is not None:
                 began = time.monotonic()
                 heard = _Heard(lambda line, process=process: self._echo(process, line))
@@ -96,6 +97,12 @@ class InProcess:
                 if process.ready_line is None or code:
                     sequence.ended(process, code)
                 self._echo(process, None)
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name)
+                else:
+                    os.environ[name] = value
 
     def _step(self, process: Process) -> int:
         if process.executable == "stretch_simulator":

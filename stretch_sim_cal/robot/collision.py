@@ -61,12 +61,6 @@ class SelfCollision:
             result[index] = next(iter(self._close(frames[index], self._pairs)), None) is None
         return result
 
-    def ignored_pairs(self) -> list[tuple[str, str]]:
-        """Return the pairs of links that are never reported, see the class."""
-        checked = {tuple(pair) for pair in self._pairs.tolist()}
-        everything = combinations(range(len(self.links)), 2)
-        return [(self.links[a], self.links[b]) for a, b in everything if (a, b) not in checked]
-
     def _frames(self, positions: Positions) -> np.ndarray:
         """Return root_from_link (N, L, 4, 4) of the links with shapes; N is 1 for one configuration."""
         transforms = link_transforms(self.model, positions, self.links)

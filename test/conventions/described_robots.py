@@ -84,26 +84,38 @@ def edited(text: str, *changes) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def joint_set(name: str, tag: str, **attributes):
-    """Change attributes of an element (origin, axis, parent, ...) of a joint; `tag` joint is the joint itself."""
+def all_of(*changes):
+    return lambda root: [change(root) for change in changes]
+
+
+JOINT_PARTS = {
+    "axis": ("axis", "xyz"), "rpy": ("origin", "rpy"), "xyz": ("origin", "xyz"), "parent": ("parent", "link"),
+    "upper": ("limit", "upper"),
+}  # fmt: skip
+
+
+def joint_set(name: str, **values: str):
+    """Change a joint's `JOINT_PARTS`, or its `type`."""
 
     def change(root):
         element = root.find(f"joint[@name='{name}']")
-        part = element if tag == "joint" else element.find(tag)
-        if part is None:
-            part = ElementTree.SubElement(element, tag)
-        part.attrib.update(attributes)
+        for key, value in values.items():
+            tag, attribute = JOINT_PARTS.get(key, (None, key))
+            part = element if tag is None else element.find(tag)
+            if part is None:
+                part = ElementTree.SubElement(element, tag)
+            part.set(attribute, value)
 
     return change
 
 
-def renamed(kind: str, old: str, new: str):
+def renamed(old: str, new: str):
     """Rename a link or a joint wherever it is mentioned."""
 
     def change(root):
         for element in root.iter():
             for key, value in element.attrib.items():
-                mentions = element.tag == kind and key == "name" or element.tag in ("parent", "child") and key == kind
+                mentions = element.tag in ("link", "joint") and key == "name" or element.tag in ("parent", "child")
                 if mentions and value == old:
                     element.set(key, new)
 
@@ -135,13 +147,9 @@ def without(link_name: str):
 
     def change(root):
         for element in list(root):
-            if (
-                element.tag == "link"
-                and element.get("name") == link_name
-                or element.tag == "joint"
-                and element.find("child").get("link") == link_name
-            ):
+            if element.tag == "joint" and element.find("child").get("link") == link_name:
                 root.remove(element)
+        root.remove(root.find(f"link[@name='{link_name}']"))
 
     return change
 
@@ -189,20 +197,20 @@ def random_stretch(generator: np.random.Generator, tool: str) -> str:
     for name in ASKEW:
         if name in model.joints and generator.random() < 0.5:
             axis = _turned_slightly(model.joints[name].unit_axis, generator, 12.0)
-            changes.append(joint_set(name, "axis", xyz=numbers(axis)))
+            changes.append(joint_set(name, axis=numbers(axis)))
     for name in SPARE:
         if name in model.links and not model.child_joints(name) and generator.random() < 0.3:
             changes.append(without(name))
     for name in ("camera_left_joint", "camera_center_joint", "camera_right_joint"):
         if generator.random() < 0.3:
             rpy = f"0 {generator.uniform(0.5, 1.1)} {generator.uniform(-0.2, 0.2)}"
-            changes.append(joint_set(name, "origin", rpy=rpy))
+            changes.append(joint_set(name, rpy=rpy))
     for old, new in OTHER_NAMES.items():
         if generator.random() < 0.3:
-            changes.append(renamed("link", old, new))
+            changes.append(renamed(old, new))
     text = edited(text, *changes)
     if generator.random() < 0.5:
-        text, _, _ = scrambled(text, int(generator.integers(2**31)), sensors_too=bool(generator.random() < 0.5))
+        text = scrambled(text, int(generator.integers(2**31)), sensors_too=bool(generator.random() < 0.5))
     return text
 
 
@@ -253,9 +261,9 @@ def random_icub(generator: np.random.Generator) -> str:
         direction = np.array(axis, dtype=float) * generator.choice([1.0, -1.0])
         if name in ARM_JOINTS:
             direction = _turned_slightly(direction, generator, 15.0)
-        changes.append(joint_set(name, "axis", xyz=numbers(direction)))
+        changes.append(joint_set(name, axis=numbers(direction)))
     changes += [without(name) for name in FRAMES if generator.random() < 0.5]
-    changes += [renamed("joint", name, f"{name}_joint") for name in AXES if generator.random() < 0.2]
+    changes += [renamed(name, f"{name}_joint") for name in AXES if generator.random() < 0.2]
     return edited(icub_text(), *changes)
 
 
@@ -269,15 +277,9 @@ def prefixed(text: str, prefix: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def scrambled(
-    text: str, seed: int, sensors_too: bool = False
-) -> tuple[str, dict[str, str], dict[str, tuple[str, int]]]:
-    """Return another description of the same mechanism, the old names' new ones, and joints' new names and signs.
-
-    Structure is turned anyhow; sensors' frames keep their lines and get other labels, or are
-    turned anyhow, too; every third joint is negated;
-    arm and wheels are numbered anyhow; many suffixes become prefixes.
-    """
+def scrambled(text: str, seed: int, sensors_too: bool = False) -> str:
+    """Return another description of the same mechanism: structure turned anyhow; sensors' frames with other labels, or
+    turned anyhow, too; a third of the joints negated; arm and wheels numbered anyhow; many suffixes as prefixes."""
     generator = np.random.default_rng(seed)
     root = ElementTree.fromstring(text)
     model = parse_urdf(text)
@@ -292,13 +294,6 @@ def scrambled(
     turning.signs = {name: -1 for name in moving if generator.random() < 1 / 3}
     turn(root, model, turning)
 
-    links, joints = _new_names(model, generator)
-    rename(root, links, joints)
-    signs = {name: (joints.get(name, name), turning.signs.get(name, 1)) for name in model.joints}
-    return ElementTree.tostring(root, encoding="unicode"), {name: links.get(name, name) for name in model.links}, signs
-
-
-def _new_names(model, generator) -> tuple[dict[str, str], dict[str, str]]:
     links, joints = {}, {}
     for family, places in (("arm_l", 5), ("wheel_", 3)):
         for number, other in enumerate(generator.permutation(places)):
@@ -307,7 +302,8 @@ def _new_names(model, generator) -> tuple[dict[str, str], dict[str, str]]:
     for stem in ("lift", "wrist", "wrist_yaw", "wrist_pitch", "wrist_roll", "mast", "head"):
         links[f"{stem}_link"], joints[f"{stem}_joint"] = f"link_{stem}", f"joint_{stem}"
     links["wrist_aruco_link"], joints["head_joint"] = "wrist_aruco", "head_bolts"
-    return links, joints
+    rename(root, links, joints)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def with_leader_and_follower() -> str:

@@ -4,6 +4,7 @@ import pytest
 from described_robots import (
     BOX,
     added,
+    all_of,
     arm_parts,
     edited,
     findings,
@@ -42,42 +43,40 @@ def test_the_texts_own_examples_are_clean(text):
 
 
 BROKEN = {
-    "base_link missing": (renamed("link", "base_link", "pedestal"), "error", "base_link", "pedestal"),
+    "base_link missing": (renamed("base_link", "pedestal"), "error", "base_link", "pedestal"),
     "base_link moves": (
         added(link("rail") + joint("slide", "rail", "base_link", "prismatic")), "error", "base_link", "base_link",
     ),
     "base missing": (without("base"), "error", "base", "base_link"),
-    "base moves": (joint_set("base_link-base", "joint", type="continuous"), "error", "base", "base"),
-    "base beyond a joint": (joint_set("base_link-base", "parent", link="link_2"), "error", "base", "base"),
+    "base moves": (joint_set("base_link-base", type="continuous"), "error", "base", "base"),
+    "base beyond a joint": (joint_set("base_link-base", parent="link_2"), "error", "base", "base"),
     "base with a shape": (link_given("base", BOX), "error", "no-geometry", "base"),
     "flange with a shape": (link_given("flange", BOX), "error", "no-geometry", "flange"),
     "tool0 with a shape": (link_given("tool0", BOX), "error", "no-geometry", "tool0"),
-    "link misnamed": (renamed("link", "link_3", "forearm"), "warning", "link_n", "forearm"),
-    "link with a gap": (renamed("link", "link_6", "link_8"), "warning", "link_n", "link_8"),
+    "link misnamed": (renamed("link_3", "forearm"), "warning", "link_n", "forearm"),
+    "link with a gap": (renamed("link_6", "link_8"), "warning", "link_n", "link_8"),
     "links swapped": (
-        lambda root: [c(root) for c in (renamed("link", "link_2", "x"), renamed("link", "link_3", "link_2"),
-                                        renamed("link", "x", "link_3"))], "warning", "link_n", "link_2",
+        all_of(renamed("link_2", "x"), renamed("link_3", "link_2"), renamed("x", "link_3")),
+        "warning", "link_n", "link_2",
     ),
-    "link turned": (joint_set("joint_4", "origin", rpy="1.57 0 0"), "warning", "link_n-rep103", "link_4"),
+    "link turned": (joint_set("joint_4", rpy="1.57 0 0"), "warning", "link_n-rep103", "link_4"),
     "flange missing": (
-        lambda root: [c(root) for c in (joint_set("flange-tool0", "parent", link="link_6"), without("flange"))],
-        "warning",
-        "flange", "link_6",
+        all_of(joint_set("flange-tool0", parent="link_6"), without("flange")), "warning", "flange", "link_6",
     ),
-    "flange moves": (joint_set("link_6-flange", "joint", type="continuous"), "error", "flange", "flange"),
-    "flange inwards": (joint_set("link_6-flange", "origin", rpy="0 0 3.14159265358979"), "error", "flange-x", "flange"),
-    "flange's z along the axis": (joint_set("link_6-flange", "origin", rpy="0 1.5708 0"), "error", "flange-x",
-    "flange"),
-    "flange rolled": (joint_set("link_6-flange", "origin", rpy="1 0 0"), "error", "flange-rep103", "flange"),
+    "flange moves": (joint_set("link_6-flange", type="continuous"), "error", "flange", "flange"),
+    "flange inwards": (joint_set("link_6-flange", rpy="0 0 3.14159265358979"), "error", "flange-x", "flange"),
+    "flange's z along the axis": (joint_set("link_6-flange", rpy="0 1.5708 0"), "error", "flange-x", "flange"),
+    "flange rolled": (joint_set("link_6-flange", rpy="1 0 0"), "error", "flange-rep103", "flange"),
     "tool0 missing": (without("tool0"), "error", "tool0", "flange"),
-    "tool0 moves": (joint_set("flange-tool0", "joint", type="continuous"), "error", "tool0", "tool0"),
-    "tool0 on an earlier link": (joint_set("flange-tool0", "parent", link="link_3"), "error", "tool0", "tool0"),
-    "tool0 beside the flange": (joint_set("flange-tool0", "parent", link="link_6"), "info", "tool0-parent", "tool0"),
-    "tool0 away from the flange": (joint_set("flange-tool0", "origin", xyz="0 0 0.1"), "info", "tool0-origin", "tool0"),
+    "tool0 moves": (joint_set("flange-tool0", type="continuous"), "error", "tool0", "tool0"),
+    "tool0 on an earlier link": (joint_set("flange-tool0", parent="link_3"), "error", "tool0", "tool0"),
+    "tool0 beside the flange": (joint_set("flange-tool0", parent="link_6"), "info", "tool0-parent", "tool0"),
+    "tool0 away from the flange": (joint_set("flange-tool0", xyz="0 0 0.1"), "info", "tool0-origin", "tool0"),
     "tool frame below tool0": (added(link("tcp") + joint("t", "tool0", "tcp")), "warning", "tool-sibling", "tcp"),
     "toolN": (added(link("tool3") + joint("t", "flange", "tool3")), "warning", "toolN", "tool3"),
-    "tool on the last link": (added(link("gripper") + joint("g", "link_6", "gripper")), "warning", "eef-flange",
-    "gripper"),
+    "tool on the last link": (
+        added(link("gripper") + joint("g", "link_6", "gripper")), "warning", "eef-flange", "gripper",
+    ),
     "no ROS name": (added(link("my frame") + joint("g", "flange", "my frame")), "warning", "ros-names", "my frame"),
     "left-handed frame": (
         added(link("link_2_left_handed") + joint("g", "link_2", "link_2_left_handed")), "info", "left-handed",
@@ -85,11 +84,10 @@ BROKEN = {
     ),
     "mirrored mesh": (
         link_given("link_2", '<visual><geometry><mesh filename="a.stl" scale="1 -1 1"/></geometry></visual>'),
-        "warning",
-        "left-handed", "link_2",
+        "warning", "left-handed", "link_2",
     ),
     "vendor's base": (added(link("ROBROOT") + joint("g", "base_link", "ROBROOT")), "info", "vendor-names", "ROBROOT"),
-    "vendor's tool": (renamed("link", "tool0", "TCP"), "info", "vendor-names", "TCP"),
+    "vendor's tool": (renamed("tool0", "TCP"), "info", "vendor-names", "TCP"),
 }  # fmt: skip
 
 
@@ -101,25 +99,25 @@ def test_a_broken_rule_is_found(case):
 
 def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
     change = added(link("mount") + joint("m", "link_6", "mount"))
-    text = edited(SINGLE, change, joint_set("link_6-flange", "parent", link="mount"))
+    text = edited(SINGLE, change, joint_set("link_6-flange", parent="mount"))
     assert findings(text, "rep199", infos=True) == {("info", "flange-parent", "flange")}
 
 
-def test_an_arm_without_prefix_beside_another_is_found():
-    text = robot(arm_parts() + arm_parts("left_") + joint("l", "base_link", "left_base_link"))
-    assert ("warning", "prefix", "flange") in findings(text, "rep199")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (robot(arm_parts() + arm_parts("left_") + joint("l", "base_link", "left_base_link")),
+         ("warning", "prefix", "flange")),
+        (edited(TWO_ARMS, renamed("left_link_3", "arm_link_3")), ("warning", "prefix", "arm_link_3")),
+        (edited(TWO_ARMS, without("left_tool0")), ("error", "tool0", "left_flange")),
+    ],
+    ids=["an arm without prefix", "a link with another prefix", "an arm without a frame of its own"],
+)  # fmt: skip
+def test_arms_are_distinguished_by_their_prefixes(text, found):
+    assert found in findings(text, "rep199")
 
 
-def test_a_link_with_another_arms_prefix_is_found():
-    text = edited(TWO_ARMS, renamed("link", "left_link_3", "arm_link_3"))
-    assert ("warning", "prefix", "arm_link_3") in findings(text, "rep199")
-
-
-def test_an_arm_that_carries_its_prefix_is_asked_for_its_own_frames():
-    assert ("error", "tool0", "left_flange") in findings(edited(TWO_ARMS, without("left_tool0")), "rep199")
-
-
-def test_a_robot_that_is_no_industrial_arm_is_told_what_it_lacks():
+def test_a_robot_that_is_no_industrial_arm_lacks_its_frames():
     text = robot(link("body") + link("leg") + joint("hip", "body", "leg", "revolute"))
     assert {rule for level, rule, _ in findings(text, "rep199") if level == "error"} == {"base_link", "base", "tool0"}
 

@@ -10,177 +10,119 @@ import yaml
 from described_robots import scrambled
 from scipy.stats import chi2
 
+import stretch_sim_cal as cal
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
-from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.fit_body_shape import main as fit
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import floor_between, floor_error
-from stretch_sim_cal.geometry.transforms import error, inverse, log
-from stretch_sim_cal.harness.scenario import load_scenario, scenario_from_mapping, with_changes
+from stretch_sim_cal.geometry.planes import floor_between
+from stretch_sim_cal.geometry.transforms import inverse, log
+from stretch_sim_cal.harness.scenario import load_scenario
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.sensor.points import return_columns
-from stretch_sim_cal.sensor.sensor import sensor_called
+from stretch_sim_cal.sensor.points import coordinates, return_columns
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description
 
-ERRORS = {
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
+
+SHARE = files.share_directory()
+STRETCH = {
+    "robot": "stretch4", "world": "furnished_room", "sensor": "jt128_sparse", "seed": 1,
     "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
     "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
     "base_error": {"height": 0.003, "roll_deg": 0.4, "pitch_deg": -0.3},
-}
-FRAMES = 2
+}  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+def profile_file(folder: Path, robot: str, change) -> Path:
+    """Write the profile of one of our robots as `change` makes it and return the file."""
+    profile = yaml.safe_load((SHARE / "config" / "robots" / f"{robot}.yaml").read_text())
+    profile["description"] = {"file": str(SHARE / "models" / f"{robot}.urdf.xacro")}
+    change(profile)
+    (folder / "robot.yaml").write_text(yaml.safe_dump(profile))
+    return folder / "robot.yaml"
 
 
-def calibrated(simulator: EmbeddedSimulator, sensor: str, frames: int = FRAMES, rings: bool = False):
-    """Return alignment and floor as the nodes find them, from `frames` pairs of scans, with their rings or not."""
-    pairs = list(simulator.point_pairs(frames))
-    if rings:
-        pairs = [tuple(simulator.scan(side, tick) for side in ("left", "right")) for tick in range(frames)]
-    profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
-    left, right = (simulator.base_from_lidar(side, nominal=True) for side in ("left", "right"))
-    kind = sensor_called(sensor)
-    alignment = alignment_method("planes")(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=kind))
-    for pair in pairs:
-        alignment.add(*pair)
-    aligned = alignment.solve()
-    assert aligned.accepted, aligned.refusals
-    footprint = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
-    floor = floor_method("support")(
-        left, aligned.right_to_left, footprint, FloorSettings(sensor=kind, observations=aligned.known)
-    )
-    for pair in pairs:
-        floor.add(*pair)
-    found = floor.solve()
-    assert found.accepted, found.refusals
-    return aligned, found
+def calibrated(simulation: dict, frames: int = 2):
+    """Return a simulated robot and its calibration, which is accepted."""
+    sim = cal.simulate(frames=frames, mount_errors=None, simulation=simulation)
+    result = cal.calibrate(sim.rig, sim.clouds)
+    assert result.accepted, result.findings
+    return sim, result
 
 
-def errors(simulator: EmbeddedSimulator, aligned, floor) -> dict[str, float]:
-    left, right = (simulator.base_from_lidar(side) for side in ("left", "right"))
-    translation, rotation = error(inverse(left) @ right, aligned.right_to_left)
-    true = simulator.floor_in_base.moved(simulator.base_from_lidar("left", nominal=True) @ inverse(left))
-    height, tilt = floor_error(true.facing(np.array([0.0, 0.0, 1.0])), floor.plane.facing(np.array([0.0, 0.0, 1.0])))
-    return {
-        "translation_mm": 1e3 * translation, "rotation_deg": np.degrees(rotation),
-        "height_mm": 1e3 * height, "tilt_deg": np.degrees(tilt),
-    }  # fmt: skip
-
-
-def check(found: dict[str, float], tolerances: dict[str, dict[str, float]]) -> None:
-    bounds = tolerances["alignment"] | tolerances["floor"]
-    assert all(abs(found[key]) < bounds[key] for key in found), (found, bounds)
+def assert_exact(sim, result, mm: float, deg: float, height_mm: float, tilt_deg: float) -> None:
+    errors = result.errors(sim.truth)
+    assert errors.mm < mm and errors.deg < deg
+    assert abs(errors.floor.height_mm) < height_mm and errors.floor.tilt_deg < tilt_deg
 
 
 def test_another_robots_scenario_is_calibrated_within_its_tolerances():
     scenario = load_scenario("two_lidar_amr")
-    simulator = EmbeddedSimulator(scenario.simulation)
-    check(errors(simulator, *calibrated(simulator, scenario.simulation.sensor, 4)), scenario.tolerances)
+    bounds = scenario.tolerances["alignment"] | scenario.tolerances["floor"]
+    assert_exact(
+        *calibrated(scenario.simulation.to_mapping(), 4), bounds["translation_mm"], bounds["rotation_deg"],
+        bounds["height_mm"], bounds["tilt_deg"],
+    )  # fmt: skip
 
 
 def test_lidars_of_different_kinds_are_calibrated_each_by_its_own_table(tmp_path):
-    profile = yaml.safe_load((files.share_directory() / "config" / "robots" / "two_lidar_manipulator.yaml").read_text())
-    profile["description"] = {"file": str(files.share_directory() / "models" / "two_lidar_manipulator.urdf.xacro")}
-    profile["sensor"], profile["lidars"]["right"]["sensor"] = "xt32_sparse", "os0_32_sparse"
-    (tmp_path / "mixed.yaml").write_text(yaml.safe_dump(profile))
-    scenario = with_changes(load_scenario("two_lidar_manipulator"), None, None, None, str(tmp_path / "mixed.yaml"))
-    assert scenario.simulation.sensor == "xt32_sparse,os0_32_sparse"
-    simulator = EmbeddedSimulator(scenario.simulation)
-    check(errors(simulator, *calibrated(simulator, scenario.simulation.sensor, 4, rings=True)), scenario.tolerances)
-    with pytest.raises(InputError, match="channels are .* from the elevations of sensor"):  # the other way round
-        calibrated(simulator, "os0_32_sparse,xt32_sparse", 1, rings=True)
+    def mixed(profile):
+        profile["sensor"], profile["lidars"]["right"]["sensor"] = "xt32_sparse", "os0_32_sparse"
 
-
-@pytest.fixture(scope="module")
-def one_lidar(tmp_path_factory):
-    """The simulator of the manipulator with its left lidar alone."""
-    profile = yaml.safe_load((files.share_directory() / "config" / "robots" / "two_lidar_manipulator.yaml").read_text())
-    profile["description"] = {"file": str(files.share_directory() / "models" / "two_lidar_manipulator.urdf.xacro")}
-    del profile["lidars"]["right"]
-    path = tmp_path_factory.mktemp("one") / "one.yaml"
-    path.write_text(yaml.safe_dump(profile))
-    scenario = with_changes(load_scenario("two_lidar_manipulator"), None, None, "os0_32_sparse", str(path))
-    return EmbeddedSimulator(scenario.simulation)
-
-
-def returns(simulator: EmbeddedSimulator, count: int) -> np.ndarray:
-    """Return the left lidar's returns (N, 5) of so many scans."""
-    return return_columns(np.concatenate([left for left, _ in simulator.recorded_pairs(count)]))
+    scenario = load_scenario("two_lidar_manipulator")
+    given = scenario.simulation.to_mapping() | {"robot": str(profile_file(tmp_path, "two_lidar_manipulator", mixed))}
+    del given["sensor"]
+    sim, result = calibrated(given, 4)
+    bounds = scenario.tolerances["alignment"] | scenario.tolerances["floor"]
+    assert_exact(sim, result, *(bounds[key] for key in ("translation_mm", "rotation_deg", "height_mm", "tilt_deg")))
+    swapped = cal.Rig.from_urdf(
+        sim.simulator.nominal_description, sensor="os0_32_sparse,xt32_sparse", robot="two_lidar_manipulator"
+    )
+    with pytest.raises(InputError, match="channels are .* from the elevations of sensor"):
+        cal.calibrate(swapped, sim.clouds)
 
 
 def within(off: np.ndarray, covariance: np.ndarray) -> bool:
     return off @ np.linalg.solve(covariance, off) < chi2.ppf(0.999, len(off))
 
 
-def test_one_lidar_gives_the_floor_and_its_own_place_as_exactly_as_is_said(one_lidar):
-    simulator = one_lidar
-    profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
-    nominal, true = simulator.base_from_lidar("left", nominal=True), simulator.base_from_lidar("left")
-    assert len(simulator.scan("right", 0)) == 0 and simulator.ground_truth()[
-        "lidar_left_from_lidar_right"
-    ] == pytest.approx(np.eye(4))
-    kind = sensor_called("os0_32_sparse")
-    footprint = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
-    method = floor_method("support")(nominal, np.eye(4), footprint, FloorSettings(sensor=kind))
-    for tick in range(4):
-        scan = simulator.scan("left", tick)
-        method.add(scan, scan[:0])
-    floor = method.solve()
-    assert floor.accepted and not any("one lidar" in str(said) or "right" in str(said) for said in floor.warnings)
-    up, seen = np.array([0.0, 0.0, 1.0]), simulator.floor_in_base.moved(nominal @ inverse(true))
-    there, found = seen.facing(up), floor.plane.facing(up)
-    off = floor_between(found, there)
-    assert within(off, floor.covariance) and abs(off[0]) < 1e-3
+def test_one_lidar_gives_the_floor_and_its_extrinsics_within_their_covariances(tmp_path):
+    path = profile_file(tmp_path, "two_lidar_manipulator", lambda profile: profile["lidars"].pop("right"))
+    given = load_scenario("two_lidar_manipulator").simulation.to_mapping()
+    del given["lidar_right_error"]
+    sim, result = calibrated(given | {"robot": str(path), "sensor": "os0_32_sparse"}, 4)
+    simulator, profile = sim.simulator, sim.simulator.profile
+    assert list(sim.clouds) == ["left"] and len(simulator.scan("right", 0)) == 0
+    assert not any("one lidar" in str(finding) or "right" in str(finding) for finding in result.findings)
+    off = floor_between(result.floor.plane, sim.truth.floor)
+    assert within(off, result.floor.covariance) and abs(off[0]) < 1e-3
 
-    robot, settings = MountedRobot(model, profile), mount_settings(sensor=kind, profile=profile)
+    robot = MountedRobot(parse_urdf(simulator.nominal_description), profile)
+    settings = mount_settings(sensor=load_sensor("os0_32_sparse"), profile=profile)
     samples = []
     for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2)):
         pose = profile.stowed | {"shoulder_pan_joint": pan, "shoulder_lift_joint": lift, "elbow_joint": 1.6}
         simulator.joints.place(pose)
-        clouds, offsets = returns(simulator, 3), tuple(profile.offset_joints)
-        samples.append(robot.sample(f"pan {pan}", profile.joint_positions(model, pose), {"left": clouds}, offsets))
+        clouds = {"left": return_columns(np.concatenate([left for left, _ in simulator.recorded_pairs(3)]))}
+        positions = profile.joint_positions(robot.model, pose)
+        samples.append(robot.sample(f"pan {pan}", positions, clouds, tuple(profile.offset_joints)))
     mounts = calibrate_mounts(robot.surfaces, samples, robot.nominal, None, settings)
-    assert mounts.accepted and list(mounts.directions) == ["left"]
+    assert mounts.accepted and list(mounts.directions) == list(mounts.base_from_lidar) == ["left"]
+    true = simulator.base_from_lidar("left")
     assert within(log(true @ inverse(mounts.base_from_lidar["left"])), mounts.covariance_of("left"))
     assert max(mounts.spread_of("left")) < 3e-3
-    assert list(mounts.base_from_lidar) == ["left"]
-    silent = MountedRobot(model, named_robot("two_lidar_manipulator"))  # a right lidar that is there and says nothing
+    silent = MountedRobot(robot.model, named_robot("two_lidar_manipulator"))  # its right lidar publishes nothing
     with pytest.raises(InputError, match="holds no right cloud"):
         calibrate_mounts(silent.surfaces, samples, silent.nominal, None, settings)
-
-
-def stretch_scenario(**robot) -> dict:
-    return {
-        "simulation": ERRORS
-        | {"world": "furnished_room", "sensor": "jt128_sparse", "seed": 1, "robot": "stretch4"}
-        | robot,
-        "stages": {"alignment": {}, "floor": {}},
-        "tolerances": {
-            "alignment": {"translation_mm": 2.0, "rotation_deg": 0.05},
-            "floor": {"height_mm": 1.0, "tilt_deg": 0.05},
-        },
-    }
-
-
-def stretch(path: str, **robot):
-    """Return the scenario of a Stretch, and alignment and floor found in it."""
-    scenario = scenario_from_mapping(stretch_scenario(**robot), Path(path))
-    simulator = EmbeddedSimulator(scenario.simulation)
-    return scenario, simulator, calibrated(simulator, "jt128_sparse")
 
 
 @pytest.mark.parametrize(
@@ -191,28 +133,31 @@ def stretch(path: str, **robot):
     ],
 )  # fmt: skip
 def test_the_stretch_is_calibrated_with_each_of_its_other_tools(tool):
-    scenario, simulator, found = stretch("tool.yaml", tool=tool)
-    assert scenario.simulation.robot.notes == ("convention: stretch is kept; nothing had to be changed",)
-    check(errors(simulator, *found), scenario.tolerances)
+    sim, result = calibrated(STRETCH | {"tool": tool})
+    assert sim.simulator.setup.robot.notes == ("convention: stretch is kept; nothing had to be changed",)
+    assert_exact(sim, result, 2.0, 0.05, 1.0, 0.05)
 
 
-def test_a_crooked_export_gives_the_calibration_of_the_original(tmp_path):
-    crooked, _, _ = scrambled(nominal_description(), 1)
-    (tmp_path / "export.urdf").write_text(crooked)
-    scenario, simulator, original = stretch("original.yaml")
-    check(errors(simulator, *original), scenario.tolerances)
-    other, crooked_simulator, again = stretch(str(tmp_path / "crooked.yaml"), description="./export.urdf")
-    notes = " ".join(other.simulation.robot.notes)
+def test_a_crooked_export_is_the_same_robot_to_its_lidars(tmp_path):
+    (tmp_path / "export.urdf").write_text(scrambled(nominal_description(), 1))
+    original, other = (
+        cal.simulate(frames=1, mount_errors=None, simulation=STRETCH | given)
+        for given in ({}, {"description": str(tmp_path / "export.urdf")})
+    )
+    notes = " ".join(other.simulator.setup.robot.notes)
     assert "renamed" in notes and "link_lift -> lift_link" in notes and "count the other way round" in notes
-    assert error(original[0].right_to_left, again[0].right_to_left) < (1e-5, 1e-5)
-    height, tilt = floor_error(original[1].plane, again[1].plane)
-    assert abs(height) < 1e-5 and abs(tilt) < 1e-5
-    joints = crooked_simulator.joints.joint_positions
-    assert joints == pytest.approx(simulator.joints.joint_positions)
+    joints = other.simulator.joints.joint_positions
+    assert joints == pytest.approx(original.simulator.joints.joint_positions)
+    np.testing.assert_allclose(other.rig.footprint_from_base, original.rig.footprint_from_base, atol=1e-9)
+    for name, pose in original.rig.base_from_lidar.items():
+        np.testing.assert_allclose(other.rig.base_from_lidar[name], pose, atol=1e-9)
+        seen, again = original.clouds[name][0], other.clouds[name][0]
+        off = np.linalg.norm(coordinates(seen) - coordinates(again), axis=1)
+        assert (off < 1e-5).mean() > 0.999  # but rays at edges
 
 
 def test_a_normal_form_is_made_once_and_again_for_another_description(tmp_path):
-    text = (files.share_directory() / "models" / "two_lidar_manipulator.urdf.xacro").read_text()
+    text = (SHARE / "models" / "two_lidar_manipulator.urdf.xacro").read_text()
     robot = tmp_path / "robot.urdf.xacro"
     robot.write_text(text.replace('name="ur_flange"', 'name="flange_of_ur"').replace('"ur_flange"', '"flange_of_ur"'))
     profile = named_robot("two_lidar_manipulator", robot)
@@ -223,10 +168,8 @@ def test_a_normal_form_is_made_once_and_again_for_another_description(tmp_path):
 
 
 def test_a_description_whose_normal_form_breaks_rules_is_refused(tmp_path, capsys):
-    profile = yaml.safe_load((files.share_directory() / "config" / "robots" / "two_lidar_amr.yaml").read_text())
-    profile["description"] = {"file": str(files.share_directory() / "models" / "two_lidar_amr.urdf.xacro")}
-    (tmp_path / "amr.yaml").write_text(yaml.safe_dump(profile | {"convention": "stretch"}))
-    assert main(["run", "empty_hall", "--robot", str(tmp_path / "amr.yaml"), "--out", str(tmp_path / "out")]) == 1
+    path = profile_file(tmp_path, "two_lidar_amr", lambda profile: profile.update(convention="stretch"))
+    assert main(["run", "empty_hall", "--robot", str(path), "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err
     assert "breaks the convention stretch" in told and "there is no arm_l0_link" in told and told.count("\n") == 1
 

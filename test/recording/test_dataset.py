@@ -18,7 +18,8 @@ def pose(**values):
 def directory(tmp_path):
     writer = DatasetWriter(tmp_path / "data", description="<robot name='r'/>", info={"tool": "dw4"})
     writer.write_sample(pose(lift=0.5), pose(lift=0.501), POINTS, {"left": POINTS + 1}, joints={"lift_joint": 0.501})
-    writer.write_sample(pose(lift=0.5, arm=0.3), pose(lift=0.5, arm=0.3), np.hstack([POINTS, POINTS[:, :1]]))
+    as_measured = {joint: np.float32(value) for joint, value in pose(lift=0.5, arm=0.25).items()}
+    writer.write_sample(pose(lift=0.5, arm=0.3), as_measured, np.hstack([POINTS, POINTS[:, :1]]))
     return tmp_path / "data"
 
 

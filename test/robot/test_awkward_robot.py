@@ -19,7 +19,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.collection.plan import plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
-from stretch_sim_cal.commands.robot_guess import largest_box, rounded
+from stretch_sim_cal.commands.robot_guess import rounded
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.files import find_shared
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
@@ -42,9 +42,8 @@ lidars:
 
 
 @pytest.fixture
-def robot(tmp_path, monkeypatch):
+def robot(tmp_path, monkeypatch, cache):
     """The folder of the package, its xacro and a profile; no package is installed."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for variable in ("AMENT_PREFIX_PATH", "ROS_PACKAGE_PATH"):
         monkeypatch.delenv(variable, raising=False)
     package, description = write_awkward_robot(tmp_path)
@@ -53,31 +52,24 @@ def robot(tmp_path, monkeypatch):
     return package, description, profile
 
 
-def test_a_package_that_nobody_names_is_told_with_what_to_do(robot, capsys):
-    assert main(["lint", str(robot[1])]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and f"--package {PACKAGE}=DIR" in told and str(robot[1]) in told
-
-
-def test_packages_on_the_command_line_serve_find_and_meshes(robot, capsys):
+def test_packages_are_named_or_found_below_a_folder(robot, tmp_path, capsys):
     package, description, _ = robot
-    main(["lint", str(description), "--package", f"{PACKAGE}={package}"])
-    printed = capsys.readouterr()
-    assert "not found" not in printed.out + printed.err and "base.stl" not in printed.out
-    assert main(["lint", str(description), "--package", f"{PACKAGE}={package}", f"awkward_desc={package}"]) == 2
-    assert "awkward_desc" in capsys.readouterr().err
-
-
-def test_packages_are_found_by_their_package_xml_below_a_folder(robot, tmp_path, capsys):
-    package, description, _ = robot
-    assert main(["lint", str(description), "--package", str(tmp_path / "sources"), "--json"]) in (0, 1)
-    assert not any(each["rule"] == "mesh" for each in json.loads(capsys.readouterr().out)["findings"])
-    shutil.copytree(package, tmp_path / "other" / "copy")
-    assert main(["lint", str(description), "--package", str(tmp_path / "sources"), str(tmp_path / "other")]) == 2
-    assert f"{PACKAGE} is there twice" in capsys.readouterr().err
-    for folder in ("none", "sources/awkward/meshes"):
-        assert main(["lint", str(description), "--package", str(tmp_path / folder)]) == 2
-        assert str(tmp_path / folder) in capsys.readouterr().err
+    sources, other, none = (tmp_path / name for name in ("sources", "other", "none"))
+    shutil.copytree(package, other / "copy")
+    for packages, code, told in (
+        ([], 2, (f"--package {PACKAGE}=DIR", str(description))),
+        ([f"{PACKAGE}={package}"], 0, ()),
+        ([sources], 0, ()),
+        ([f"{PACKAGE}={package}", f"awkward_desc={package}"], 2, ("awkward_desc",)),
+        ([sources, other], 2, (f"{PACKAGE} is there twice",)),
+        ([none], 2, (str(none),)),
+        ([sources / "awkward" / "meshes"], 2, (str(sources / "awkward" / "meshes"),)),
+    ):
+        named = ["--package", *map(str, packages)] if packages else []
+        assert main(["lint", str(description), *named]) == code
+        printed = capsys.readouterr()
+        assert all(word in printed.err for word in told) and printed.err.count("\n") == (code == 2)
+        assert "not found" not in printed.out and "base.stl" not in printed.out
 
 
 def test_a_profiles_packages_serve_the_robot_and_the_rig(robot):
@@ -98,15 +90,13 @@ def test_a_calibration_is_exported_where_the_footprint_is_a_child_of_base_link(r
         (0.002, 0.001, 0.0), (0.0, 0.003, 0.0)
     ))  # fmt: skip
     file = tmp_path / "calibration.yaml"
-    CalibrationFile().with_alignment(alignment, "other").with_floor(floor_result(0.103, (0.005, -0.01)), "other").save(
-        file
-    )
+    floor = floor_result(0.103, (0.005, -0.01))
+    CalibrationFile().with_alignment(alignment, "other").with_floor(floor, "other").save(file)
     assert main(["export", str(file), "--as", "urdf", "--robot", str(profile), "--json"]) == 0
     joint = json.loads(capsys.readouterr().out)["base_footprint_joint"]
     assert (joint["parent"], joint["child"]) == ("base_link", "base_footprint")
-    assert (
-        main(["export", str(file), "--as", "urdf", "--robot", str(profile), "--out", str(tmp_path / "out.urdf")]) == 0
-    )
+    out = ["--out", str(tmp_path / "out.urdf")]
+    assert main(["export", str(file), "--as", "urdf", "--robot", str(profile), *out]) == 0
     base_from_footprint = link_transform(load_model(tmp_path / "out.urdf"), {}, "base_footprint", "base_link")
     expected = CalibrationFile.load(file).footprint_from_base
     np.testing.assert_allclose(inverse(base_from_footprint), expected, atol=1e-9)
@@ -126,10 +116,6 @@ def guessed(tmp_path_factory):
     return json.loads(said.getvalue()), load_profile(out)
 
 
-def test_init_writes_down_the_packages_that_the_description_uses(guessed):
-    assert list(guessed[1].description.packages) == [PACKAGE]
-
-
 @pytest.mark.parametrize(
     ("words", "lidars"),
     [
@@ -147,8 +133,9 @@ def test_init_finds_three_lidars(words, lidars, tmp_path, capsys):
     assert "stowed, the lidar_3 lidar sees" in capsys.readouterr().out or "mast" in profile.further
 
 
-def test_init_tells_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
+def test_init_reports_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
     said, profile = guessed
+    assert list(profile.description.packages) == [PACKAGE]
     assert [lidar.frame for lidar in profile.lidars.values()] == ["lidar_left_link", "lidar_right_link"]
     found = " ".join(said["found"])
     assert "laser_link scans one plane" in found and "wheels, which no pose moves: left_wheel_joint, right_" in found
@@ -160,14 +147,6 @@ def test_init_tells_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
 
 def test_a_proposed_value_is_within_its_joints_limits_when_it_is_rounded():
     assert rounded(1.5176, (-1.221, 1.518)) == 1.518 and rounded(0.126, (-1.221, 1.518)) == 0.13
-
-
-def test_a_plan_goes_through_the_largest_part_of_its_grid_that_touches_nothing():
-    free = np.ones((7, 7), dtype=bool)
-    free[:, 4:] = False  # a shoulder that would push the arm into a low deck
-    free[6, 0] = False
-    size, box = largest_box(free)
-    assert box == (slice(0, 6), slice(0, 4)) and size == pytest.approx(5 / 6 * 3 / 6)
 
 
 def test_inits_plans_are_reachable_without_collisions_and_turn_the_arm_far(guessed):
@@ -217,6 +196,7 @@ def test_what_of_a_stowed_robot_stands_in_a_lidars_way_is_named_with_its_share(g
     assert list(view.values()) == sorted(view.values(), reverse=True) and sum(view.values()) < 1
 
 
+@pytest.mark.slow
 def test_a_robot_that_init_described_is_calibrated_in_simulation(guessed, tmp_path, capsys):
     _, profile = guessed
     scenario = tmp_path / "scenario.yaml"
@@ -224,8 +204,8 @@ def test_a_robot_that_init_described_is_calibrated_in_simulation(guessed, tmp_pa
 name: awkward
 simulation: {{robot: {profile.source}, world: furnished_room, lidar_right_error: {{xyz: [-0.003, 0.002, 0.001]}}}}
 stages:
-  alignment: {{num_samples: 8}}
-  floor: {{num_samples: 5}}
+  alignment: {{num_samples: 4}}
+  floor: {{num_samples: 3}}
   mounts: {{plan: mounts}}
   body_shape: {{plan: quick, fit_method: circle}}
 tolerances:

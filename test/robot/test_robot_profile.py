@@ -1,6 +1,5 @@
 """Robot profiles: what stands where none is named, and what a bad one is told."""
 
-import copy
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +21,12 @@ from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.simulation.setup import PoseError
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 PROFILES = files.share_directory() / "config" / "robots"
 AMR = yaml.safe_load((PROFILES / "two_lidar_amr.yaml").read_text()) | {
     "description": {"file": str(files.share_directory() / "models" / "two_lidar_amr.urdf.xacro")}
 }
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def test_nodes_and_commands_know_the_names_of_the_stretchs_profile():
@@ -85,87 +81,61 @@ def test_lidars_see_the_shapes_that_the_profile_names(tmp_path):
         outline_surfaces(model, profile)
 
 
-def with_(**changes) -> dict:
-    return copy.deepcopy(AMR) | changes
-
-
-WHEELS = {"left": {"command": "wheel_left_joint", "limits": [-1, 1]}}
+TWO = "left: {frame: lidar_left_link}, right: {frame: lidar_right_link}"
+WHEEL = "{command: wheel_left_joint, limits: [-1, 1]}"
 BAD = {
-    "no description": ({key: AMR[key] for key in ("lidars", "base_frame")}, "description: is missing"),
-    "unknown key": (with_(lidarz=1), "unknown key 'lidarz'"),
-    "a key that is nearly one": (with_(lidarz=1), "did you mean lidars?"),
-    "a step of nothing": (
-        with_(joints={"a": {"command": "wheel_left_joint", "step": 0}}), "joints: a: step: is 0, it has to lie from"
-    ),
-    "a tie of its own": (with_(joints={"a": {"tie": "both"}}), "joints: a: tie: is 'both', use one of sum, equal"),
-    "a housing without heights": (
-        with_(lidars={"left": {"frame": "lidar_left_link", "housing": {"link": "base_link", "radius": 0.1}}}),
+    "description: null": "description: is missing",
+    "description: nowhere.urdf": "description: file: ",
+    "description: 'package://nowhere/a.urdf'": "package 'nowhere' is not found",
+    "convention: ours": "convention: is 'ours'",
+    "lidarz: 1": "did you mean lidars?",
+    "base_frame: base_lnk": "base_frame: the description has no link 'base_lnk'; did you mean base_link",
+    "lidars: {left: {frame: lidar_left_link, housing: {link: base_link, radius: 0.1}}}":
         "lidars: left: housing: heights: is missing",
-    ),
-    "unknown file": (with_(description="nowhere.urdf"), "description: file: "),
-    "unknown package": (with_(description="package://nowhere/a.urdf"), "package 'nowhere' is not found"),
-    "unknown frame": (with_(base_frame="base_lnk"),
-                      "base_frame: the description has no link 'base_lnk'; did you mean base_link"),
-    "unknown lidar": (with_(lidars={"left": {"frame": "lidar_left_link"}, "right": {"frame": "laser"}}),
-                      "lidars: right: frame"),
-    "no left lidar": (with_(lidars={"right": {"frame": "lidar_left_link"}}), "lidars: left: is missing"),
-    "one frame twice": (
-        with_(lidars={side: {"frame": "lidar_left_link"} for side in ("left", "right")}),
+    "lidars: {left: {frame: lidar_left_link}, right: {frame: laser}}": "lidars: right: frame",
+    "lidars: {right: {frame: lidar_left_link}}": "lidars: left: is missing",
+    "lidars: {left: {frame: lidar_left_link}, right: {frame: lidar_left_link}}":
         "lidars: frame: is 'lidar_left_link' for both lidars",
-    ),
-    "a third without a right one": (
-        with_(lidars={"left": {"frame": "lidar_left_link"}, "mast": {"frame": "lidar_right_link"}}),
+    "lidars: {left: {frame: lidar_left_link}, mast: {frame: lidar_right_link}}":
         "lidars: right: is missing; the first two lidars are left and right, 'mast' a third",
-    ),
-    "a third one's frame twice": (
-        with_(lidars=AMR["lidars"] | {"mast": {"frame": "lidar_left_link"}}),
-        "lidars: frame: is 'lidar_left_link' for the lidars left and mast",
-    ),
-    "a third one's unknown frame": (
-        with_(lidars=AMR["lidars"] | {"mast": {"frame": "mast_link"}}),
-        "lidars: mast: frame: the description has no link",
-    ),
-    "a third one's name": (
-        with_(lidars=AMR["lidars"] | {"my mast": {"frame": "mast_link"}}), "my mast: name a lidar with small letters"
-    ),
-    "a joint twice": (
-        with_(joints={"a": {"command": "wheel_left_joint"}, "b": {"command": "wheel_left_joint"}}),
+    "lidars: {TWO, mast: {frame: lidar_left_link}}": "lidars: frame: is 'lidar_left_link' for the lidars left and mast",
+    "lidars: {TWO, mast: {frame: mast_link}}": "lidars: mast: frame: the description has no link",
+    "lidars: {TWO, my mast: {frame: mast_link}}": "my mast: name a lidar with small letters",
+    "lidars: {TWO, mast: {frame: base_footprint, sensor: no_mast}}": "no_mast",
+    "lidars: {left: {frame: lidar_left_link, sensor: no_left}, right: {frame: lidar_right_link}}": "no_left",
+    "sensor: 'os0_32,xt32'": "sensor: is 'os0_32,xt32'; name the sensor of each",
+    "joints: {a: {command: wheel_left_joint, step: 0}}": "joints: a: step: is 0, it has to lie from",
+    "joints: {a: {tie: both}}": "joints: a: tie: is 'both', use one of sum, equal",
+    "joints: {a: {command: wheel_left_joint}, b: {command: wheel_left_joint}}":
         "'wheel_left_joint' is there twice, under a and under b",
-    ),
-    "cyclic ties": (
-        with_(joints={"a": {"command": "x", "parts": ["y"]}, "b": {"command": "y", "parts": ["x"]}}),
+    "joints: {a: {command: x, parts: [y]}, b: {command: y, parts: [x]}}":
         "joints: a: parts: the ties are cyclic: x -> y -> x",
-    ),
-    "a joint without limits": (with_(joints={"a": {"command": "wheel_left_joint"}}), "joints: a: has no limits"),
-    "an unknown joint": (with_(joints={"a": {"command": "arm_joint"}}),
-                         "joints: a: the description has no joint 'arm_joint'"),
-    "m for rad": (with_(joints={"left": WHEELS["left"] | {"linear": True}}), "joints: left: linear: is true"),
-    "a pose beyond limits": (with_(joints=WHEELS, stow={"left": 2.0}),
-                             "stow: wheel_left_joint: 2 is not within its limits"),
-    "a plan of nothing": (with_(joints=WHEELS, plans={"quick": {"right": [0]}}),
-                          "plans: quick: right: is none of the joints"),
-    "convention": (with_(convention="ours"), "convention: is 'ours'"),
-    "a body without a height": (with_(body={"radius": 0.4}), "body: height: is None, a number was expected"),
-    "a body of links": (with_(body=["base_link"]), "a mapping with height, radius was expected"),
-    "a body of nothing": (with_(body={"radius": 0, "height": 1.8}), "body: radius: is 0, it has to"),
-    "bounds of nothing": (with_(accept={"translation_mm": 0, "rotation_deg": 1}), "accept: translation_mm: is 0"),
-    "two sensors in one key": (with_(sensor="os0_32,xt32"), "sensor: is 'os0_32,xt32'; name the sensor of each"),
-    "no such sensor of a third one": (
-        with_(lidars=AMR["lidars"] | {"mast": {"frame": "base_footprint", "sensor": "no_mast"}}), "no_mast"
-    ),
-    "no such sensor": (
-        with_(lidars={side: AMR["lidars"][side] | {"sensor": f"no_{side}"} for side in ("left", "right")}), "no_left"
-    ),
+    "joints: {a: {command: wheel_left_joint}}": "joints: a: has no limits",
+    "joints: {a: {command: arm_joint}}": "joints: a: the description has no joint 'arm_joint'",
+    "joints: {left: {command: wheel_left_joint, limits: [-1, 1], linear: true}}": "joints: left: linear: is true",
+    "{joints: {left: WHEEL}, stow: {left: 2.0}}": "stow: wheel_left_joint: 2 is not within its limits",
+    "{joints: {left: WHEEL}, plans: {quick: {right: [0]}}}": "plans: quick: right: is none of the joints",
+    "body: {radius: 0.4}": "body: height: is None, a number was expected",
+    "body: [base_link]": "a mapping with height, radius was expected",
+    "body: {radius: 0, height: 1.8}": "body: radius: is 0, it has to",
+    "accept: {translation_mm: 0, rotation_deg: 1}": "accept: translation_mm: is 0",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("data, told", BAD.values(), ids=BAD)
-def test_a_bad_profile_is_answered_with_one_line_that_names_the_key(tmp_path, capsys, data, told):
-    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(data))
-    assert main(["run", "empty_hall", "--robot", str(tmp_path / "bad.yaml"), "--out", str(tmp_path / "out")]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and told in lines[0] and "bad.yaml" in lines[0]
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("changes, told", BAD.items(), ids=BAD)
+def test_a_bad_profile_is_answered_with_one_line_that_names_the_key(tmp_path, capsys, changes, told):
+    data = AMR | yaml.safe_load(changes.replace("TWO", TWO).replace("WHEEL", WHEEL))
+    line = refusal(tmp_path, capsys, {key: value for key, value in data.items() if value is not None})
+    assert told in line and "bad.yaml" in line
+
+
+def refusal(folder, capsys, data):
+    """Return the line with which a run of a robot of this profile is refused."""
+    (folder / "bad.yaml").write_text(yaml.safe_dump(data))
+    assert main(["run", "empty_hall", "--robot", str(folder / "bad.yaml"), "--out", str(folder / "out")]) == 2
+    assert not (folder / "out").exists()
+    [line] = capsys.readouterr().err.splitlines()
+    return line
 
 
 @pytest.mark.parametrize(
@@ -173,11 +143,7 @@ def test_a_bad_profile_is_answered_with_one_line_that_names_the_key(tmp_path, ca
     [
         ('xyz="0 0 ${post + 0.036}"', 'xyz="0 0 -0.1"', "lidars: left: frame: 'lidar_left_link' lies inside the body"),
         ('<box size="0.05 0.05 ${post}"/>', '<mesh filename="gone.stl"/>', "gone.stl: No such file"),
-        (
-            'name="post_${side}_joint" type="fixed"',
-            'name="post_${side}_joint" type="continuous"',
-            "moves with the joint",
-        ),
+        ('"post_${side}_joint" type="fixed"', '"post_${side}_joint" type="continuous"', "moves with the joint"),
     ],
     ids=["a lidar inside the body", "a missing mesh", "a lidar on an arm"],
 )
@@ -185,10 +151,7 @@ def test_a_description_that_does_not_do_is_answered_with_one_line(tmp_path, caps
     text = Path(AMR["description"]["file"]).read_text()
     assert old in text
     (tmp_path / "robot.urdf.xacro").write_text(text.replace(old, new))
-    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(with_(description="robot.urdf.xacro")))
-    assert main(["run", "empty_hall", "--robot", str(tmp_path / "bad.yaml"), "--out", str(tmp_path / "out")]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and told in lines[0]
+    assert told in refusal(tmp_path, capsys, AMR | {"description": "robot.urdf.xacro"})
 
 
 def test_the_body_is_what_the_stowed_robots_description_has_unless_the_profile_has_a_cylinder():
@@ -207,7 +170,7 @@ def test_a_tie_shares_its_value_or_gives_it_to_each(tmp_path):
     shared = {"command": "both", "parts": ["wheel_left_joint", "wheel_right_joint"], "limits": [-1, 1]}
     model = spawned_robot(named_robot("two_lidar_amr")).model
     for tie, value in (("sum", 0.2), ("equal", 0.4)):
-        profile = profile_from_mapping(with_(joints={"both": shared | {"tie": tie}}), tmp_path / "tied.yaml")
+        profile = profile_from_mapping(AMR | dict(joints={"both": shared | {"tie": tie}}), tmp_path / "tied.yaml")
         positions = profile.joint_positions(model, {"both": 0.4})
         assert positions == {"wheel_left_joint": value, "wheel_right_joint": value}
         assert profile.commanded_positions(model, positions) == profile.named_positions(positions) == {"both": 0.4}

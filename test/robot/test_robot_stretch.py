@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.collision import FLOOR, SelfCollision
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.stretch import available_tools, nominal_description
-from stretch_sim_cal.robot.surfaces import robot_surfaces
+from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
 from stretch_sim_cal.simulation.true_robot import FLOOR_LINK, TRUE_LIDAR_LINKS, PayloadBox, simulated_description
 
 
@@ -50,50 +49,23 @@ def test_commanded_limits_are_the_models(model):
 
 def test_lidars_are_found_under_their_older_names(model):
     assert STRETCH.lidar_links(model) == list(STRETCH.lidar_frames)
-    older = parse_urdf(
-        '<robot name="r"><link name="a"/><link name="link_lidar_right"/><link name="link_lidar_left"/>'
-        + "".join(
-            f'<joint name="{side}" type="fixed"><parent link="a"/><child link="link_lidar_{side}"/></joint>'
-            for side in ("left", "right")
-        )
-        + "</robot>"
-    )
-    assert STRETCH.lidar_links(older) == ["link_lidar_left", "link_lidar_right"]
+    older = nominal_description()
+    for side in ("left", "right"):
+        older = older.replace(f'"lidar_{side}_link"', f'"link_lidar_{side}"')
+    assert STRETCH.lidar_links(parse_urdf(older)) == ["link_lidar_left", "link_lidar_right"]
 
 
-@pytest.mark.parametrize("tool", available_tools())
-def test_home_is_free_with_every_tool(tool):
+@pytest.mark.parametrize(
+    ("tool", "pose", "margin"),
+    [*((tool, STRETCH.home[0], 0.01) for tool in available_tools()), (DEFAULT_TOOL, STRETCH.stowed, 0.012)],
+)
+def test_home_and_stowed_are_within_limits_and_free(tool, pose, margin):
     model = load_model(nominal_description(tool))
     limits = STRETCH.commanded_limits(model)
-    home = {name: value for name, value in STRETCH.home[0].items() if name in limits}
-    assert all(limits[name].lower <= value <= limits[name].upper for name, value in home.items())
-    assert SelfCollision(model, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, home)) == []
-
-
-def test_stowed_nothing_is_closer_than_12_mm(model):
-    limits = STRETCH.commanded_limits(model)
-    assert all(limits[name].lower <= value <= limits[name].upper for name, value in STRETCH.stowed.items())
-    assert (
-        SelfCollision(model, margin=0.012, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, STRETCH.stowed))
-        == []
-    )
-
-
-def test_stowed_the_tool_is_over_the_base(model):
-    surfaces = robot_surfaces(model)
-    frames = link_transforms(model, STRETCH.joint_positions(model, STRETCH.stowed))
-    reach = {k: np.hypot(*surfaces[k].moved(frames[k]).vertices[:, :2].T).max() for k in surfaces}
-    assert max(reach.values()) < reach["base_link"] + 0.01
-
-
-def test_an_unknown_tool_is_named_with_the_known_ones():
-    with pytest.raises(InputError, match="eoa_wrist_dw4_tool_sg4"):
-        nominal_description("eoa_wrist_dw4_tool_sg5")
-
-
-def test_descriptions_are_reproducible():
-    assert nominal_description() == nominal_description()
-    assert simulated_description() == simulated_description()
+    pose = {name: value for name, value in pose.items() if name in limits}
+    assert all(limits[name].lower <= value <= limits[name].upper for name, value in pose.items())
+    collision = SelfCollision(model, margin=margin, floor=0.0)
+    assert collision.colliding_pairs(STRETCH.joint_positions(model, pose)) == []
 
 
 @pytest.mark.parametrize("tool", available_tools())
@@ -124,21 +96,6 @@ def test_errors_act_in_the_frame_of_what_they_move():
     assert np.allclose(link_transforms(model)["base_link"], floor_from_base, atol=1e-12)
 
 
-def test_payload_boxes_are_where_they_are_attached():
-    box = PayloadBox("lift_link", (0.1, 0.2, 0.3), (0.0, 0.1, 0.2), (0.0, 0.0, np.pi / 2))
-    model = load_model(simulated_description(payload=[box, PayloadBox("base_link", (0.1, 0.1, 0.1))]))
-    surface = robot_surfaces(model)["payload_0_link"]
-    assert np.allclose(np.ptp(surface.vertices, axis=0), [0.1, 0.2, 0.3])
-    lift_from_box = link_transform(model, {"lift_joint": 0.7}, "payload_0_link", "lift_link")
-    assert np.allclose(lift_from_box, from_xyz_rpy(box.xyz, box.rpy))
-    assert model.joints["payload_1_joint"].parent == "base_link"
-
-
-def test_the_gazebo_form_has_no_box_around_the_lidars():
-    text = simulated_description(simulator="gazebo", payload=[PayloadBox("base_link", (0.1, 0.1, 0.1))])
-    assert load_model(text).links["head_link"].collisions == ()
-
-
 @pytest.mark.parametrize(
     ("arguments", "mentions"),
     [
@@ -166,20 +123,6 @@ def test_a_gripper_in_the_base_the_arm_or_the_floor_is_seen(model):
     assert SelfCollision(model).is_free(pointing_down)
     folded = posed(model, wrist_pitch_joint=-1.1)
     assert ("wrist_link", "gripper_camera_link") in SelfCollision(model, margin=0.05).colliding_pairs(folded)
-
-
-def test_what_is_close_by_design_is_not_reported(model):
-    collision = SelfCollision(model)
-    ignored = {frozenset(pair) for pair in collision.ignored_pairs()}
-    for pair in (
-        ("base_link", "wheel_0_link"),
-        ("arm_l1_link", "arm_l3_link"),
-        ("gripper_fingertip_left_link", "gripper_fingertip_right_link"),
-        ("wrist_yaw_link", "wrist_pitch_link"),
-    ):
-        assert frozenset(pair) in ignored
-    for pair in (("base_link", "gripper_fingertip_left_link"), ("mast_link", "gripper_finger_left_link")):
-        assert frozenset(pair) not in ignored
 
 
 def test_a_still_joint_behind_a_telescope_does_not_make_its_parts_collide():
@@ -218,11 +161,3 @@ def test_two_boxes_collide_exactly_within_the_margin():
     assert not touching.is_free({"x": 0.199})
     with pytest.raises(InputError, match="margin"):
         SelfCollision(parse_urdf(text), margin=-1.0)
-
-
-def test_inverse_errors_cancel():
-    lidar_error = from_xyz_rpy((0.01, 0.02, 0.03), (0.1, 0.2, 0.3))
-    model = load_model(simulated_description(lidar_error, inverse(lidar_error)))
-    frames = link_transforms(model)
-    back = frames["lidar_left_true_link"] @ inverse(lidar_error)
-    assert np.allclose(back, frames["lidar_left_link"], atol=1e-12)

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import trimesh
-from embreex import rtcore_scene
-from embreex.mesh_construction import TriangleMesh
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model, parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
+from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
@@ -54,12 +52,9 @@ def test_a_mirrored_mesh_keeps_its_outside_outside(model):
     assert np.allclose(mirrored.vertices, plain.vertices * [1, -1, 1])
 
 
-def test_only_collision_and_visual_shapes_exist(model):
+def test_surfaces_are_joined_and_moved_without_losing_a_triangle(model):
     with pytest.raises(InputError, match="collision, visual"):
         link_surfaces(model, "inertial")
-
-
-def test_surfaces_are_joined_and_moved_without_losing_a_triangle(model):
     surfaces = link_surfaces(model)
     both = joined([surfaces["base_link"], surfaces["lift_link"]])
     expected = np.concatenate([surfaces["base_link"].triangles, surfaces["lift_link"].triangles])
@@ -85,27 +80,6 @@ def test_the_head_is_its_visual_shape_without_the_lidars_housings(model):
     # Everything else of the head is still there.
     assert np.allclose(shell.vertices.min(axis=0)[:2], visual.vertices.min(axis=0)[:2], atol=2e-3)
     assert np.allclose(shell.vertices.max(axis=0), visual.vertices.max(axis=0), atol=2e-3)
-
-
-@pytest.mark.parametrize("lidar", stretch_profile().lidar_frames)
-def test_a_lidar_looks_out_of_the_head_over_the_collar_around_its_dome(model, lidar):
-    elevation, azimuth = np.meshgrid(np.radians(np.arange(-3.5, 90, 0.5)), np.radians(np.arange(0, 360, 2)))
-    elevation, azimuth = elevation.ravel(), azimuth.ravel()
-    directions = np.stack(
-        [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)], axis=1
-    )
-    frames = link_transforms(model)
-    surfaces = robot_surfaces(model)
-    scene = rtcore_scene.EmbreeScene()
-    TriangleMesh(scene, joined(s.moved(frames[link]) for link, s in surfaces.items()).triangles.astype(np.float32))
-    rotation, origin = frames[lidar][:3, :3], frames[lidar][:3, 3]
-    rays = (directions @ rotation.T).astype(np.float32)
-    hits = scene.run(np.repeat(origin[None], len(rays), axis=0).astype(np.float32), rays, output=True)
-    near = (hits["primID"] >= 0) & (hits["tfar"] < 0.1)
-    # The collar is 4 mm high, 30 mm away: it hides less than 8 degrees above the x-y plane, and nothing else is near.
-    assert near[elevation < np.radians(5)].all()
-    assert not near[elevation > np.radians(8)].any()
-    assert (hits["primID"] >= 0)[elevation > np.radians(8)].mean() < 0.05  # mast, lift, arm and base
 
 
 def test_a_robot_without_lidars_is_its_collision_shapes():

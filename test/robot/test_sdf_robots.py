@@ -13,6 +13,8 @@ from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 # Lidars at their sensors' poses, a frame on the floor, a joint that is not at its child's frame, a finger that follows.
 ROBOT = """<sdf version="1.11"><model name="cart">
   <link name="chassis"><pose>0 0 0.2 0 0 0</pose>
@@ -38,11 +40,6 @@ ROBOT = """<sdf version="1.11"><model name="cart">
       <mimic joint="lift" axis="axis"><multiplier>0.25</multiplier><offset>0.01</offset><reference>0.04</reference>
       </mimic></axis></joint>
 </model></sdf>"""
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture

@@ -49,8 +49,12 @@ def world(monkeypatch):
     return World()
 
 
-def test_the_first_cloud_after_a_pause_is_none_of_the_beat_s(world):
-    lidar = Clouds(world, "/points")
+@pytest.fixture
+def lidar(world):
+    return Clouds(world, "/points")
+
+
+def test_the_first_cloud_after_a_pause_is_off_the_beat(world, lidar):
     world.time = 3 * BEAT + 25_000_000
     lidar.listen(True)
     for stamp in (3 * BEAT + 50_000_000, 4 * BEAT, 5 * BEAT):
@@ -60,8 +64,7 @@ def test_the_first_cloud_after_a_pause_is_none_of_the_beat_s(world):
     assert lidar.taken_at(5 * BEAT) == cloud(5 * BEAT)
 
 
-def test_the_first_cloud_after_it_was_subscribed_to_anew_is_none_of_the_beat_s(world):
-    lidar = Clouds(world, "/points")
+def test_the_first_cloud_after_a_new_subscription_is_off_the_beat(world, lidar):
     lidar.listen(True)
     for stamp in (0, BEAT, 2 * BEAT):
         world.publish(stamp)
@@ -72,8 +75,7 @@ def test_the_first_cloud_after_it_was_subscribed_to_anew_is_none_of_the_beat_s(w
     assert lidar.newest == 5 * BEAT
 
 
-def test_a_scan_that_is_left_out_is_not_waited_for(world):
-    lidar = Clouds(world, "/points")
+def test_a_scan_that_is_left_out_is_not_waited_for(world, lidar):
     lidar.listen(True)
     for stamp in (0, 1, 3):
         world.publish(stamp * BEAT)
@@ -83,17 +85,15 @@ def test_a_scan_that_is_left_out_is_not_waited_for(world):
     assert lidar.taken_at(5 * BEAT) == cloud(5 * BEAT)
 
 
-def test_a_lidar_that_is_silent_for_long_is_a_failure(world, monkeypatch):
+def test_a_lidar_that_is_silent_for_long_is_a_failure(world, lidar, monkeypatch):
     monkeypatch.setattr(running, "SILENCE_TIMEOUT", 0.02)
-    lidar = Clouds(world, "/points")
     lidar.listen(True)
     world.publish(0)
     with pytest.raises(RunFailure, match="/points has not brought its scan of 0.100 s"):
         lidar.taken_at(BEAT)
 
 
-def test_what_was_heard_before_a_pause_stays_and_nothing_is_waited_for_in_it(world):
-    lidar = Clouds(world, "/points")
+def test_what_was_heard_before_a_pause_stays_and_nothing_is_waited_for_in_it(world, lidar):
     lidar.listen(True)
     world.publish(0)
     world.publish(BEAT)

@@ -1,6 +1,5 @@
 """Gazebo's messages, read from the bytes that a real Gazebo has sent."""
 
-import json
 import lzma
 from pathlib import Path
 
@@ -20,37 +19,29 @@ def recorded() -> bytes:
     return lzma.decompress((DATA / "gazebo_point_cloud_packed.bin.xz").read_bytes())
 
 
-def test_a_recorded_cloud_is_read_with_its_stamp(recorded):
+def test_a_recorded_cloud_is_read_with_its_stamp_and_rays(recorded):
     cloud = messages.packed_cloud(recorded)
     assert cloud.stamp == messages.stamp(recorded) == 1182_900_000_000
-    assert cloud.records.shape == (128, 900)
-    assert cloud.records.dtype.itemsize == 18
+    assert cloud.records.shape == (128, 900) and cloud.records.dtype.itemsize == 18
     assert (cloud.records["ring"] == np.arange(128)[:, None]).all()
-
-
-def test_a_recorded_cloud_s_rays_are_the_sensor_s(recorded):
-    xyz = messages.packed_cloud(recorded).xyz.astype(float)
+    xyz = cloud.xyz.astype(float)
     ranges = np.linalg.norm(xyz, axis=-1)
-    elevations = np.arcsin(xyz[..., 2] / ranges)
-    assert np.degrees(elevations.mean(axis=1)) == pytest.approx(np.linspace(-3.5, 90.0, 128), abs=1e-4)
+    assert np.degrees(np.arcsin(xyz[..., 2] / ranges).mean(axis=1)) == pytest.approx(
+        np.linspace(-3.5, 90.0, 128), abs=1e-4
+    )
     azimuths = np.unwrap(np.arctan2(xyz[0, :, 1], xyz[0, :, 0]))
     assert np.degrees(np.diff(azimuths)) == pytest.approx(0.4, abs=1e-3)
     assert ranges.min() > 0.1 and ranges.max() < 10.0
 
 
-def test_rays_without_a_return_are_not_finite():
-    rows = np.array([[[1, 2, 3], [np.inf, -np.inf, np.inf]], [[np.nan, np.inf, 0], [4, 5, 6]]], dtype="<f4")
-    layout = [encode((1, name), (2, 4 * index), (3, 6), (4, 1)) for index, name in enumerate("xyz")]
-    message = encode(*[(2, field) for field in layout], (3, 2), (4, 2), (6, 12), (7, 24), (8, rows.tobytes()))
+@pytest.mark.parametrize("big_endian", [False, True])
+def test_either_byte_order_is_read_and_misses_are_not_finite(big_endian):
+    rows = np.array([[[1, -2, 3.25], [np.inf, -np.inf, np.inf]], [[np.nan, np.inf, 0], [4, 5, 6]]])
+    data = rows.astype(">f4" if big_endian else "<f4").tobytes()
+    layout = [(2, encode((1, name), (2, 4 * index), (3, 6), (4, 1))) for index, name in enumerate("xyz")]
+    message = encode(*layout, (3, 2), (4, 2), (5, big_endian), (6, 12), (7, 24), (8, data))
     points = messages.packed_cloud(message).xyz.reshape(-1, 3)
-    assert points[np.isfinite(points).all(axis=1)].tolist() == [[1, 2, 3], [4, 5, 6]]
-
-
-def test_a_big_endian_cloud_is_read():
-    rows = np.array([[[1.5, -2.0, 3.25]]], dtype=">f4")
-    layout = [encode((1, name), (2, 4 * index), (3, 6)) for index, name in enumerate("xyz")]
-    message = encode(*[(2, field) for field in layout], (3, 1), (4, 1), (5, True), (6, 12), (8, rows.tobytes()))
-    assert messages.packed_cloud(message).xyz.tolist() == [[[1.5, -2.0, 3.25]]]
+    assert points[np.isfinite(points).all(axis=1)].tolist() == [[1, -2, 3.25], [4, 5, 6]]
 
 
 @pytest.mark.parametrize("length", [10, 57, 1000, 2_000_000])
@@ -86,13 +77,5 @@ def test_joint_states_and_clock_are_read():
     states = messages.joint_states(encode((2, "stretch"), (6, joint)))
     assert states.positions == {"lift_joint": 0.25}
     assert states.velocities == {"lift_joint": -0.5}
-    assert messages.clock_times(encode((2, encode((1, 9))), (4, encode((1, 3), (2, 25_000_000))))) == (
-        3_025_000_000,
-        9_000_000_000,
-    )
-
-
-def test_the_recorded_room_s_truth_is_consistent():
-    truth = json.loads((DATA / "gazebo_furnished_room.json").read_text())
-    left, right = (np.array(truth[f"base_link_from_lidar_{side}"]) for side in ("left", "right"))
-    assert np.linalg.inv(left) @ right == pytest.approx(np.array(truth["lidar_left_from_lidar_right"]), abs=1e-9)
+    clock = encode((2, encode((1, 9))), (4, encode((1, 3), (2, 25_000_000))))
+    assert messages.clock_times(clock) == (3_025_000_000, 9_000_000_000)

@@ -1,4 +1,6 @@
-"""How the simulated joints move."""
+"""How the simulated joints move, and which goals they follow."""
+
+from types import SimpleNamespace
 
 import pytest
 
@@ -6,7 +8,15 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.simulation.joints import Joints
+from stretch_sim_cal.simulation.joints import (
+    INVALID_GOAL,
+    INVALID_JOINTS,
+    Arrival,
+    Following,
+    GoalRefused,
+    Joints,
+    read_waypoints,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +49,15 @@ def test_a_slower_speed_is_kept_and_a_faster_one_limited(joints, model):
     assert joints.joint_velocities["wrist_yaw_joint"] == pytest.approx(-0.2)
 
 
-def test_the_arm_is_four_joints_with_a_quarter_each(joints):
+def test_the_arm_is_four_joints_with_a_quarter_each(joints, model):
+    assert set(joints.joint_positions) == set(joints.joint_velocities) == {j.name for j in model.moving_joints()}
     joints.command({"arm_joint": 0.4})
     joints.step(10.0)
-    assert [
-        joints.joint_positions[name] for name in [f"arm_l{number}_joint" for number in (1, 2, 3, 4)]
-    ] == pytest.approx([0.1] * 4)
+    assert [joints.joint_positions[f"arm_l{n}_joint"] for n in (1, 2, 3, 4)] == pytest.approx([0.1] * 4)
     assert joints.positions["arm_joint"] == pytest.approx(0.4)
 
 
-def test_where_a_joint_is_does_not_depend_on_the_steps(model):
+def test_a_joint_s_position_does_not_depend_on_the_steps(model):
     few, many = Joints(model), Joints(model)
     for joints in (few, many):
         joints.command({"lift_joint": 0.777, "arm_joint": 0.333}, {"arm_joint": 0.1})
@@ -76,24 +85,6 @@ def test_hold_leaves_all_joints_where_they_are(joints):
     assert joints.positions == before and not joints.moving
 
 
-def test_a_stuck_joint_does_not_move_whatever_it_is_told(joints):
-    joints.stick(["arm_joint"])
-    joints.command({"arm_joint": 0.3, "lift_joint": 0.3})
-    joints.step(10.0)
-    assert joints.positions["arm_joint"] == 0.0 and joints.positions["lift_joint"] == 0.3
-
-
-def test_stow_and_home_are_poses_that_the_joints_can_take(joints):
-    for pose in (stretch_profile().stowed, stretch_profile().home[0]):
-        joints.place(pose)
-        assert {name: joints.positions[name] for name in pose} == pytest.approx(pose)
-
-
-def test_joint_states_name_every_moving_joint_of_the_description(joints, model):
-    moving = {joint.name for joint in model.moving_joints()}
-    assert set(joints.joint_positions) == set(joints.joint_velocities) == moving
-
-
 @pytest.mark.parametrize(
     "targets, mention",
     [
@@ -117,12 +108,86 @@ def test_a_target_that_rounding_pushed_over_a_limit_is_at_the_limit(joints):
     assert joints.positions["lift_joint"] == 1.2
 
 
-@pytest.mark.parametrize("speed", [0.0, -0.1, float("nan")])
-def test_speeds_that_lead_nowhere_are_refused(joints, speed):
-    with pytest.raises(InputError, match="speed"):
-        joints.command({"lift_joint": 0.5}, {"lift_joint": speed})
-
-
-def test_time_does_not_go_back(joints):
+def test_speeds_that_lead_nowhere_and_time_that_goes_back_are_refused(joints):
+    for speed in (0.0, -0.1, float("nan")):
+        with pytest.raises(InputError, match="speed"):
+            joints.command({"lift_joint": 0.5}, {"lift_joint": speed})
     with pytest.raises(InputError, match="forward"):
         joints.step(-0.1)
+
+
+def trajectory(names, *points):
+    return SimpleNamespace(joint_names=list(names), points=[point_of(*point) for point in points])
+
+
+def point_of(positions, velocities=(), seconds=0.0):
+    duration = SimpleNamespace(sec=int(seconds // 1), nanosec=round(seconds % 1 * 1e9))
+    return SimpleNamespace(positions=positions, velocities=velocities, time_from_start=duration)
+
+
+def follow(joints, *points, names=("lift_joint", "arm_joint"), until=60.0):
+    """Follow a trajectory in steps of 10 ms; return how it ended, when, and all positions on the way."""
+    following = Following(joints, read_waypoints(trajectory(names, *points), joints.ranges), 0.0)
+    track = []
+    for step in range(1, int(until / 0.01)):
+        joints.step(0.01)
+        track.append(dict(joints.positions))
+        progress = following.update(0.01 * step)
+        if progress is not Arrival.MOVING:
+            return progress, 0.01 * step, track
+    return progress, until, track
+
+
+@pytest.mark.parametrize(
+    ("names", "points", "code", "says"),
+    [
+        ([], [([],)], INVALID_JOINTS, "names no joints"),
+        (["elbow_joint"], [([0.1],)], INVALID_JOINTS, "unknown joint elbow_joint; there is lift_joint"),
+        (["lift_joint", "lift_joint"], [([0.1, 0.2],)], INVALID_JOINTS, "lift_joint is named twice"),
+        (["lift_joint"], [], INVALID_GOAL, "no points"),
+        (["lift_joint"], [([0.1, 0.2],)], INVALID_GOAL, "2 positions for 1 joints"),
+        (["lift_joint"], [([0.1], [1.0, 2.0])], INVALID_GOAL, "2 velocities for 1 joints"),
+        (["lift_joint"], [([1.3],)], INVALID_GOAL, "lift_joint at 1.3 is outside its limits 0 .. 1.2"),
+        (["arm_joint"], [([0.1],), ([-0.1],)], INVALID_GOAL, "point 1: arm_joint at -0.1"),
+        (["lift_joint"], [([float("nan")],)], INVALID_GOAL, "outside its limits"),
+        (["lift_joint"], [([0.1], [float("inf")])], INVALID_GOAL, "velocity of lift_joint is inf"),
+        (["lift_joint"], [([0.1], (), 2.0), ([0.2], (), 1.0)], INVALID_GOAL, "time_from_start is before"),
+    ],
+)
+def test_goals_that_cannot_be_followed_are_refused(joints, names, points, code, says):
+    with pytest.raises(GoalRefused, match=says) as refused:
+        read_waypoints(trajectory(names, *points), joints.ranges)
+    assert refused.value.code == code
+
+
+def test_joints_move_at_their_velocity_limits_by_default(joints):
+    progress, seconds, _ = follow(joints, ([1.0, 0.52],))
+    assert progress is Arrival.ARRIVED
+    assert seconds == pytest.approx(1.0 / joints.ranges["lift_joint"].velocity, abs=0.011)
+    progress, seconds, _ = follow(joints, ([0.0, 0.52], [0.1, 0.1]))
+    assert seconds == pytest.approx(10.0, abs=0.011)
+
+
+def test_with_time_to_spare_joints_arrive_together(joints):
+    progress, seconds, track = follow(joints, ([1.0, 0.4], (), 8.0))
+    assert progress is Arrival.ARRIVED
+    assert seconds == pytest.approx(8.0, abs=0.011)
+    half = track[399]
+    assert half["lift_joint"] == pytest.approx(0.5, abs=0.01)
+    assert half["arm_joint"] == pytest.approx(0.2, abs=0.01)
+
+
+def test_waypoints_are_visited_one_after_the_other(joints):
+    progress, _, track = follow(joints, ([0.6, 0.0],), ([0.1, 0.3],))
+    assert progress is Arrival.ARRIVED
+    assert max(positions["lift_joint"] for positions in track) == pytest.approx(0.6)
+    assert track[-1]["lift_joint"] == pytest.approx(0.1)
+    assert track[-1]["arm_joint"] == pytest.approx(0.3)
+
+
+def test_a_joint_that_does_not_arrive_is_late(joints):
+    joints.stick(["arm_joint"])
+    progress, _, track = follow(joints, ([0.5, 0.3],))
+    assert progress is Arrival.LATE
+    assert track[-1]["lift_joint"] == pytest.approx(0.5)
+    assert track[-1]["arm_joint"] == 0.0

@@ -1,44 +1,69 @@
-"""The lidar model: which rays it sends out, and what it reports of their hits."""
+"""The lidar model: which rays it sends out, what it reports of their hits, and what the lidars' own errors do to the
+points, by the signature of each effect. If nothing else is said, the lidar hangs in the middle of a sphere."""
+
+import dataclasses
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, share_directory, write_yaml
-from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.sensor.points import POINT_DTYPE, coordinates
-from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.points import coordinates
+from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
+from stretch_sim_cal.sensor.unit import CENTRE, HARMONICS, SCALARS, UnitSpread
+from stretch_sim_cal.sensor.unit_file import Unit
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar
+from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
+
+TABLE = load_sensor("jt128_sparse")
+EXACT = dataclasses.replace(TABLE, range_noise=0.0, drop_out_rate=0.0)
 
 
-@pytest.fixture(scope="module")
-def sparse():
-    return load_sensor("jt128_sparse")
+def lidar_with(sensor=EXACT, device="left", seed=1, **values):
+    """Return a lidar that is a unit with those values of `SCALARS` (and by channel kind), else exact."""
+    parameters = np.zeros(sensor.error_model().size)
+    for name, value in values.items():
+        where = SCALARS.index(name) if name in SCALARS else sensor.error_model().of_kind(name)
+        parameters[where] = value
+    drift = sensor.range_drift
+    return Lidar(dataclasses.replace(sensor, unit=Unit(parameters, range_drift=drift)), device, seed)
 
 
-@pytest.fixture
-def sensor_file(tmp_path):
-    """Return a function that writes the sparse sensor with changes and returns the file."""
-
-    def write(**changes):
-        data = read_yaml(share_directory() / "config" / "jt128_sparse.yaml") | changes
-        write_yaml(tmp_path / "sensor.yaml", {key: value for key, value in data.items() if value != "missing"})
-        return tmp_path / "sensor.yaml"
-
-    return write
-
-
-def measured(lidar, tick=0, distance=4.0, cosine=1.0):
-    """Return the points, and their rays' unit directions, of a lidar inside a sphere of that radius."""
+def measured(lidar, distance=4.0, cosine=1.0, reflectivity=0.5, tick=0):
+    """Return points (M, 3), their structured records and ray numbers of a scan of a sphere
+    around the optical centre."""
     rays = lidar.rays(tick)
-    points, numbers = lidar.measure(rays, sphere(rays, distance, cosine))
-    return coordinates(points).astype(float), rays.nominal[numbers].astype(float), points
+    echoes = Echoes(*(np.full(len(rays.directions), each, np.float32) for each in (distance, cosine, reflectivity)))
+    points, numbers = lidar.measure(rays, echoes)
+    return coordinates(points).astype(float), points, numbers
 
 
-def sphere(rays, distance=4.0, cosine=1.0):
-    """Return the echoes of a sphere of that radius around the lidar."""
-    full = np.ones(len(rays.directions), dtype=np.float32)
-    return Echoes(np.float32(distance) * full, np.float32(cosine) * full, 0.5)
+def range_error(lidar, distance=4.0, **surface):
+    return np.linalg.norm(measured(lidar, distance, **surface)[0], axis=1) - distance
+
+
+def azimuths(directions):
+    return np.arctan2(directions[:, 1].astype(float), directions[:, 0])
+
+
+def turned(directions, others):
+    """Return by how much (rad) directions (N, 3) are turned about z against others."""
+    return np.angle(np.exp(1j * (azimuths(directions) - azimuths(others))))
+
+
+def in_box(lidar, half=3.0):
+    """Return the points and rays of a scan in the middle of a cube."""
+    rays = lidar.rays(0)
+    room = Scene({"room": Surface(*solids.box(np.full(3, 2 * half)))})
+    origins = np.zeros(3) if rays.origins is None else rays.origins
+    hits = Hits(origins, rays.directions, [room])
+    points, numbers = lidar.measure(rays, Echoes(hits.distances, hits.incidence_cosines(), 0.5))
+    return coordinates(points).astype(float), rays, numbers
 
 
 def test_the_jt128_has_115200_rays_of_unevenly_spaced_channels():
@@ -50,42 +75,39 @@ def test_the_jt128_has_115200_rays_of_unevenly_spaced_channels():
     assert spacing.min() > 0 and spacing.max() > 1.5 * spacing.min()
 
 
-def test_points_have_the_layout_of_the_drivers():
-    assert POINT_DTYPE.itemsize == 26
-
-
-def test_every_channel_fires_at_its_elevation_all_around(sparse):
-    directions = Lidar(sparse, "left", 1).rays(3).directions.astype(float).reshape(sparse.azimuth_steps, -1, 3)
+def test_every_channel_fires_at_its_elevation_all_around():
+    directions = Lidar(TABLE, "left", 1).rays(3).directions.astype(float).reshape(TABLE.azimuth_steps, -1, 3)
     elevations = np.arcsin(directions[..., 2])
-    np.testing.assert_allclose(elevations, np.broadcast_to(sparse.elevations, elevations.shape), atol=1e-3)
-    azimuths = np.unwrap(np.arctan2(directions[:, 5, 1], directions[:, 5, 0]))
-    np.testing.assert_allclose(np.diff(azimuths), 2 * np.pi / sparse.azimuth_steps, atol=1e-5)
+    np.testing.assert_allclose(elevations, np.broadcast_to(TABLE.elevations, elevations.shape), atol=1e-3)
+    np.testing.assert_allclose(
+        np.diff(np.unwrap(azimuths(directions[:, 5]))), 2 * np.pi / TABLE.azimuth_steps, atol=1e-5
+    )
 
 
-def test_the_spin_is_not_locked_to_the_mount(sparse):
-    step = 2 * np.pi / sparse.azimuth_steps
-    phases = {(device, tick): Lidar(sparse, device, 1).spin_phase(tick) for device in SIDES for tick in range(20)}
+def test_the_spin_is_not_locked_to_the_mount():
+    step = 2 * np.pi / TABLE.azimuth_steps
+    phases = {(device, tick): Lidar(TABLE, device, 1).spin_phase(tick) for device in SIDES for tick in range(20)}
     within_step = np.array([phase % step for phase in phases.values()])
     assert len(np.unique(np.round(within_step, 6))) == len(phases)
     drift = np.diff(np.unwrap([phases["left", tick] for tick in range(20)]))
     assert 0 < np.abs(drift).max() < np.radians(0.5)
 
 
-def test_noise_is_along_the_ray_only_and_as_large_as_the_file_says(sparse):
-    points, directions, _ = measured(Lidar(sparse, "left", 1))
+def test_noise_is_along_the_ray_only_and_as_large_as_the_file_says():
+    lidar = Lidar(TABLE, "left", 1)
+    points, _, numbers = measured(lidar)
+    directions = lidar.rays(0).nominal[numbers].astype(float)
     along = np.einsum("ij,ij->i", points, directions)
     assert np.linalg.norm(points - along[:, None] * directions, axis=1).max() < 1e-5
     assert (along - 4.0).std() == pytest.approx(0.01, rel=0.03)
     assert (along - 4.0).mean() == pytest.approx(0.0, abs=3e-4)
 
 
-def test_noise_is_new_in_every_scan_device_and_seed_and_else_the_same(sparse):
+def test_noise_is_new_in_every_scan_device_and_seed_and_else_the_same():
     def range_errors(device, seed, tick):
-        lidar = Lidar(sparse, device, seed)
-        rays = lidar.rays(tick)
-        points, numbers = lidar.measure(rays, sphere(rays))
-        errors = np.full(len(rays.directions), np.nan)
-        errors[numbers] = np.sqrt(points["x"] ** 2.0 + points["y"] ** 2.0 + points["z"] ** 2.0) - 4.0
+        points, _, numbers = measured(Lidar(TABLE, device, seed), tick=tick)
+        errors = np.full(TABLE.num_rays, np.nan)
+        errors[numbers] = np.linalg.norm(points, axis=1) - 4.0
         return errors
 
     first = range_errors("left", 1, 0)
@@ -95,65 +117,46 @@ def test_noise_is_new_in_every_scan_device_and_seed_and_else_the_same(sparse):
         assert abs(np.corrcoef(first[both], other[both])[0, 1]) < 0.05
 
 
-def test_one_ray_s_noise_does_not_depend_on_what_others_hit(sparse):
-    lidar = Lidar(sparse, "left", 1)
-    rays = lidar.rays(0)
-    gaps = sphere(rays)
-    gaps.distances[::2] = np.inf
-    all_points, all_rays = lidar.measure(rays, sphere(rays))
-    some_points, some_rays = lidar.measure(rays, gaps)
-    assert np.array_equal(all_points[np.isin(all_rays, some_rays)], some_points)
+def test_one_ray_s_noise_does_not_depend_on_what_others_hit():
+    lidar = Lidar(TABLE, "left", 1)
+    distances = np.full(TABLE.num_rays, 4.0)
+    _, points, numbers = measured(lidar, distances)
+    distances[::2] = np.inf
+    _, some_points, some_numbers = measured(lidar, distances)
+    assert np.array_equal(points[np.isin(numbers, some_numbers)], some_points)
 
 
-def test_channel_biases_lengthen_their_channel_s_ranges(sensor_file):
-    biases = [0.0] * 64
-    biases[10] = 0.05
-    sensor = load_sensor(sensor_file(range_biases=biases, range_noise=0.0))
-    points, _, raw = measured(Lidar(sensor, "left", 1))
-    ranges = np.linalg.norm(points, axis=1)
-    np.testing.assert_allclose(ranges[raw["ring"] == 10], 4.05, atol=1e-5)
-    np.testing.assert_allclose(ranges[raw["ring"] != 10], 4.0, atol=1e-5)
-
-
-def test_returns_are_lost_at_the_drop_out_rate(sensor_file):
-    sensor = load_sensor(sensor_file(drop_out_rate=0.2))
-    points, _, _ = measured(Lidar(sensor, "left", 1))
-    assert len(points) / sensor.num_rays == pytest.approx(0.8, abs=0.01)
-
-
-def test_a_beam_has_some_width(sensor_file):
-    lidar = Lidar(load_sensor(sensor_file(beam_divergence_deg=0.4)), "left", 1)
-    rays = lidar.rays(0)
-    angles = np.arccos(np.clip((rays.directions.astype(float) * lidar.beam_edge(rays)).sum(axis=1), -1, 1))
-    assert 0 < np.degrees(np.percentile(angles, 95)) < 0.3
+def test_channel_biases_lengthen_their_channel_s_ranges():
+    biases = 0.05 * (np.arange(EXACT.num_channels) == 10)
+    xyz, points, _ = measured(Lidar(dataclasses.replace(EXACT, range_biases=biases), "left", 1))
+    np.testing.assert_allclose(np.linalg.norm(xyz, axis=1), 4.0 + biases[points["ring"]], atol=1e-5)
 
 
 @pytest.mark.parametrize("distance", [0.03, 61.0, np.inf])
-def test_nothing_is_reported_beyond_the_range_limits(sparse, distance):
-    assert len(measured(Lidar(sparse, "left", 1), distance=distance)[0]) == 0
+def test_nothing_is_reported_beyond_the_range_limits(distance):
+    assert len(measured(Lidar(TABLE, "left", 1), distance)[0]) == 0
 
 
-def test_intensity_falls_with_incidence_and_stays_on_the_driver_s_scale(sparse):
-    lidar = Lidar(sparse, "left", 1)
+def test_intensity_falls_with_incidence_and_stays_on_the_driver_s_scale():
     straight, slanted, far = (
-        measured(lidar, distance=distance, cosine=cosine)[2]["intensity"]
+        measured(Lidar(TABLE, "left", 1), distance, cosine)[1]["intensity"]
         for distance, cosine in [(4.0, 1.0), (4.0, 0.3), (58.0, 1.0)]
     )
     assert 255 >= straight.min() > slanted.max() >= 0
     assert far.max() < straight.min()
 
 
-def test_every_point_knows_when_it_was_measured(sparse):
-    for device in SIDES:
-        lidar = Lidar(sparse, device, 1)
-        times = measured(lidar, tick=7)[2]["timestamp"]
-        assert 0.7 <= lidar.start_time(7) <= 0.7 + sparse.clock_spread
-        assert (np.diff(times) > 0).all()
-        assert times[0] == pytest.approx(lidar.start_time(7), abs=1e-3) and times[-1] < lidar.start_time(8)
+@pytest.mark.parametrize("device", SIDES)
+def test_every_point_knows_when_it_was_measured(device):
+    lidar = Lidar(TABLE, device, 1)
+    times = measured(lidar, tick=7)[1]["timestamp"]
+    assert 0.7 <= lidar.start_time(7) <= 0.7 + TABLE.clock_spread
+    assert (np.diff(times) > 0).all()
+    assert times[0] == pytest.approx(lidar.start_time(7), abs=1e-3) and times[-1] < lidar.start_time(8)
 
 
-def test_the_devices_clocks_are_tens_of_ms_apart(sparse):
-    phases = {device: [Lidar(sparse, device, seed).clock_phase for seed in range(20)] for device in SIDES}
+def test_the_devices_clocks_are_tens_of_ms_apart():
+    phases = {device: [Lidar(TABLE, device, seed).clock_phase for seed in range(20)] for device in SIDES}
     gaps = np.abs(np.subtract(phases["left"], phases["right"]))
     assert 0.001 < np.median(gaps) < 0.05
 
@@ -176,13 +179,215 @@ def test_the_devices_clocks_are_tens_of_ms_apart(sparse):
         ({"range_nois": 0.01}, "range_nois"),
     ],
 )
-def test_a_wrong_sensor_file_is_refused_naming_file_and_key(sensor_file, changes, named):
-    path = sensor_file(**changes)
+def test_a_wrong_sensor_file_is_refused_naming_file_and_key(tmp_path, changes, named):
+    data = read_yaml(share_directory() / "config" / "jt128_sparse.yaml") | changes
+    path = tmp_path / "sensor.yaml"
+    write_yaml(path, {key: value for key, value in data.items() if value != "missing"})
     with pytest.raises(InputError) as error:
         load_sensor(path)
-    assert str(path) in str(error.value) and f"{named}" in str(error.value)
-
-
-def test_an_unknown_sensor_lists_the_known_ones():
+    assert str(path) in str(error.value) and named in str(error.value)
     with pytest.raises(InputError, match="jt128_sparse"):
         load_sensor("jt129")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "surface", "expected", "tolerance"),
+    [
+        ("range_offset", 0.01, {"distance": 1.0}, 0.01, 1e-3),
+        ("range_offset", -0.02, {"distance": 20.0}, -0.02, 1e-3),
+        ("range_scale", 1e-3, {"distance": 20.0}, 0.02, 1e-3),
+        ("near_range", 0.015, {"distance": 0.5}, 0.015 * np.exp(-1.0), 0.01),  # fades over `near_length`
+        ("near_range", 0.015, {"distance": 1.0}, 0.015 * np.exp(-2.0), 0.01),
+        ("incidence", 0.003, {"cosine": 1.0}, 0.0, 0.0),
+        ("incidence", 0.003, {"cosine": 0.25}, 0.009, 0.01),
+        ("echo", 0.006, {"reflectivity": 0.9}, 0.0, 0.0),
+        ("echo", 0.006, {"reflectivity": 0.08}, 0.006 * np.exp(-1.0), 0.05),
+    ],
+)
+def test_range_errors_have_the_size_asked_for(parameter, value, surface, expected, tolerance):
+    sensor = dataclasses.replace(EXACT, spread=UnitSpread(near_length=0.5))
+    errors = range_error(lidar_with(sensor, **{parameter: value}), **surface)
+    np.testing.assert_allclose(errors, expected, rtol=tolerance, atol=5e-6)
+
+
+def test_each_channel_has_a_range_and_a_direction_of_its_own():
+    rng = np.random.default_rng(3)
+    errors = rng.normal(0.0, [[0.002], [1e-3], [1e-3]], (3, EXACT.num_channels))
+    lidar = lidar_with(channel_range=errors[0], channel_elevation=errors[1], channel_azimuth=errors[2])
+    xyz, points, numbers = measured(lidar)
+    np.testing.assert_allclose(np.linalg.norm(xyz, axis=1) - 4.0, errors[0][points["ring"]], atol=1e-6)
+    rays = lidar.rays(0)
+    ring = np.tile(np.arange(EXACT.num_channels), EXACT.azimuth_steps)
+    elevation, published = (np.arcsin(np.clip(d[:, 2], -1, 1)) for d in (rays.directions, rays.nominal))
+    level = np.abs(np.cos(published)) > 0.1
+    np.testing.assert_allclose((elevation - published)[level], errors[1][ring][level], atol=2e-5)
+    np.testing.assert_allclose(turned(rays.directions, rays.nominal)[level], errors[2][ring][level], atol=2e-5)
+
+
+def test_an_eccentric_encoder_turns_rays_once_and_twice_a_turn():
+    lidar = lidar_with(azimuth_cos_1=4e-4, azimuth_sin_2=-3e-4)
+    rays = lidar.rays(0)
+    level = np.flatnonzero(np.abs(rays.nominal[:, 2]) < 0.5)
+    rotor = azimuths(rays.nominal) - np.tile(EXACT.azimuth_offsets, EXACT.azimuth_steps)
+    expected = 4e-4 * np.cos(rotor) - 3e-4 * np.sin(2 * rotor)
+    np.testing.assert_allclose(turned(rays.directions, rays.nominal)[level], expected[level], atol=1e-6)
+
+
+def test_distances_count_from_the_optical_centre_that_turns_with_the_rotor():
+    table = dataclasses.replace(EXACT, optical_centre=np.array([-0.0076, 0.0137, 0.0127]))
+    uncorrected = Lidar(table.with_driver(Driver(distance_correction=False)), "left", 1)
+    xyz, rays, numbers = in_box(uncorrected)
+    off = np.abs(np.abs(xyz).max(axis=1) - 3.0)
+    assert 0.005 < np.percentile(off, 95) < 0.02
+    # The model's correction puts every point back onto the walls.
+    model, values = uncorrected.model, uncorrected.unit.values
+    corrected = model.corrected(model.returns(xyz, numbers % EXACT.num_channels), 1.0, values)
+    assert np.abs(np.abs(corrected).max(axis=1) - 3.0).max() < 1e-5
+    # And so does the driver that corrects it.
+    xyz, _, _ = in_box(Lidar(table, "left", 1))
+    assert np.abs(np.abs(xyz).max(axis=1) - 3.0).max() < 1e-5
+
+
+def test_a_driver_that_does_not_correct_firing_times_turns_each_channel():
+    times = np.linspace(0.0, 1e-4, EXACT.num_channels)
+    table = dataclasses.replace(EXACT, firing_times=times)
+    uncorrected = Lidar(table.with_driver(Driver(firing_time_correction=False)), "left", 1).rays(0)
+    corrected = Lidar(table, "left", 1).rays(0)
+    np.testing.assert_array_equal(corrected.directions, corrected.nominal)
+    np.testing.assert_allclose(uncorrected.directions, corrected.directions, atol=1e-6)
+    level = np.flatnonzero(np.abs(corrected.nominal[:, 2]) < 0.5)
+    late = np.tile(times, EXACT.azimuth_steps)[level]
+    turns = turned(uncorrected.directions, uncorrected.nominal)[level]
+    np.testing.assert_allclose(turns, 2 * np.pi * 10.0 * late, atol=1e-5)
+
+
+def test_a_clockwise_rotor_turns_the_other_way():
+    columns = EXACT.num_channels
+    for clockwise, sign in ((False, 1.0), (True, -1.0)):
+        level = Lidar(dataclasses.replace(EXACT, clockwise=clockwise), "left", 1).rays(0).directions[3::columns]
+        turns = np.diff(np.unwrap(azimuths(level)))
+        assert np.median(turns) == pytest.approx(sign * 2 * np.pi / EXACT.azimuth_steps, rel=1e-3)
+
+
+@pytest.mark.parametrize("correcting", [True, False])
+def test_the_rays_are_those_of_the_error_model(correcting):
+    rng = np.random.default_rng(2)
+    spread = UnitSpread(
+        0.01, 5e-4, 0.005, 1.0, 0.003, 0.003, 0.002, 1e-3, 1e-3, (3e-4, 2e-4), (0.001, 0.001, 0.001)
+    )  # fmt: skip
+    sensor = dataclasses.replace(
+        EXACT, spread=spread, optical_centre=np.array([-0.0076, 0.0137, 0.0127]), clockwise=True,
+        firing_times=rng.uniform(0.0, 1e-4, EXACT.num_channels),
+        driver=Driver(False, correcting),
+    )  # fmt: skip
+    lidar = Lidar(sensor, "right", 4)
+    rays = lidar.rays(5)
+    channel = np.tile(np.arange(sensor.num_channels), sensor.azimuth_steps)
+    columns = np.repeat(np.arange(sensor.azimuth_steps), sensor.num_channels)
+    rotor = lidar.spin_phase(5) - 2 * np.pi * columns / sensor.azimuth_steps
+    rotor = rotor + (sensor.firing_azimuths[channel] if correcting else 0.0)
+    origins, directions = lidar.model.true_rays(rotor, channel, lidar.unit.values)
+    # The simulator has one encoder error for all channels of an azimuth, though they fire up to 0.4 deg apart.
+    np.testing.assert_allclose(rays.directions, directions, atol=1e-5)
+    np.testing.assert_allclose(rays.origins, origins, atol=1e-6)
+
+
+def test_noise_grows_with_range_slant_and_weakness():
+    sensor = dataclasses.replace(EXACT, range_noise=0.01, noise_growth=NoiseGrowth(0.001, 0.005, 0.02))
+    lidar = lidar_with(sensor)
+    assert range_error(lidar, 1.0, reflectivity=1.0).std() == pytest.approx(0.01005, rel=0.03)
+    assert range_error(lidar, 20.0, reflectivity=1.0).std() == pytest.approx(np.hypot(0.01, 0.02), rel=0.03)
+    assert range_error(lidar, 1.0, reflectivity=1.0, cosine=0.25).std() == pytest.approx(
+        np.hypot(0.01, 0.015), rel=0.05
+    )
+    assert range_error(lidar, 1.0, reflectivity=0.0).std() == pytest.approx(np.hypot(0.01, 0.02), rel=0.03)
+
+
+def test_ranges_come_in_steps():
+    sensor = dataclasses.replace(EXACT, range_noise=0.01, quantisation=0.004)
+    ranges = np.linalg.norm(measured(lidar_with(sensor))[0], axis=1)
+    steps = ranges / 0.004
+    assert np.abs(steps - np.rint(steps)).max() < 1e-3 and len(np.unique(np.rint(steps))) > 10
+
+
+def test_weak_echoes_are_lost():
+    lidar = lidar_with(dataclasses.replace(EXACT, drop_out_echo=0.03))
+    weak, strong = (len(measured(lidar, reflectivity=each)[0]) / EXACT.num_rays for each in (0.03, 0.5))
+    assert weak == pytest.approx(1.0 - np.exp(-8 / 255 / 0.03), abs=0.02) and strong > 0.999
+
+
+def test_ranges_drift_while_the_unit_warms_up():
+    sensor = dataclasses.replace(EXACT, range_drift=0.004, drift_time=10.0)
+    lidar = lidar_with(sensor)
+    cold, warm = (np.linalg.norm(measured(lidar, tick=tick)[0], axis=1).mean() - 4.0 for tick in (0, 1000))
+    assert cold == pytest.approx(0.0, abs=2e-5) and warm == pytest.approx(0.004, rel=0.01)
+
+
+def test_a_beam_is_as_wide_as_its_sensor_says():
+    lidar = lidar_with(dataclasses.replace(EXACT, beam_divergence=np.radians(0.4)))
+    rays = lidar.rays(0)
+    aside = np.linalg.norm(np.cross(rays.directions.astype(float), lidar.beam_edge(rays)), axis=1)
+    assert np.degrees(np.sqrt((aside**2).mean() / 2)) == pytest.approx(0.1, rel=0.02)  # a quarter, in each direction
+
+
+def test_rays_at_an_edge_return_from_between_what_is_before_and_behind_it():
+    # A wall at 3.2 m whose left half is covered by a board at 3 m, seen by a beam of 2 deg.
+    width = np.radians(2.0)
+    lidar = lidar_with(dataclasses.replace(EXACT, beam_divergence=width))
+    scene = Scene({
+        "wall": Surface(*solids.box(np.array([0.1, 8.0, 8.0]))).moved(from_xyz_rpy((3.25, 0.0, 0.0))),
+        "board": Surface(*solids.box(np.array([0.1, 4.0, 8.0]))).moved(from_xyz_rpy((3.05, -2.0, 0.0))),
+    })  # fmt: skip
+    optics = Optics({}, 0.5)
+    mixed = []
+    for tick in range(40):
+        rays = lidar.rays(tick)
+        found, _, _ = optics.scan(lidar, rays, np.eye(4), lambda origins, ways, _rows: Hits(origins, ways, [scene]))
+        ahead = found.distances * rays.directions[:, 0]
+        near = np.abs(np.arctan2(rays.directions[:, 1], rays.directions[:, 0])) < width / 4
+        mixed.append(ahead[near & np.isfinite(found.distances) & (np.abs(rays.directions[:, 2]) < 0.3)])
+    mixed = np.concatenate(mixed)
+    between = (mixed > 3.02) & (mixed < 3.18)
+    # The share of a beam's edges that fall beyond an edge up to one standard deviation away,
+    # with 10 to 90 % of the light.
+    expected = 0.8 * quad(norm.sf, 0.0, 1.0)[0]
+    assert len(mixed) > 400 and between.mean() == pytest.approx(expected, abs=0.05)
+
+
+def test_a_driver_may_publish_misses_as_zeros_and_one_time_a_packet():
+    sensor = dataclasses.replace(TABLE, zero_misses=True, packets=100, drop_out_rate=0.2)
+    lidar = Lidar(sensor, "left", 1)
+    _, points, numbers = measured(lidar)
+    assert len(points) == sensor.num_rays and np.array_equal(numbers, np.arange(sensor.num_rays))
+    misses = (coordinates(points) == 0).all(axis=1)
+    assert misses.mean() == pytest.approx(0.2, abs=0.01) and (points["intensity"][misses] == 0).all()
+    assert len(np.unique(points["timestamp"])) == 100
+    assert points["timestamp"][0] == lidar.start_time(0) and points["timestamp"][-1] < lidar.start_time(1)
+
+
+def test_dual_returns_repeat_the_first_unless_something_else_comes_back():
+    sensor = dataclasses.replace(TABLE, dual_return=True)
+    lidar = Lidar(sensor, "left", 1)
+    rays = lidar.rays(0)
+    count = sensor.num_rays
+    ones = np.ones(count, np.float32)
+    behind = np.full(count, np.inf, np.float32)
+    behind[:1000] = 6.0
+    points, numbers = lidar.measure(rays, Echoes(4 * ones, ones, 0.5), Echoes(behind, ones, 0.5))
+    first, second = (points[numbers // count == turn] for turn in (0, 1))
+    by_number = dict(zip(numbers.tolist(), points, strict=True))
+    same = [by_number[number] == by_number[number + count] for number in range(1000, count) if number in by_number]
+    assert all(same) and len(first) > 0.99 * count
+    other = np.linalg.norm(coordinates(second)[:900], axis=1)
+    assert np.abs(other - 6.0).max() < 0.06
+    assert (np.diff(points["timestamp"]) < 0).sum() > 0  # an azimuth's second returns follow its first ones
+
+
+def test_units_are_drawn_from_their_own_seed():
+    spread = UnitSpread(range_offset=0.01, optical_centre=(0.001, 0.001, 0.001))
+    sensor = dataclasses.replace(EXACT, spread=spread)
+    left, right = Lidar(sensor, "left", 1), Lidar(sensor, "right", 1)
+    assert not np.array_equal(left.unit.values, right.unit.values)
+    np.testing.assert_array_equal(left.unit.values, Lidar(sensor, "left", 7, unit_seed=1).unit.values)
+    assert not np.array_equal(left.unit.values, Lidar(sensor, "left", 1, unit_seed=2).unit.values)
+    assert left.unit.values[HARMONICS].any() == 0 and left.unit.values[CENTRE].all()

@@ -1,12 +1,18 @@
-"""Reading what is simulated from a scenario's `simulation:` mapping."""
+"""Reading what is simulated from a scenario's `simulation:` mapping, and the errors of joints in it."""
 
 import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
-from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
-from stretch_sim_cal.simulation.true_robot import PayloadBox
+from stretch_sim_cal.simulation.driving import OdometrySpread
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import BaseError, Faults, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
+
+OFF = PoseError((0.0, 0.001, 0.003), (0.0, 0.005, 0.0))
 
 
 def test_degrees_become_radians_and_absent_keys_defaults():
@@ -32,15 +38,21 @@ def test_a_setup_survives_being_written_down():
         seed=9,
         lidar_right_error=PoseError((0.1, 0.2, 0.3), (0.01, 0.02, 0.03)),
         payload=(PayloadBox("head_link", (0.1, 0.1, 0.1)),),
+        joint_errors={"lift_joint": OFF},
+        odometry=OdometrySpread(scale=0.02, slip=0.008),
+        floor=(0.002, 2.0),
         unit_seed=4,
         units={"left": "unit.yaml"},
         driver={"distance_correction": False},
         lidar_geometry="visual",
     )
     again = SimulationSetup.from_mapping(setup.to_mapping())
-    np.testing.assert_allclose(again.lidar_right_error.matrix, setup.lidar_right_error.matrix, atol=1e-15)
-    assert (again.world, again.seed, again.payload) == (setup.world, setup.seed, setup.payload)
-    assert (again.unit_seed, again.units, again.driver) == (setup.unit_seed, setup.units, setup.driver)
+    for error in ("lidar_right_error", "joint_errors"):
+        once, twice = (getattr(each, error) for each in (setup, again))
+        once, twice = (each["lift_joint"] if error == "joint_errors" else each for each in (once, twice))
+        np.testing.assert_allclose(once.matrix, twice.matrix, atol=1e-15)
+    for key in ("world", "seed", "payload", "odometry", "floor", "unit_seed", "units", "driver", "lidar_geometry"):
+        assert getattr(again, key) == getattr(setup, key)
 
 
 def test_relative_paths_start_at_the_scenario_s_folder(tmp_path):
@@ -74,6 +86,10 @@ def test_relative_paths_start_at_the_scenario_s_folder(tmp_path):
         ({"units": {"middle": "unit.yaml"}}, "units: unknown key 'middle'"),
         ({"units": {"left": 3}}, "units: left"),
         ({"driver": {"distance_correction": 1}}, "driver: distance_correction"),
+        ({"joint_errors": {"lift_joint": {"xyz": [1]}}}, "joint_errors: lift_joint"),
+        ({"odometry": {"scale": 2}}, "odometry"),
+        ({"odometry": {"slip": 1}}, "odometry"),
+        ({"floor": {"rms_mm": 0}}, "floor"),
         ("furnished_room", "mapping"),
     ],
 )
@@ -81,3 +97,34 @@ def test_a_wrong_setup_is_refused_naming_file_and_key(mapping, named):
     with pytest.raises(InputError) as error:
         SimulationSetup.from_mapping(mapping, source="my.yaml")
     assert str(error.value).startswith("my.yaml: simulation") and named in str(error.value)
+
+
+def test_faults_are_read_from_their_texts():
+    faults = Faults.from_texts(["silent_left", "drop_half_right", "stamp_offset:0.2", "push:20", "stuck:arm_joint"])
+    assert not faults.publishes("left", 3)
+    assert [faults.publishes("right", tick) for tick in range(4)] == [True, False, True, False]
+    assert (faults.clock_offset("left"), faults.clock_offset("right")) == (0.0, 0.2)
+    assert faults.push == 20 and faults.stuck == {"arm_joint"}
+    assert Faults().publishes("left", 1)
+    for text, says in (("silent", "not known"), ("push:soon", "a number"), ("stuck", "not known")):
+        with pytest.raises(InputError, match=says):
+            Faults.from_texts([text])
+
+
+def test_the_true_robot_has_the_errors_and_the_described_one_has_not():
+    simulator = EmbeddedSimulator(SimulationSetup(joint_errors={"lift_joint": OFF}))
+    true, described = (parse_urdf(text) for text in (simulator.true_description, simulator.nominal_description))
+    for joints in ({"lift_joint": 0.2}, {"lift_joint": 1.0}):
+        moved = link_transform(true, joints, "lift_link", "base_link")
+        expected = link_transform(described, {}, "mast_link", "base_link")
+        expected = expected @ described.joints["lift_joint"].parent_from_joint @ OFF.matrix
+        np.testing.assert_allclose(moved[:3, :3], expected[:3, :3], atol=1e-9)
+        travelled = expected[:3, 3] + joints["lift_joint"] * expected[:3, 2]
+        np.testing.assert_allclose(moved[:3, 3], travelled, atol=1e-9)
+    np.testing.assert_array_equal(simulator.base_from_lidar("left"), simulator.base_from_lidar("left", nominal=True))
+
+
+@pytest.mark.parametrize("joint", ["lidar_left_joint", "head_joint", "elbow_joint"])
+def test_joints_that_carry_a_lidar_or_do_not_exist_are_named(joint):
+    with pytest.raises(InputError, match=f"'{joint}' is no joint, or carries a lidar"):
+        simulated_description(joint_errors={joint: np.eye(4)})

@@ -7,6 +7,7 @@ from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import share_directory
+from stretch_sim_cal.simulation.optics import Hits, Scene
 from stretch_sim_cal.simulation.worlds import load_world
 
 OURS = sorted(path.stem for path in (share_directory() / "worlds").glob("*.sdf"))
@@ -17,8 +18,8 @@ BOX = "<geometry><box><size>0.2 0.2 0.2</size></box></geometry>"
 def world_file(tmp_path):
     """Return a function that writes a world with some content and returns its path."""
 
-    def write(content, name="world.sdf"):
-        path = tmp_path / name
+    def write(content):
+        path = tmp_path / "world.sdf"
         path.write_text(f'<sdf version="1.9">\n<world name="w">\n{content}\n</world>\n</sdf>\n')
         return path
 
@@ -47,9 +48,8 @@ def test_our_worlds_are_read_whole_and_have_their_floor_under_the_robot(name):
     world = load_world(name)
     assert world.warnings == [] and world.notes == []
     floor = next(surface for surface_name, surface in world.surfaces.items() if surface_name.startswith("floor/"))
-    near = trimesh.Trimesh(floor.vertices, floor.faces, process=False)
-    locations, _, _ = near.ray.intersects_location([[0.21, 0.13, 1.0]], [[0.0, 0.0, -1.0]])
-    assert locations[:, 2].max() == pytest.approx(0.0, abs=1e-6)
+    below = Hits(np.array([0.21, 0.13, 1.0]), np.array([[0.0, 0.0, -1.0]], np.float32), [Scene({"floor": floor})])
+    assert below.distances == pytest.approx(1.0, abs=1e-6)
 
 
 def test_poses_add_up_through_models_links_and_shapes(world_file):
@@ -61,17 +61,13 @@ def test_poses_add_up_through_models_links_and_shapes(world_file):
 
 
 def test_rotations_are_about_fixed_axes_or_quaternions(world_file):
-    geometry = "<geometry><box><size>1 2 3</size></box></geometry>"
-    content = model(link(f'<collision name="c"><pose>{{}}</pose>{geometry}</collision>'))
-    rpy = load_world(world_file(content.replace("{}", "0 0 0 0.3 -0.2 0.9")))
     rotation = Rotation.from_euler("xyz", [0.3, -0.2, 0.9])
     quaternion = " ".join(map(repr, rotation.as_quat().tolist()))
-    quat = load_world(
-        world_file(content.replace("<pose>{}", f'<pose rotation_format="quat_xyzw">0 0 0 {quaternion}'), "quat.sdf")
-    )
-    np.testing.assert_allclose(rpy.surfaces["m/l/c"].vertices, quat.surfaces["m/l/c"].vertices, atol=1e-12)
-    corner = rotation.apply([0.5, 1.0, 1.5])
-    assert np.linalg.norm(rpy.surfaces["m/l/c"].vertices - corner, axis=1).min() < 1e-12
+    for pose in ("<pose>0 0 0 0.3 -0.2 0.9", f'<pose rotation_format="quat_xyzw">0 0 0 {quaternion}'):
+        geometry = "<geometry><box><size>1 2 3</size></box></geometry>"
+        world = load_world(world_file(model(link(f'<collision name="c">{pose}</pose>{geometry}</collision>'))))
+        corners = world.surfaces["m/l/c"].vertices
+        assert np.linalg.norm(corners - rotation.apply([0.5, 1.0, 1.5]), axis=1).min() < 1e-12
 
 
 def test_poses_may_be_relative_to_named_frames(world_file):
@@ -111,13 +107,12 @@ def test_included_models_take_the_include_s_name_and_pose(world_file, tmp_path):
     (tmp_path / "chair" / "new.sdf").write_text(
         f'<sdf version="1.10">{model(link(), "chair", "<pose>9 9 9 0 0 0</pose>")}</sdf>'
     )
-    world = load_world(
-        world_file(
-            "<include><uri>model://chair</uri><name>left</name><pose>1 0 0 0 0 0</pose></include>"
-            "<include><uri>chair</uri><name>right</name><pose>2 0 0 0 0 0</pose></include>"
-            "<include><uri>chair/new.sdf</uri></include>"
-        )
+    content = (
+        "<include><uri>model://chair</uri><name>left</name><pose>1 0 0 0 0 0</pose></include>"
+        "<include><uri>chair</uri><name>right</name><pose>2 0 0 0 0 0</pose></include>"
+        "<include><uri>chair/new.sdf</uri></include>"
     )
+    world = load_world(world_file(content))
     np.testing.assert_allclose(centre(world, "left/l/c"), [1, 0, 0], atol=1e-12)
     np.testing.assert_allclose(centre(world, "right/l/c"), [2, 0, 0], atol=1e-12)
     np.testing.assert_allclose(centre(world, "chair/l/c"), [9, 9, 9], atol=1e-12)
@@ -151,25 +146,21 @@ def test_collision_shapes_are_what_is_seen_and_visuals_only_where_there_are_none
 )
 def test_what_is_not_supported_is_named_with_its_line(world_file, content, tag):
     path = world_file("\n" + content)
-    warnings = load_world(path).warnings
-    assert len(warnings) == 1
-    assert f"{path}:4: <{tag}>" in warnings[0] and "left out" in warnings[0]
+    [warning] = load_world(path).warnings
+    assert f"{path}:4: <{tag}>" in warning and "left out" in warning
 
 
-def test_what_no_lidar_sees_is_passed_over_in_silence(world_file):
-    world = load_world(
-        world_file(
-            "<gui/><scene/><physics name='p' type='ode'/><gravity>0 0 -9.8</gravity><plugin filename='f' name='n'/>"
-            "<light name='sun' type='point'/>"
-            + model(link(f"<inertial><mass>1</mass></inertial><collision name='c'>{BOX}<surface/></collision>"))
-        )
+def test_what_no_lidar_sees_is_passed_over_in_silence_and_models_that_could_fall_are_noted(world_file):
+    content = (
+        "<gui/><scene/><physics name='p' type='ode'/><gravity>0 0 -9.8</gravity><plugin filename='f' name='n'/>"
+        "<light name='sun' type='point'/>"
+        + model(link(f"<inertial><mass>1</mass></inertial><collision name='c'>{BOX}<surface/></collision>"))
     )
+    world = load_world(world_file(content))
     assert world.warnings == [] and world.notes == []
-
-
-def test_models_that_could_fall_are_noted(world_file):
-    world = load_world(world_file(f'<model name="ball">{link()}</model>'))
-    assert any("'ball' is not static" in note for note in world.notes)
+    assert any(
+        "'ball' is not static" in note for note in load_world(world_file(f'<model name="ball">{link()}</model>')).notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,10 +176,7 @@ def test_models_that_could_fall_are_noted(world_file):
         ("<model><static>true</static></model>", "no name"),
         ("<include><uri>model://absent</uri></include>", "absent"),
         ("<include><uri>https://fuel.gazebosim.org/1.0/chair</uri></include>", "https"),
-        (
-            model(link(), "a", '<pose relative_to="b"/>') + model(link(), "b", '<pose relative_to="a"/>'),
-            "circle",
-        ),
+        (model(link(), "a", '<pose relative_to="b"/>') + model(link(), "b", '<pose relative_to="a"/>'), "circle"),
         ("<include><uri>world.sdf</uri></include>", "includes itself"),
         (shape("<mesh><uri>absent.stl</uri></mesh>"), "absent.stl"),
         (model(link(f'<collision name="c"><pose frame="x">0 0 0 0 0 0</pose>{BOX}</collision>')), "relative_to"),
@@ -213,16 +201,9 @@ def test_a_wrong_world_is_refused_naming_file_and_line(world_file, content, ment
     [
         ("", "no element"),
         ("<sdf><world>", "XML"),
-        ("hello", "XML"),
         ("<robot name='r'/>", "sdf"),
         ("<sdf version='1.9'/>", "neither"),
         ('<!DOCTYPE sdf SYSTEM "other.dtd"><sdf/>', "document type"),
-        (
-            '<!DOCTYPE sdf [<!ENTITY a "aaaaaaaaaa">'
-            + "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(9))
-            + "]><sdf>&a9;</sdf>",
-            "document type",
-        ),
         ('<!DOCTYPE sdf [<!ENTITY f SYSTEM "file:///etc/passwd">]><sdf>&f;</sdf>', "document type"),
         ("<sdf>" + "<a>" * 5000, "nested"),
         ("<?xml version='1.0' encoding='utf-7'?><sdf/>", "XML"),
@@ -236,17 +217,12 @@ def test_hostile_and_torn_files_are_refused_in_one_line(tmp_path, text, mention)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_torn_mesh_is_refused_naming_it(world_file, tmp_path):
+def test_a_torn_mesh_is_refused_and_one_of_another_format_left_out_with_a_warning(world_file, tmp_path):
     (tmp_path / "torn.stl").write_bytes(b"\x00" * 90)
-    path = world_file(shape("<mesh><uri>torn.stl</uri></mesh>"))
     with pytest.raises(InputError, match="torn.stl"):
-        load_world(path)
-
-
-def test_a_mesh_of_another_format_is_left_out_with_a_warning(world_file, tmp_path):
+        load_world(world_file(shape("<mesh><uri>torn.stl</uri></mesh>")))
     (tmp_path / "chair.dae").write_text("<COLLADA/>")
-    path = world_file(shape("<mesh><uri>chair.dae</uri></mesh>"))
-    assert "chair.dae" in load_world(path).warnings[0]
+    assert "chair.dae" in load_world(world_file(shape("<mesh><uri>chair.dae</uri></mesh>"))).warnings[0]
 
 
 def test_an_unknown_world_lists_the_known_ones():
@@ -257,9 +233,9 @@ def test_an_unknown_world_lists_the_known_ones():
 LOOKS = "<material><diffuse>{} {} {} 1</diffuse></material>"
 
 
-def material_of(world_file, visuals, collision="", name="c"):
-    content = f'<collision name="{name}">{BOX}{collision}</collision>' + "".join(visuals)
-    return load_world(world_file(model(link(content)))).materials.get(f"m/l/{name}")
+def material_of(world_file, visuals, collision=""):
+    content = f'<collision name="c">{BOX}{collision}</collision>' + "".join(visuals)
+    return load_world(world_file(model(link(content)))).materials.get("m/l/c")
 
 
 def test_a_surface_s_reflectivity_is_its_visual_s_brightness(world_file):
@@ -280,14 +256,12 @@ def test_laser_retro_goes_before_a_colour(world_file):
 
 
 def test_mirrors_and_glass_are_marked_in_their_visuals(world_file):
-    visual = f'<visual name="c">{BOX}<sim:mirror>0.8</sim:mirror></visual>'
-    assert material_of(world_file, [visual]).mirror == 0.8
-    world = load_world(world_file(model(link(visual.replace("mirror", "glass"))), "seen.sdf"))
-    assert world.materials["m/l/c"].glass == 0.8 and not world.warnings
-    with pytest.raises(InputError, match="<sim:mirror>: is 1.2"):
-        material_of(world_file, [visual.replace("0.8", "1.2")])
-    with pytest.raises(InputError, match="<sim:mirror>: is 'much'"):
-        material_of(world_file, [visual.replace("0.8", "much")])
+    for kind in ("mirror", "glass"):
+        visual = f'<visual name="c">{BOX}<sim:{kind}>0.8</sim:{kind}></visual>'
+        assert getattr(material_of(world_file, [visual]), kind) == 0.8
+        for wrong in ("1.2", "much"):
+            with pytest.raises(InputError, match=f"<sim:{kind}>: is '?{wrong}"):
+                material_of(world_file, [visual.replace("0.8", wrong)])
 
 
 def waypoint(time, pose):
@@ -307,10 +281,9 @@ def test_an_actor_walks_from_waypoint_to_waypoint_again_and_again(world_file):
     for time, expected in ((0, (0, 0)), (1, (2, 0)), (3, (4, 1)), (5, (2, 0))):
         np.testing.assert_allclose(walker.pose(time)[:2, 3], expected, atol=1e-12)
     np.testing.assert_allclose(walker.pose(1)[:2, 0], [-1, 0], atol=1e-9)  # it turns the shorter way
-    stays = actor(
-        waypoint(0, "0 0 0 0 0 0"), waypoint(2, "4 0 0 0 0 0"), more="<loop>false</loop><delay_start>3</delay_start>"
-    )
-    (walker,) = load_world(world_file(stays, "once.sdf")).actors
+    once = "<loop>false</loop><delay_start>3</delay_start>"
+    stays = actor(waypoint(0, "0 0 0 0 0 0"), waypoint(2, "4 0 0 0 0 0"), more=once)
+    (walker,) = load_world(world_file(stays)).actors
     assert [walker.pose(time)[0, 3] for time in (2, 4, 50)] == [0, 2, 4]
 
 

@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
@@ -17,7 +15,6 @@ from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.studies.mobility import Connection, load_mechanism, mechanism, mechanism_of, mobility, with_base
 
 AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
-NUMBER = st.floats(-3, 3)
 
 
 def serial(types: str, axes: str, offsets, name: str = "arm"):
@@ -30,46 +27,27 @@ def serial(types: str, axes: str, offsets, name: str = "arm"):
     return robot_model(name, [Link(f"l{i}") for i in range(len(types) + 1)], joints, name)
 
 
-@given(NUMBER, NUMBER)
-@settings(max_examples=30, deadline=None)
-def test_rp_manipulator(q1, q2):
-    model = serial("RP", "ZX", (0.0, 0.7))
-    expected = [(0.7 + q2) * np.cos(q1), (0.7 + q2) * np.sin(q1), 0.0]
-    assert np.allclose(link_transform(model, {"q1": q1, "q2": q2}, "l2")[:3, 3], expected)
-    assert mobility(mechanism_of(model)).mobility == 2
-
-
-@given(NUMBER, NUMBER, NUMBER, NUMBER)
-@settings(max_examples=30, deadline=None)
-def test_2rpr_mechanism_with_all_axes_along_z(q1, q2, q3, q4):
-    model = serial("RRPR", "ZZZZ", (0.0, 0.5, 0.4, 0.0))
-    tip = link_transform(model, {"q1": q1, "q2": q2, "q3": q3, "q4": q4}, "l4")
-    x = 0.5 * np.cos(q1) + 0.4 * np.cos(q1 + q2)
-    y = 0.5 * np.sin(q1) + 0.4 * np.sin(q1 + q2)
-    assert np.allclose(tip, from_xyz_rpy((x, y, q3), (0, 0, q1 + q2 + q4)), atol=1e-9)
-    assert mobility(mechanism_of(model)).mobility == 4
-
-
-@given(NUMBER, NUMBER, NUMBER)
-@settings(max_examples=30, deadline=None)
-def test_two_turns_and_a_slide_reach_spherically(q1, q2, q3):
-    model = serial("RRP", "ZYX", (0.0, 0.0, 0.0))
-    expected = Rotation.from_euler("ZY", [q1, q2]).apply([q3, 0, 0])
-    assert np.allclose(link_transform(model, {"q1": q1, "q2": q2, "q3": q3}, "l3")[:3, 3], expected)
-
-
-@given(st.lists(NUMBER, min_size=6, max_size=6))
-@settings(max_examples=30, deadline=None)
-def test_6r_manipulator_with_axes_zyyxyz(q):
-    lengths = (0.1, 0.2, 0.5, 0.4, 0.3, 0.1)
-    model = serial("RRRRRR", "ZYYXYZ", lengths)
-    expected = np.eye(4)
-    for axis, length, angle in zip("zyyxyz", lengths, q, strict=True):
-        turn = np.eye(4)
-        turn[:3, :3] = Rotation.from_euler(axis, angle).as_matrix()
-        expected = expected @ from_xyz_rpy((length, 0, 0)) @ turn
-    assert np.allclose(link_transform(model, {f"q{i + 1}": v for i, v in enumerate(q)}, "l6"), expected, atol=1e-12)
-    assert mobility(mechanism_of(model)).mobility == 6
+@pytest.mark.parametrize(
+    ("types", "axes", "offsets"),
+    [
+        ("RP", "ZX", (0.0, 0.7)),
+        ("RRP", "ZYX", (0.0, 0.0, 0.0)),
+        ("RRPR", "ZZZZ", (0.0, 0.5, 0.4, 0.0)),
+        ("RRRRRR", "ZYYXYZ", (0.1, 0.2, 0.5, 0.4, 0.3, 0.1)),
+    ],
+)
+def test_a_serial_arm_moves_by_the_product_of_its_joints_and_has_a_freedom_for_each(types, axes, offsets):
+    model = serial(types, axes, offsets)
+    for q in np.random.default_rng(1).uniform(-3, 3, (20, len(types))):
+        expected = np.eye(4)
+        for kind, axis, offset, value in zip(types, axes, offsets, q, strict=True):
+            motion = from_xyz_rpy(value * np.array(AXES[axis])) if kind == "P" else np.eye(4)
+            if kind == "R":
+                motion[:3, :3] = Rotation.from_euler(axis, value).as_matrix()
+            expected = expected @ from_xyz_rpy((offset, 0, 0)) @ motion
+        positions = {f"q{i}": value for i, value in enumerate(q, 1)}
+        assert np.allclose(link_transform(model, positions, f"l{len(types)}"), expected, atol=1e-12)
+    assert mobility(mechanism_of(model)).mobility == len(types)
 
 
 def test_floating_and_mobile_bases_add_six_and_three():
@@ -100,23 +78,26 @@ FOUR_BAR = (
 )
 
 
+BODIES = ("frame", "crank", "coupler", "rocker")
+
+
 def linkage(connections, *bodies):
+    bodies = bodies or BODIES
     return mechanism("linkage", bodies, bodies[0], connections, "test")
 
 
 def test_a_four_bar_linkage_has_one_degree_of_freedom_and_is_over_constrained_in_space():
-    bodies = ("frame", "crank", "coupler", "rocker")
-    planar = mobility(linkage(FOUR_BAR, *bodies), "planar")
+    planar = mobility(linkage(FOUR_BAR), "planar")
     assert (planar.loops, planar.planar, planar.measured, planar.mobility) == (1, 1, 1, 1)
     assert not planar.over_constrained
-    spatial = mobility(linkage(FOUR_BAR, *bodies))
+    spatial = mobility(linkage(FOUR_BAR))
     assert (spatial.spatial, spatial.mobility, spatial.redundant) == (-2, 1, 3)
     assert spatial.over_constrained
     assert "over-constrained" in spatial.notes[0]
     unknown = [replace(c, root_from_joint=None, axis=None) for c in FOUR_BAR]
-    counted = mobility(linkage(unknown, *bodies))
+    counted = mobility(linkage(unknown))
     assert (counted.mobility, counted.measured, counted.over_constrained) == (-2, None, True)
-    assert mobility(linkage(unknown, *bodies), "planar").mobility == 1
+    assert mobility(linkage(unknown), "planar").mobility == 1
 
 
 def test_a_triangle_is_a_structure():
@@ -144,8 +125,7 @@ def test_a_floating_base_moves_in_the_plane_of_a_planar_mechanism():
     # On a floor it turns about z, out of the arm's plane.
     with pytest.raises(InputError, match="turns about another direction"):
         mobility(mechanism_of(arm, "mobile"), "planar")
-    bodies = ("frame", "crank", "coupler", "rocker")
-    loop = with_base(linkage(FOUR_BAR, *bodies), "floating")
+    loop = with_base(linkage(FOUR_BAR), "floating")
     assert (mobility(loop, "planar").mobility, mobility(loop).mobility) == (4, 7)
 
 
@@ -163,7 +143,7 @@ def test_an_rssr_linkage_keeps_the_idle_turn_of_its_rod():
 def test_what_is_not_planar_is_not_counted_in_a_plane():
     tilted = (*FOUR_BAR[:3], revolute("d", "frame", "rocker", (1.4, 0, 0), (0.0, 0.1, 1.0)))
     with pytest.raises(InputError, match="joint 'd' turns about another direction"):
-        mobility(linkage(tilted, "frame", "crank", "coupler", "rocker"), "planar")
+        mobility(linkage(tilted), "planar")
 
 
 @pytest.mark.parametrize(

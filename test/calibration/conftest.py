@@ -1,0 +1,16 @@
+"""What is not about a part of the calibration calibrates whole scenes: it is slow, and FAST=1 leaves it out."""
+
+from pathlib import Path
+
+import pytest
+
+PARTS = {
+    "alignment_parts", "body_identity", "body_model_file", "body_outline", "body_settings", "calibration_file",
+    "calibration_values", "checks", "findings", "mounts_system", "problem", "robust", "zones",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.stem.removeprefix("test_") not in PARTS:
+            item.add_marker(pytest.mark.slow)
