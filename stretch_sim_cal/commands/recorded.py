@@ -180,9 +180,10 @@ def recorded_kinds(
     recording, args: argparse.Namespace, further: Further = MappingProxyType({})
 ) -> dict[str, Signature | InputError]:
     """Return what the first clouds show of sensor and driver, by lidar. Raises `InputError` if a topic is missing."""
-    topics, _ = topics_and_frames(args, further)
+    topics = {"left": args.left_topic, "right": args.right_topic}
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
+    topics |= {name: lidar.topic for name, lidar in further.items()}
     return recorded_signatures(recording, topics, SCANS, known_sensors())
 
 

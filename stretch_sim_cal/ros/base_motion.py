@@ -166,14 +166,16 @@ class BaseMotion:
             if not turns:
                 twist[2] = np.clip(target[2] - pose[2], -HOLD, HOLD)
             self._command(twist)
-            self._let_pass()
+            self._let_pass(self._context.spin_once)
+            self._watchdog.tick()
         self._rest(look)
 
     def _rest(self, look: Callable[[np.ndarray], None]) -> None:
         patience = Patience(self._context, RESTLESS, RESTLESS)
         while True:
             self._command(np.zeros(3))
-            self._let_pass()
+            self._let_pass(self._context.spin_once)
+            self._watchdog.tick()
             look(np.zeros(2))
             if self._odometer.stands:
                 return
@@ -188,14 +190,13 @@ class BaseMotion:
         own spinning has ended."""
         if not self._commanded:
             return
-        deadline = time.monotonic() + STOPPING
-        began = self._odometer.stamp
-        while True:
+        deadline, stopped = time.monotonic() + STOPPING, False
+        # Odometry that was queued before this moment does not show whether the base obeys.
+        began = max(self._odometer.stamp, self._context.node.get_clock().now().nanoseconds)
+        while not stopped and time.monotonic() < deadline:
             self._command(np.zeros(3))
-            self._context.executor.spin_once(timeout_sec=PERIOD)
+            self._let_pass(lambda left: self._context.executor.spin_once(timeout_sec=left))
             stopped = self._odometer.stands and self._odometer.stamp > began + SETTLE
-            if stopped or time.monotonic() > deadline:
-                break
         self._commanded = False
         self._context.log.warning("the base was stopped" if stopped else "odometry does not say that the base stopped")
 
@@ -234,9 +235,8 @@ class BaseMotion:
         self._commanded = True
         self._publisher.publish(message)
 
-    def _let_pass(self) -> None:
-        """Let callbacks run until the next command is due. Raises what the watchdog raises."""
+    def _let_pass(self, spin_once: Callable[[float], None]) -> None:
+        """Let callbacks run, by `spin_once` and the time left (s), until the next command is due."""
         deadline = time.monotonic() + PERIOD
         while (left := deadline - time.monotonic()) > 0.0:
-            self._context.spin_once(timeout=left)
-        self._watchdog.tick()
+            spin_once(left)

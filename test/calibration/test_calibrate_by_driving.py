@@ -11,9 +11,11 @@ from scipy.stats import chi2
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import cli
+from stretch_sim_cal.calibration import driving
 from stretch_sim_cal.calibration.calibration_file import WHEELS, CalibrationFile
 from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray
+from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.wheel_odometry import (
     DrivingSettings,
     Leg,
@@ -122,12 +124,18 @@ def test_wheels_that_slip_more_than_expected_make_the_result_unsure_by_as_much(d
     assert error(found.left_from_right, result.left_from_right)[0] < 2e-4
 
 
-def test_a_robot_that_only_drove_straight_knows_no_lever(driven):
+def test_a_robot_that_only_drove_straight_knows_no_lever_and_a_lidar_far_from_its_description_is_refused(
+    driven, monkeypatch
+):
+    far = Finding("far_from_description", "far from the description's transform", "check the model")
+    left = driven.rig.footprint_from_base @ driven.rig.base_from_left
+    monkeypatch.setattr(driving, "model_findings", lambda said, _: ([far] * np.allclose(said, left), []))
     stations = [driven.stations[0], driven.stations[-2], driven.stations[-1]]
     said = [station.odometry[-1] * [1, 1, 0] for station in stations]
     stations = [dataclasses.replace(each, odometry=own) for each, own in zip(stations, said, strict=True)]
     found = cal.calibrate_by_driving(driven.rig, stations)
-    assert "unobserved_lever" in {said.code for said in found.wheels.refusals} and not found.wheels.enough
+    assert {"unobserved_lever", far.code} <= {said.code for said in found.wheels.refusals} and not found.wheels.enough
+    assert f"against the wheels {far}" in found.wheels.refusals
     assert found.alignment.accepted
     assert found.wheels.gain.of < 2 and found.wheels.gain.after < 0.2 * found.wheels.gain.before
     assert any("turn on the spot" in said.remedy and "in place of" in said.remedy for said in found.wheels.refusals)

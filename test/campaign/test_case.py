@@ -107,18 +107,22 @@ def test_after_a_refusal_the_robot_is_turned_and_recorded_again(tmp_path, monkey
     assert places == {1: ([2], False, 1), 3: ([2, 2], True, 2)}
 
 
-def test_the_mounts_are_judged_with_the_other_stages(tmp_path):
-    campaign = Campaign.from_mapping(
-        {
-            "name": "tried", "sensor": "jt128_sparse_real", "stages": ["alignment", "floor", "mounts"],
-            "inputs": {"recording.alignment_frames": 5, "recording.floor_frames": 3, "recording.mounts_frames": 1},
-        },
-        "tried.yaml",
-    )  # fmt: skip
-    record = case.run_case(campaign, 1)
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    """A case of alignment, floor, mounts and body shape with few frames."""
+    inputs = {"recording.alignment_frames": 5} | {
+        f"recording.{stage}_frames": count for stage, count in (("floor", 3), ("mounts", 1), ("body_shape", 1))
+    }
+    said = {"name": "tried", "sensor": "jt128_sparse_real", "stages": ["alignment", "floor", "mounts"]}
+    campaign = Campaign.from_mapping(said | {"inputs": inputs}, "tried.yaml")
+    return case.SimulatedCase(campaign, campaign.numbers(1), (1, 1), tmp_path_factory.mktemp("case"))
+
+
+def test_the_mounts_are_judged_with_the_other_stages(tried):
+    record = case._solved(tried)
     assert record["alignment.accepted"] and record["mounts.accepted"], record
     assert 0.0 < record["mounts.translation_mm"] < 10.0 and 0.0 < record["mounts.rotation_deg"] < 1.0
-    assert not contradicts(record["mounts.sigmas"] ** 2, campaign.freedom["mounts"])
+    assert not contradicts(record["mounts.sigmas"] ** 2, tried.campaign.freedom["mounts"])
 
 
 def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
@@ -130,12 +134,7 @@ def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
         assert not contradicts(record[f"{stage}.sigmas"] ** 2, worst.freedom[stage]), record
 
 
-def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_found(tmp_path, monkeypatch):
-    inputs = {"recording.alignment_frames": 5, "recording.floor_frames": 3, "recording.body_shape_frames": 1}
-    said = {"name": "tried", "sensor": "jt128_sparse_real", "stages": ["alignment", "floor", "body_shape"]}
-    campaign = Campaign.from_mapping(said | {"inputs": inputs}, "tried.yaml")
-    numbers = campaign.numbers(1)
-    tried = case.SimulatedCase(campaign, numbers, (1, 1), tmp_path)
+def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_found(tried, monkeypatch):
     found = tried.body_shape
     assert found["accepted"] and 1.0 <= found["area_ratio"] < 1.05, found
     # What the floor's tilt and the mounts put the lidars off by is in the shape: it sticks out by some of it, no more.
@@ -144,10 +143,9 @@ def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_foun
     def too_small(*asked):
         raise Refused("40 mm of the robot stick out")
 
-    again = case.SimulatedCase(campaign, numbers, (1, 1), tmp_path)
-    again.aligned, again.floor = tried.aligned, tried.floor
     monkeypatch.setattr(case, "fit_dataset", too_small)
-    assert again.body_shape == {"accepted": False, "refusals": "40 mm of the robot stick out"}
+    del tried.body_shape
+    assert tried.body_shape == {"accepted": False, "refusals": "40 mm of the robot stick out"}
 
 
 def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):

@@ -14,8 +14,7 @@ from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.simulation.worlds import load_world
 
 SAID = {
-    "name": "tried",
-    "sensor": "jt128_sparse_real",
+    "name": "tried", "sensor": "jt128_sparse_real",
     "inputs": {
         "room.length": {"uniform": [4, 8]},
         "room.furniture": {"integer": [2, 5]},
@@ -23,7 +22,7 @@ SAID = {
         "base.height_mm": {"normal": [0, 2]},
         "recording.alignment_frames": {"choice": [5, 20]},
     },
-}
+}  # fmt: skip
 
 
 def campaign(**changed) -> Campaign:
@@ -59,20 +58,14 @@ def test_the_key_tells_cases_apart_not_what_is_asked_of_them():
         ({"rooms": 3}, "tried.yaml: unknown key 'rooms'"),
         ({"inputs": {"room.lenght": 3}}, "tried.yaml: inputs: unknown key 'room.lenght'"),
         ({"inputs": {"room.length": {"uniform": [8, 4]}}}, "inputs: room.length: uniform: 8 is above 4"),
-        (
-            {"inputs": {"room.length": {"uniform": [1, 4]}}},
-            "inputs: room.length: reaches from 1 to 4, allowed is 2.5 to 60",
-        ),
+        ({"inputs": {"room.length": {"uniform": [1, 4]}}}, "room.length: reaches from 1 to 4, allowed is 2.5 to 60"),
         ({"inputs": {"room.length": {"beta": [1, 4]}}}, "inputs: room.length: give one of constant, uniform"),
         ({"inputs": {"room.length": "long"}}, "inputs: room.length: is 'long'"),
         ({"inputs": {"room.length": {"uniform": [4, 8], "in_share": 0.5}}}, "room.length: reaches from 0 to 8"),
         ({"inputs": {"base.height_mm": {"normal": [0, -2]}}}, "base.height_mm: normal: has to be greater than zero"),
         ({"stages": ["floor"]}, "tried.yaml: stages: is ['floor']"),
         ({"stages": ["alignment", "body_shape"]}, "or [alignment, floor, body_shape] was expected"),
-        (
-            {"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}},
-            "tried.yaml: limits: unknown key 'floor.tilt_deg'",
-        ),
+        ({"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}}, "limits: unknown key 'floor.tilt_deg'"),
         ({"methods": {"floor": "guess"}}, "tried.yaml: methods: floor: 'guess' is no floor method"),
         ({"sensor": "no_such"}, "'no_such' is not known in config/"),
         ({"share": 1.0}, "tried.yaml: share: is 1, it has to lie from 0.01 to 0.9999"),
@@ -94,19 +87,9 @@ def test_the_campaigns_that_come_with_the_package_are_valid():
 
 def test_a_room_has_what_it_was_asked_for_and_leaves_the_robot_its_place(tmp_path):
     room = Room(
-        8.0,
-        5.0,
-        3.0,
-        furniture=12,
-        people=2,
-        glass=0.3,
-        mirror=0.2,
-        floor_rms=0.002,
-        wall_rms=0.003,
-        x=0.9,
-        y=-0.9,
+        8.0, 5.0, 3.0, furniture=12, people=2, glass=0.3, mirror=0.2, floor_rms=0.002, wall_rms=0.003, x=0.9, y=-0.9,
         yaw=2.0,
-    )
+    )  # fmt: skip
     world = load_world(write_room(room, np.random.default_rng(1), tmp_path))
     assert not [warning for warning in world.warnings if "not supported" in warning]
     assert len({name.partition("/")[0] for name in world.surfaces if name.startswith("furniture")}) == 12
@@ -135,19 +118,16 @@ def test_equal_seeds_give_equal_rooms(tmp_path):
 
 def test_what_computes_the_cases_says_which_code_it_is(tmp_path):
     """A copy of the package has the same code; a change of what calibrates is another, one of a command is not."""
-    shutil.copytree(share_directory(), tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "build", "test"))
-    package = tmp_path / "copy" / "stretch_sim_cal"
-    program = "from stretch_sim_cal.campaign.plan import Campaign; print(Campaign.load('smoke').code)"
-
-    def code() -> str:
-        return subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path / "copy", text=True).strip()
-
-    def changed(path) -> str:
-        path.write_text(path.read_text() + "\n")
-        return code()
-
+    copy, program = tmp_path / "copy", tmp_path / "program.py"
+    shutil.copytree(share_directory(), copy, ignore=shutil.ignore_patterns(".*", "build", "docs", "out", "test"))
+    program.write_text(
+        "import sys; sys.path.insert(0, '.')\n"
+        "from stretch_sim_cal.campaign.plan import Campaign\n"
+        "for path in (None, *sys.argv[1:]):\n"
+        "    path and open(path, 'a').write('\\n')\n"
+        "    print(Campaign.load('smoke').code)\n"
+    )
+    changed = ["stretch_sim_cal/commands/check.py", "stretch_sim_cal/calibration/robust.py", "config/jt128.yaml"]
+    codes = subprocess.check_output([sys.executable, program, *changed], cwd=copy, text=True).split()
     same = Campaign.load("smoke").code
-    assert code() == same
-    assert changed(package / "commands" / "check.py") == same
-    seen = [same, changed(package / "calibration" / "robust.py"), changed(tmp_path / "copy" / "config" / "jt128.yaml")]
-    assert len(set(seen)) == 3
+    assert codes[:2] == [same, same] and len({same, *codes[2:]}) == 3

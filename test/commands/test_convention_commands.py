@@ -74,11 +74,12 @@ def test_what_cannot_be_read_ends_with_2(tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["lint", "normalize"])
-def test_the_help_names_every_profile(name, capsys):
+@pytest.mark.parametrize(("name", "read"), [("lint", ""), ("normalize", "a URDF or xacro file")])
+def test_the_help_names_every_profile_and_the_files_that_are_read(name, read, capsys):
     with pytest.raises(SystemExit):
         cli.main([name, "--help"])
-    assert ", ".join(PROFILES) in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ", ".join(PROFILES) in shown and read in shown
 
 
 @pytest.fixture
@@ -113,10 +114,7 @@ def test_an_export_is_normalized_with_its_mapping_and_report(export, tmp_path, c
     assert mapping["links"]["mast"]["name"] == "mast_link"
     assert "lift_joint" in (out / "changes.md").read_text()
     assert load_model(out / "stretch.urdf.xacro").joints["lift_joint"].axis.tolist() == [0, 0, 1]
-
-
-def test_normalize_says_as_json_what_was_done(export, tmp_path, capsys):
-    assert normalize(export, "--out", tmp_path / "out", "--json") == 0
+    assert normalize(export, "--out", tmp_path / "again", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["renamed"] == {"mast": "mast_link"} and answer["joints"]["lift_joint"]["sign"] == -1
     assert answer["largest_departure"] <= 1e-9 and not answer["unchanged"]
@@ -156,17 +154,8 @@ def packaged(tmp_path, monkeypatch):
 @pytest.mark.parametrize("folder", ["my meshes", "./my meshes", "~/my meshes"])
 def test_meshes_of_packages_are_found_from_anywhere(packaged, folder, monkeypatch):
     monkeypatch.setenv("HOME", str(packaged))
-    command_line = (
-        "robot.urdf",
-        "--tool",
-        "claw.urdf",
-        "--out",
-        "out",
-        "--package",
-        f"shapes={folder}",
-        f"claws={folder}",
-    )
-    assert normalize(*command_line) == 0
+    packages = ("--package", f"shapes={folder}", f"claws={folder}")
+    assert normalize("robot.urdf", "--tool", "claw.urdf", "--out", "out", *packages) == 0
     elsewhere = packaged / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -250,13 +239,6 @@ def test_a_link_whose_name_belongs_to_another_is_told(tmp_path, capsys):
     path.write_text(text[:wheel] + text[wheel:].replace('xyz="0 0 1"', 'xyz="0 1 0"', 1))
     assert normalize(path, "--out", tmp_path / "out") == 0
     assert "warning: wheel_0_link is called other_wheel_0_link now" in capsys.readouterr().out
-
-
-def test_the_help_names_the_files_that_are_read(capsys):
-    with pytest.raises(SystemExit):
-        normalize("--help")
-    said = capsys.readouterr().out
-    assert "a URDF or xacro file" in said and "SDF" not in said
 
 
 @pytest.mark.parametrize(

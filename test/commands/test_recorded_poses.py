@@ -46,10 +46,14 @@ def way():
             yield {name: (1 - share) * value + share * following[name] for name, value in pose.items()}
 
 
+@functools.cache
+def simulated() -> EmbeddedSimulator:
+    return EmbeddedSimulator(SETUP)
+
+
 def record(folder, storage="mcap", scans=None, described=True, without=(), stamped=True):
-    """Record a robot whose arm goes through `way()`, its encoders noisy, as `ros2 bag record`
-    would; return the simulator."""
-    simulator, noise = EmbeddedSimulator(SETUP), np.random.default_rng(1)
+    """Record a robot whose arm goes through `way()`, its encoders noisy, as `ros2 bag record` would."""
+    simulator, noise = simulated(), np.random.default_rng(1)
     start = SECOND
     with RecordingWriter(folder, storage=storage) as writer:
         if described:
@@ -62,21 +66,19 @@ def record(folder, storage="mcap", scans=None, described=True, without=(), stamp
                 values = np.array(list(joints.values())) + 5e-5 * noise.normal(size=len(joints))
                 write_joints(writer, dict(zip(joints, values, strict=True)), stamp, stamped)
             write_scans(writer, simulator, tick)
-    return simulator
+    return folder
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory):
-    """Return the recording, and its simulator, by storage; each is made once."""
-    folder = tmp_path_factory.mktemp("recordings")
-    return functools.cache(lambda storage: (folder / storage, record(folder / storage, storage)))
+def recording(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("recordings") / "poses")
 
 
-def test_both_storages_hold_the_same(recordings):
+def test_both_storages_hold_the_same(tmp_path):
     topics = ["/robot_description", "/joint_states", *(f"/lidar_points_{side}" for side in SIDES)]
     texts = []
     for storage in ("mcap", "sqlite3"):
-        with Recording(recordings(storage)[0]) as recording:
+        with Recording(record(tmp_path / storage, storage, scans=POSES[:2])) as recording:
             texts.append(
                 [
                     (topic, repr(message), bytes(getattr(message, "data", b"")))
@@ -85,17 +87,16 @@ def test_both_storages_hold_the_same(recordings):
                 ]
             )
             assert recording.topics.keys() == set(topics)
-    assert texts[0] == texts[1] and len(texts[0]) == len(list(way())) * (RATE + len(SIDES))
+    assert texts[0] == texts[1] and len(texts[0]) == 2 * (RATE + len(SIDES))
 
 
-def test_one_recording_gives_alignment_floor_and_mounts(recordings, tmp_path, capsys):
-    folder, simulator = recordings("mcap")
-    out = tmp_path / "cal.yaml"
-    assert main("calibrate", folder, "--out", out) == 0
+def test_one_recording_gives_alignment_floor_and_mounts(recording, tmp_path, capsys):
+    simulator, out = simulated(), tmp_path / "cal.yaml"
+    assert main("calibrate", recording, "--out", out, "--num-samples", 10) == 0
     true = {side: simulator.base_from_lidar(side) for side in SIDES}
     translation, rotation = error(inverse(true["left"]) @ true["right"], CalibrationFile.load(out).right_to_left)
     assert translation < 2e-3 and np.degrees(rotation) < 0.04
-    assert main("calibrate", folder, "--mounts", "--out", out) == 0
+    assert main("calibrate", recording, "--mounts", "--out", out) == 0
     assert "arm poses: 4, with 5 to 5 scans of each lidar" in capsys.readouterr().err
     file = CalibrationFile.load(out)
     mounts = stored_mounts(file).base_from_lidar
@@ -107,11 +108,11 @@ def test_one_recording_gives_alignment_floor_and_mounts(recordings, tmp_path, ca
     assert abs(file.floor_plane.offset - simulator.floor_in_base.offset) < 3e-3
 
 
-def test_the_poses_are_the_still_stretches_with_the_joints_mean(recordings):
-    folder, simulator = recordings("mcap")
+def test_the_poses_are_the_still_stretches_with_the_joints_mean(recording):
+    simulator = simulated()
     model = parse_urdf(simulator.nominal_description)
-    with Recording(folder) as recording:
-        found = still_poses(recording, model)
+    with Recording(recording) as opened:
+        found = still_poses(opened, model)
     assert len(found) == len(POSES)
     for number, (pose, commanded) in enumerate(zip(found, POSES, strict=True)):
         begin = SECOND + round(number * (STILL + MOVING) * simulator.period * SECOND)
@@ -142,10 +143,9 @@ def test_a_recording_without_poses_ends_with_one_line(tmp_path, capsys, kind, sa
 
 
 def test_a_recording_without_joint_states_says_so(tmp_path, capsys):
-    simulator = EmbeddedSimulator(SETUP)
     with RecordingWriter(tmp_path / "bag") as writer:
         for side in SIDES:
-            writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", SECOND, simulator.scan(side, 0))
+            writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", SECOND, simulated().scan(side, 0))
     arguments = ["calibrate", tmp_path / "bag", "--mounts", "--out", tmp_path / "cal.yaml", "--model", "stretch4"]
     assert main(*arguments) == 2
     said = capsys.readouterr().err.strip().splitlines()

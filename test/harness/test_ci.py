@@ -133,6 +133,13 @@ def test_run_writes_them_after_every_scenario_and_annotates_in_a_job_of_github(j
     assert names == ["furnished_room_sparse_1", "furnished_room_sparse_2"]
 
 
+def test_repeated_runs_are_counted_with_the_spread_of_their_errors(judged, tmp_path, capsys):
+    judged += [verdict(0.4), verdict(0.6)]
+    assert main(["run", "furnished_room_sparse", "--repeat", "2", "--out", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out
+    assert "furnished_room_sparse: 2 of 2 runs pass" in out and ", spread 0.2" in out and ", spread 0" in out
+
+
 def test_a_page_of_github_that_cannot_be_written_costs_a_warning_only(judged, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     monkeypatch.setenv("GITHUB_ACTIONS", "1")

@@ -20,16 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "stretch_sim_cal"
 SHARED = ("config", "launch", "models", "rviz", "scenarios", "worlds")
 COMMANDS = {
-    "stretch-sim-cal",
-    "stretch_simulator",
-    "ros_align_dual_lidar",
-    "ros_find_floor_calibration",
-    "ros_broadcast_calibration",
-    "ros_visualize_calibration",
-    "ros_collect_body_shape_data",
-    "fit_body_shape_model",
+    "stretch-sim-cal", "stretch_simulator", "ros_align_dual_lidar", "ros_find_floor_calibration",
+    "ros_broadcast_calibration", "ros_visualize_calibration", "ros_collect_body_shape_data", "fit_body_shape_model",
     "ros_visualize_body_shape_calibration",
-}
+}  # fmt: skip
 # Libraries whose rosdep key has another name, and those for which rosdep has none.
 ROSDEP_KEYS = {
     "pyyaml": "python3-yaml",
@@ -71,17 +65,9 @@ def installed(tmp_path_factory) -> Installation:
     shutil.copytree(ROOT, sources, ignore=left_out)
     prefix = tmp_path_factory.mktemp("prefix")
     # Without --ignore-installed pip would uninstall the package that is being tested.
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-index",
-        "--no-build-isolation",
-        "--ignore-installed",
-    ]
-    done = subprocess.run([*pip, "--prefix", str(prefix), str(sources)], capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "install", "--ignore-installed", "--prefix", str(prefix)]
+    offline = ["--no-deps", "--no-index", "--no-build-isolation"]
+    done = subprocess.run([*pip, *offline, str(sources)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return Installation(sources, prefix)
 

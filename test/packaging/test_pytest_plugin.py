@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 USERS_TESTS = """
 import pytest
 
-@pytest.mark.simcal(sensor="jt128_sparse", seeds=(3, 4), frames=6)
+@pytest.mark.simcal(sensor="jt128_sparse", seeds=(3, 4), frames=4)
 def test_it_is_calibrated(sim, rig, truth, calibration, assert_calibrated):
     assert rig is sim.rig and truth is sim.truth
     assert_calibrated(calibration, mm=1.0, deg=0.02, nees=4.7, floor_mm=1.0, floor_deg=0.05)
@@ -27,6 +27,10 @@ def test_it_is_refused(calibration, assert_calibrated):
 
 @pytest.mark.simcal(wrld="tables")
 def test_a_slip(sim):
+    pass
+
+@pytest.mark.simcal(sensor="jt128_sparse", frames=1, backend="cloud")
+def test_another_slip(calibration):
     pass
 """
 
@@ -75,8 +79,9 @@ def test_what_is_not_is_told_in_a_table_and_kept(done):
     assert "refused" in (folder / "kept" / kept[0] / "result.txt").read_text()
 
 
-def test_a_key_that_the_marker_does_not_have_is_told(done):
+def test_a_key_or_backend_that_the_marker_does_not_have_is_told(done):
     assert "marker simcal: 'wrld' is none of its keys: robot, world" in done[1].stdout
+    assert "backend 'cloud' is none of embedded, nodes, gazebo" in done[1].stdout
 
 
 def test_a_run_that_does_not_use_the_plugin_imports_nothing_for_it(tmp_path):
@@ -112,6 +117,7 @@ def test_a_backend_that_is_not_installed_is_a_reason_to_skip(tmp_path):
     assert "backend gazebo: there is no gz here" in ended.stdout
 
 
+@pytest.mark.long
 def test_the_same_test_goes_through_the_nodes_if_its_marker_says_so(tmp_path):
     (tmp_path / "test_ours.py").write_text(
         """
@@ -120,11 +126,7 @@ import pytest
 @pytest.mark.simcal(sensor="jt128_sparse", frames=4, backend="nodes")
 def test_by_nodes(calibration, assert_calibrated):
     assert_calibrated(calibration, mm=1.0, deg=0.02, nees=4.7, floor_mm=1.0)
-
-@pytest.mark.simcal(sensor="jt128_sparse", frames=1, backend="cloud")
-def test_a_slip(calibration):
-    pass
 """
     )
     ended = run(tmp_path, ".")
-    assert "1 passed" in ended.stdout and "backend 'cloud' is none of embedded, nodes, gazebo" in ended.stdout
+    assert "1 passed" in ended.stdout

@@ -117,7 +117,7 @@ class Graph:
     @contextlib.contextmanager
     def simulator(self, *arguments: str) -> Iterator[Path]:
         """Run the simulator in a thread of this process, which needs no seconds to start as one of its own does; yield
-        the file with its truth."""
+        the file with its truth. `simulation` is then what it simulates."""
         import rclpy
         from rclpy.context import Context
         from rclpy.executors import SingleThreadedExecutor
@@ -136,9 +136,15 @@ class Graph:
         executor.add_node(node)
         parsed, _ = SIMULATOR.parse([*arguments, "--truth", str(truth)])
         options = read_parameters(node, SIMULATOR.options, parsed)
+        simulation = simulator_node._simulation
+
+        def kept(*given):
+            self.simulation = simulation(*given)
+            return self.simulation
+
         # Its progress would stand in what a node of this process prints meanwhile, and time that nobody waits for would
         # take the processor from that node.
-        quiet = mock.patch.object(simulator_node, "REPORT_EVERY", math.inf)
+        quiet = mock.patch.multiple(simulator_node, REPORT_EVERY=math.inf, _simulation=kept)
         paced = mock.patch.object(EmbeddedSimulator, "idle_factor", 1.0)
         with quiet, paced, concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(

@@ -21,10 +21,11 @@ STEP = 0.02
 
 
 class Road:
-    """A base that is driven in a time of its own: what a node is to `BaseMotion`, `said` the odometry that it hears."""
+    """A base that is driven in a time of its own: what a node is to `BaseMotion`, `said` the odometry that it hears, so
+    `late` (s) as an executor is that has more to do."""
 
-    def __init__(self, monkeypatch, base, said=lambda pose: pose):
-        self.driving, self.said, self.twists = DrivingBase(base), said, []
+    def __init__(self, monkeypatch, base, said=lambda pose: pose, late=0.0):
+        self.driving, self.said, self.late, self.twists, self.queued = DrivingBase(base), said, late, [], []
         clock = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=round(self.driving.now * 1e9)))
         self.node = SimpleNamespace(get_clock=lambda: clock)
         self.log = SimpleNamespace(warning=lambda text: None)
@@ -36,7 +37,8 @@ class Road:
         self.odometer = Odometer(self, "/odom", [watchdog])
         self.motion = BaseMotion(self, self.odometer, base, "/cmd_vel", Speeds.of(base, 0.2, 0.5), watchdog)
         self.motion._publisher = SimpleNamespace(msg_type=Twist, publish=self._publish)
-        self.spin_once(STEP)
+        while self.odometer.pose is None:
+            self.spin_once(STEP)
 
     def _publish(self, twist):
         self.twists.append((twist.linear.x, twist.linear.y, twist.angular.z))
@@ -47,7 +49,10 @@ class Road:
         pose, twist = self.driving.odometry(self.driving.now)
         x, y, yaw = self.said(pose)
         matrix = from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
-        self.hear(odometry_message(matrix, twist, ("odom", "base"), round(self.driving.now * 1e9)))
+        message = odometry_message(matrix, twist, ("odom", "base"), round(self.driving.now * 1e9))
+        self.queued.append((self.driving.now + self.late, message))
+        if self.queued[0][0] <= self.driving.now:
+            self.hear(self.queued.pop(0)[1])
 
     def hear(self, message):
         self.watchdog.seen("odometry")
@@ -116,3 +121,17 @@ def test_silent_odometry_ends_the_motion(monkeypatch):
     with pytest.raises(RunFailure, match="odometry for 1 s"), road.motion.stopping():
         road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
     assert not any(road.twists[-1]) and not road.driving.moving
+
+
+def test_odometry_from_before_a_stop_does_not_confirm_it(monkeypatch):
+    road, looks = Road(monkeypatch, BASES["stretch4"], late=1.0), []
+
+    def interrupted(left):
+        looks.append(left)
+        if len(looks) == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), road.motion.stopping():
+        road.motion.drive(np.array([0.6, 0.0, 0.0]), interrupted)
+    assert not road.driving.moving
+    np.testing.assert_allclose(road.odometer.pose, road.driving.odometry(road.driving.now)[0], atol=1e-9)

@@ -25,7 +25,7 @@ from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.ros import simulator_node, watchdog
+from stretch_sim_cal.ros import watchdog
 from stretch_sim_cal.ros.arm_motion import ArmMotion
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
@@ -271,16 +271,12 @@ def test_a_silent_lidar_is_named(graph):
         assert "/lidar_points_right" in ended.error
 
 
-def test_the_arm_stops_for_somebody_who_comes_near(graph, monkeypatch):
-    simulations, simulation = [], simulator_node._simulation
-    monkeypatch.setattr(
-        simulator_node, "_simulation", lambda *given: simulations.append(simulation(*given)) or simulations[-1]
-    )
+def test_the_arm_stops_for_somebody_who_comes_near(graph):
     with faulty(graph) as (cell, _):
         cell.broadcast()
         with cell.collecting(str(cell.folder("data")), "--watch-room") as process:
             body = trimesh.creation.box([0.3, 0.4, 1.7], trimesh.transformations.translation_matrix([0.9, -0.6, 0.85]))
-            simulations[0].add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
+            cell.graph.simulation.add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
             ended = end_of(process)
             cell.assert_at_rest()
         assert ended.code == 1, ended.err

@@ -20,7 +20,7 @@ from stretch_sim_cal.harness.processes import RunFiles, own_domain
 from stretch_sim_cal.harness.scenario import DEFAULT_TOLERANCES
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.ros import base_motion, simulator_node
+from stretch_sim_cal.ros import base_motion
 from stretch_sim_cal.ros.base_motion import BaseMotion
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
 
@@ -30,25 +30,30 @@ ERRORS = (
     "--lidar-left-error", "0.004,-0.003,0.002,0.3,-0.2,0.4",
     "--lidar-right-error", "-0.004,0.003,0.002,0.2,0.3,-0.4", "--seed", "3",
 )  # fmt: skip
-SHORT = ("--turn-step", "180", "--scans", "2", "--speed", "0.4", "--turn-speed", "60")
+SHORT = ("--turn-step", "180", "--scans", "1", "--speed", "0.4", "--turn-speed", "60")
+TOLERANCES = DEFAULT_TOLERANCES["drive"] | {
+    "translation_mm": 2.0, "rotation_deg": 0.06, "height_mm": 2.0, "lever_mm": 6.0, "yaw_deg": 0.8,
+    "nees": 4.0, "floor_nees": 5.0, "wheels_nees": 5.0,
+}  # fmt: skip
 SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
 
 
 class Robot:
     """A simulated robot with its `simulation`, the `commands` that came to its base, and a client beside it."""
 
-    def __init__(self, graph, client, simulation, own):
-        self.graph, self.client, self.simulation, self.own = graph, client, simulation, own
-        self.commands, command = [], simulation.driving.command
+    def __init__(self, graph, client, own):
+        self.graph, self.client, self.simulation, self.own = graph, client, graph.simulation, own
+        self.commands, command = [], self.simulation.driving.command
 
         def recorded(*twist_and_stamp):
             self.commands.append(twist_and_stamp[:3])
             command(*twist_and_stamp)
 
-        simulation.driving.command = recorded
+        self.simulation.driving.command = recorded
 
     def calibrate(self, name, *arguments):
-        """Run the node in this process with the folder of that name."""
+        """Run the node in this process with the folder of that name; `commands` are those of this run."""
+        self.commands.clear()
         return self.graph.call("ros_calibrate_by_driving", name, *self.own, *SHORT, *arguments, *SIMULATED_TIME)
 
     @property
@@ -76,15 +81,11 @@ class Robot:
 
 @contextlib.contextmanager
 def simulated(folder, own, *arguments):
-    simulations, simulation = [], simulator_node._simulation
-    kept = mock.patch.object(
-        simulator_node, "_simulation", lambda *given: simulations.append(simulation(*given)) or simulations[-1]
-    )
     patient = mock.patch.object(base_motion, "STOPPING", PATIENCE)
-    with own_domain() as domain, kept, patient:
+    with own_domain() as domain, patient:
         graph = Graph(domain, folder)
         with graph.simulator(*own, *arguments), robot_client(domain) as client:
-            yield Robot(graph, client, simulations[0], own)
+            yield Robot(graph, client, own)
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +96,15 @@ def amr(tmp_path_factory):
 
 @pytest.fixture
 def on_its_way(monkeypatch):
-    """A function that lets something happen while the robot drives, after a few commands."""
+    """A function that lets something happen once, when the robot drives faster than 0.1 m/s or rad/s."""
 
     def do(action):
-        command, done = BaseMotion._command, []
+        command, left = BaseMotion._command, [action]
 
         def commanded(motion, twist):
             command(motion, twist)
-            if np.any(twist):
-                done.append(twist)
-            if len(done) == 8:
-                done.append(None)
-                action()
+            if left and np.abs(twist).max() > 0.1:
+                left.pop()()
 
         monkeypatch.setattr(BaseMotion, "_command", commanded)
 
@@ -121,39 +119,27 @@ def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
     said, file = json.loads(ended.out.splitlines()[-1]), CalibrationFile.load(amr.graph.calibration_file)
     assert said["accepted"] and said["file"] == str(amr.graph.calibration_file)
     truth = load_truth(amr.folder("truth.json"))
-    distance, angle = error(truth.right_to_left, file.right_to_left)
-    deviations = np.sqrt(np.diag(file.data["right_to_left_transform"]["covariance"]))
-    assert distance < min(0.002, 4.0 * np.linalg.norm(deviations[:3]))
-    assert angle < min(np.radians(0.06), 4.0 * np.linalg.norm(deviations[3:]))
-    over_floor = footprint_from_base(truth.floor_in_base_link)
-    for name, true in truth.base_from_lidar.items():
-        own, true = said["wheels"]["lidars"][name], over_floor @ true
-        off = 1e-3 * np.array([own["x_mm"], own["y_mm"]]) - true[:2, 3]
-        assert np.all(np.abs(off) < np.minimum(0.006, 4e-3 * np.array(own["standard_deviation_mm"]))), name
-        yaw = own["yaw_deg"] - np.degrees(np.arctan2(true[1, 0], true[0, 0]))
-        assert abs(yaw) < min(0.8, 4.0 * own["standard_deviation_yaw_deg"]), name
-        assert error(file.footprint_from_lidar[name], true)[0] < 0.01
-    judged = judge_stage("drive", amr.run_files, truth, DEFAULT_TOLERANCES["drive"] | {"lever_mm": 6.0, "yaw_deg": 0.8,
-                         "translation_mm": 2.0, "rotation_deg": 0.06, "height_mm": 2.0})  # fmt: skip
+    judged = judge_stage("drive", amr.run_files, truth, TOLERANCES)
     assert judged.passed, [quantity.line() for quantity in judged.quantities]
     assert {each.key for each in judged.quantities} >= {
-        "translation_error_mm",
-        "height_error_mm",
-        "right.yaw_error_deg",
-    }
-    (lever,) = (each for each in judged.quantities if each.key == "left.lever_error_mm")
-    off = 1e-3 * np.array([said["wheels"]["lidars"]["left"][axis] for axis in ("x_mm", "y_mm")])
-    off -= (over_floor @ truth.base_from_lidar["left"])[:2, 3]
-    assert lever.error == pytest.approx(1e3 * np.hypot(*off)) and 0.0 < lever.standard_deviation < 5.0
+        "translation_error_mm", "height_error_mm", "right.yaw_error_deg", "left.wheels_nees",
+    }  # fmt: skip
+    over_floor = footprint_from_base(truth.floor_in_base_link)
+    for name, true in truth.base_from_lidar.items():
+        (lever,) = (each for each in judged.quantities if each.key == f"{name}.lever_error_mm")
+        off = 1e-3 * np.array([said["wheels"]["lidars"][name][axis] for axis in ("x_mm", "y_mm")])
+        off -= (over_floor @ true)[:2, 3]
+        assert lever.error == pytest.approx(1e3 * np.hypot(*off)) and 0.0 < lever.standard_deviation < 5.0
+        assert error(file.footprint_from_lidar[name], over_floor @ true)[0] < 0.01
     # In a simulation that runs three times as fast, what is heard and commanded is three times as late.
     np.testing.assert_allclose(amr.place()[:2], before[:2], atol=0.12)
     stations = cal.open_drive(amr.folder("whole"), robot="two_lidar_amr")
-    assert [len(station.clouds["right"]) for station in stations] == [2] * 9
+    assert [len(station.clouds["right"]) for station in stations] == [1] * 9
     assert said["wheels"]["num_stations"] == 9
 
 
 def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
-    before, commands = amr.place(), len(amr.commands)
+    before = amr.place()
     ended = amr.calibrate("dry", "--dry-run", "--json")
     assert ended.code == 0, ended.err
     plan = json.loads(ended.out.splitlines()[-1])
@@ -161,7 +147,7 @@ def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
     assert 0.2 < max(plan["expected_mm"]) < 3.0 and 0.1 < plan["expected_yaw_deg"] < 1.0
     assert "its body stays within 1.3 m" in ended.err
     np.testing.assert_array_equal(amr.place(), before)
-    assert len(amr.commands) == commands and not amr.folder("dry").exists()
+    assert not amr.commands and not amr.folder("dry").exists()
 
 
 def test_what_keeps_it_from_driving_is_said_in_one_line(amr):

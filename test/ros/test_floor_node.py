@@ -34,7 +34,7 @@ def test_finds_the_floor_and_writes_both_files(graph):
     write_alignment(graph.calibration_file)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
         ended = graph.call(
-            "ros_find_floor_calibration", "--num-samples", "8", "--fit-method", "svd", "--mode", "average_transforms"
+            "ros_find_floor_calibration", "--num-samples", "4", "--fit-method", "svd", "--mode", "average_transforms"
         )
     assert ended.code == 0, ended.err
     assert "fit_method 'svd' is not offered" in ended.err and "mode 'average_transforms'" in ended.err
@@ -53,7 +53,7 @@ def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
     left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
     write_alignment(graph.calibration_file, left)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.call("ros_find_floor_calibration", "--num-samples", "6")
+        ended = graph.call("ros_find_floor_calibration", "--num-samples", "4")
     assert ended.code == 0, ended.err
     assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
     found, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)

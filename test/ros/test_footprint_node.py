@@ -43,8 +43,7 @@ def test_the_footprint_follows_the_arm(graph, model):
             joints = client.node.create_publisher(JointState, "/joint_states", 10)
             for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
                 message = JointState(
-                    name=[f"arm_l{number}_joint" for number in (1, 2, 3, 4)],
-                    position=[extension / 4] * 4,
+                    name=[f"arm_l{number}_joint" for number in (1, 2, 3, 4)], position=[extension / 4] * 4
                 )
                 heard = []
                 subscription = client.node.create_subscription(Polygon, "/local_costmap/footprint", heard.append, 10)

@@ -108,7 +108,7 @@ def test_a_driver_that_comes_back_with_another_quality_of_service_is_heard_again
         assert len(collect(ros.context, pairs, 2, lidars.publish)) >= 2
         for publisher in lidars._publishers.values():
             ros.drivers.destroy_publisher(publisher)
-        ros.context.spin_until(lambda: False, timeout=0.6)
+        assert ros.context.spin_until(lambda: not ros.context.node.count_publishers(RIGHT), timeout=PATIENCE)
 
 
 def test_points_that_are_not_finite_and_clouds_without_points_are_left_out(ros):

@@ -22,7 +22,7 @@ ROBOT = (
     "--lidar-left-error", "0.01,-0.008,0.006,1,-1,0.5", "--lidar-right-error", "0.005,0,0.01,1,-1,0.5",
 )  # fmt: skip
 SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
-QUICK = ("--plan", "quick", "--frames", "2", "--speed-factor", "10", "--yes")
+QUICK = ("--plan", "quick", "--frames", "1", "--speed-factor", "10", "--yes")
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,8 @@ def test_a_mode_without_driving_stops_it(stretch):
 def driven_by_stamps(folder):
     """Return where a differential robot ends, and what its odometry says, that is sent stamped twists beforehand."""
     with own_domain() as domain:
-        arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", "os0_32_sparse", "--seed", "5")
+        arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", "os0_32_sparse", "--seed", "5",
+                     "--real-time-factor", "2")  # fmt: skip
         with Graph(domain, folder).simulator(*arguments), robot_client(domain) as client:
             publisher = client.node.create_publisher(TwistStamped, "/cmd_vel", 100)
             client.spin_until(publisher.get_subscription_count, "/cmd_vel")
