@@ -28,9 +28,9 @@ from scipy.optimize import least_squares
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration import driving
 from stretch_sim_cal.calibration.alignment.gicp import GicpAlignment
-from stretch_sim_cal.calibration.array import ArrayLidar
 from stretch_sim_cal.calibration.consistency import View, seen_by_another
 from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
+from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import Priors, Solver, State
 from stretch_sim_cal.calibration.room import FloorTrust, room_block
@@ -141,7 +141,7 @@ def bounds(sim: cal.Simulated, stations: list[Any]) -> dict[str, tuple[float, fl
     """Return, by row of the table, the root mean square error that no unbiased estimate can be better than: m and
     rad."""
     rig, names = sim.rig, sim.rig.names
-    lidars = {name: ArrayLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
+    lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
     true = TrueDrive(lidars, np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base, None, rig.body)
     for station in stations:
         true.new_station(station.odometry)

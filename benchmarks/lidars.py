@@ -19,8 +19,8 @@ import numpy as np
 import yaml
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.calibration.array import ArrayLidar, LidarArray, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
 from stretch_sim_cal.calibration.mounts.file import each_mount
 from stretch_sim_cal.calibration.mounts.result import MountSample, spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_samples
@@ -69,9 +69,11 @@ def mounts(args: argparse.Namespace) -> None:
             robot = manipulator(Path(folder)) if args.arm else ROBOT
             simulator, clouds = scene(seed, args.sensor, args.frames, robot, ARM if args.arm else ())
         profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
-        lidars = {name: ArrayLidar(simulator.base_from_lidar(name, nominal=True), simulator.sensor) for name in NAMES}
+        lidars = {
+            name: DescribedLidar(simulator.base_from_lidar(name, nominal=True), simulator.sensor) for name in NAMES
+        }
         body = body_settings(profile, simulator.nominal_description, lambda text: None)
-        array = LidarArray(lidars, body)
+        array = LidarAlignment(lidars, body)
         for scans in zip(*clouds.values(), strict=True):
             array.add(dict(zip(clouds, map(returns_of, scans), strict=True)))
         aligned = array.solve()

@@ -36,11 +36,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, known_mount, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, Wheels
 from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.findings import error_in_units
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses, known_mount, with_lidars
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.pipeline import (
     alignment_stage,
@@ -233,7 +233,7 @@ class Result:
     """
 
     rig: Rig
-    array: ArrayResult
+    array: LidarPoses
     floor: FloorResult | None = None
 
     @property
@@ -428,7 +428,7 @@ def calibrate(
         if name not in rig.names:
             raise InputError(f"mounts: '{name}': the rig's lidars are {', '.join(rig.names)}")
     lidars = {
-        name: ArrayLidar(pose, rig.sensors[name], known_mount(name, (mounts or {}).get(name)))
+        name: DescribedLidar(pose, rig.sensors[name], known_mount(name, (mounts or {}).get(name)))
         for name, pose in rig.base_from_lidar.items()
     }
     return Result(
@@ -460,7 +460,7 @@ def calibrate_by_driving(
     as of `calibrate`. Raises `InputError` for anything that is no cloud; data that does not support a result ends in
     `findings`.
     """
-    lidars = {name: ArrayLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
+    lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
     array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
     checked = (SimpleNamespace(odometry=each.odometry, clouds=_clouds_by_name(rig, each.clouds)) for each in stations)
     found = driven(array, checked)

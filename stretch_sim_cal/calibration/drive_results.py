@@ -8,10 +8,10 @@ from scipy.linalg import block_diag
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
-from stretch_sim_cal.calibration.array import with_lidars
 from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of
 from stretch_sim_cal.calibration.driving import OFF_PLANE, PLANAR, STEP, DrivenResult, Wheels
 from stretch_sim_cal.calibration.finding import Finding, when
+from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage

@@ -1,6 +1,6 @@
 """Calibration by driving: lidars, floor and wheels, by scans at the stations of a robot that drives.
 
-    driven = DrivenArray({"left": ArrayLidar(pose), "right": ArrayLidar(pose)}, footprint_from_base)
+    driven = DrivenArray({"left": DescribedLidar(pose), "right": DescribedLidar(pose)}, footprint_from_base)
     for station in stations:
         driven.new_station(station.odometry)         # x, y (m), yaw (rad) by the wheels' odometry
         driven.add({"left": cloud, "right": cloud})  # as often as scans were taken there
@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
@@ -47,6 +46,7 @@ from stretch_sim_cal.calibration.findings import (
 from stretch_sim_cal.calibration.floor.cells import RADIUS
 from stretch_sim_cal.calibration.floor.findings import uncertain_floor
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
@@ -135,8 +135,8 @@ class Wheels:
 
 
 @dataclass(frozen=True)
-class DrivenResult(ArrayResult):
-    """An `ArrayResult` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
+class DrivenResult(LidarPoses):
+    """An `LidarPoses` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
     lidars against the `wheels`."""
 
     wheels: Wheels | None = None
@@ -206,7 +206,7 @@ class DrivenArray:
     """Calibrates the lidars of a robot that drives: `new_station` and `add`, then `solve`."""
 
     def __init__(
-        self, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray,
+        self, lidars: Mapping[str, DescribedLidar], nominal_footprint_from_base: np.ndarray,
         settings: DrivingSettings | None = None, body: Mapping[str, Any] | None = None,
         accept: tuple[float, float] | None = None,
     ):  # fmt: skip

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray
 from stretch_sim_cal.calibration.calibration_file import ARRAY, CalibrationFile
 from stretch_sim_cal.calibration.clouds import cloud_of, given_clouds
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -29,10 +29,10 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.calibration.summaries import (
     alignment_lines,
     alignment_numbers,
-    array_lines,
-    array_numbers,
     floor_lines,
     floor_numbers,
+    lidars_lines,
+    lidars_numbers,
     mount_lines,
     mount_numbers,
 )
@@ -44,14 +44,14 @@ Clouds = Mapping[str, np.ndarray]
 
 
 def calibrated(
-    lidars: Mapping[str, ArrayLidar], clouds: Sequence[Clouds], nominal_footprint_from_base: np.ndarray,
+    lidars: Mapping[str, DescribedLidar], clouds: Sequence[Clouds], nominal_footprint_from_base: np.ndarray,
     floor: bool = True, body: Mapping[str, Any] | None = None, accept: tuple[float, float] | None = None,
     units: Mapping[str, np.ndarray] | None = None,
-) -> tuple[ArrayResult, FloorResult | None]:  # fmt: skip
+) -> tuple[LidarPoses, FloorResult | None]:  # fmt: skip
     """Return the alignment of `lidars` by the default methods and, if that is accepted, the `floor`; the further
-    arguments are those of `LidarArray`."""
+    arguments are those of `LidarAlignment`."""
     footprint = nominal_footprint_from_base if floor else None
-    aligned = solved(LidarArray(lidars, body, accept, units, footprint), clouds)
+    aligned = solved(LidarAlignment(lidars, body, accept, units, footprint), clouds)
     if not (floor and aligned.accepted) or aligned.floor is not None:
         return aligned, aligned.floor if aligned.accepted else None
     method = LidarFloor(
@@ -61,23 +61,23 @@ def calibrated(
 
 
 def alignment_of(
-    method: str, lidars: Mapping[str, ArrayLidar], body: Mapping[str, Any] | None = None,
+    method: str, lidars: Mapping[str, DescribedLidar], body: Mapping[str, Any] | None = None,
     accept: tuple[float, float] | None = None, **given: Any,
-) -> "LidarArray | PairedLidars":  # fmt: skip
-    """Return what aligns `lidars` by a method's name: `add` takes `Clouds`, `solve` returns an `ArrayResult`.
+) -> "LidarAlignment | PairwiseAlignment":  # fmt: skip
+    """Return what aligns `lidars` by a method's name: `add` takes `Clouds`, `solve` returns an `LidarPoses`.
 
-    `given` are further `AlignmentSettings`; `body` and `accept` are those of `LidarArray`.
+    `given` are further `AlignmentSettings`; `body` and `accept` are those of `LidarAlignment`.
     """
     if method == DEFAULT_ALIGNMENT_METHOD or len(lidars) == 1:
-        return LidarArray(lidars, body, accept, **given)
-    return PairedLidars(method, lidars, {**(body or {}), **accepting(accept), **given})
+        return LidarAlignment(lidars, body, accept, **given)
+    return PairwiseAlignment(method, lidars, {**(body or {}), **accepting(accept), **given})
 
 
-class PairedLidars:
+class PairwiseAlignment:
     """Aligns every lidar with the first one by a method for two, with the `settings` of each pair. The errors of the
     pairs count as independent, although they share the first lidar."""
 
-    def __init__(self, method: str, lidars: Mapping[str, ArrayLidar], settings: Mapping[str, Any]):
+    def __init__(self, method: str, lidars: Mapping[str, DescribedLidar], settings: Mapping[str, Any]):
         (self._first, first), *others = lidars.items()
         self._base_from_first = first.base_from_lidar
         self._methods = {
@@ -105,10 +105,10 @@ class PairedLidars:
         for name, method in self._methods.items():
             method.add(*given_clouds(method, clouds[self._first], clouds[name]))
 
-    def solve(self) -> ArrayResult:
+    def solve(self) -> LidarPoses:
         """Return the result, with the refusals and warnings of every pair."""
         found = {name: method.solve() for name, method in self._methods.items()}
-        return ArrayResult.of_pairs(self._first, self._base_from_first, found)
+        return LidarPoses.of_pairs(self._first, self._base_from_first, found)
 
 
 class LidarFloor:
@@ -116,12 +116,12 @@ class LidarFloor:
     points of the lidars beyond the second one as if the second one had seen them."""
 
     def __init__(
-        self, method: str, lidars: Mapping[str, ArrayLidar], nominal_footprint_from_base: np.ndarray,
+        self, method: str, lidars: Mapping[str, DescribedLidar], nominal_footprint_from_base: np.ndarray,
         body: Mapping[str, Any] | None = None, observations: Observations | None = None,
         units: Mapping[str, np.ndarray] | None = None,
     ):  # fmt: skip
         """`lidars` by name at the poses of their alignment, `observations` what is known of it; the further arguments
-        are those of `LidarArray`."""
+        are those of `LidarAlignment`."""
         self._names, poses = tuple(lidars), [lidar.base_from_lidar for lidar in lidars.values()]
         self._joint: JointFloor | None = None
         sensors = [lidar.sensor for lidar in lidars.values()]
@@ -177,7 +177,7 @@ def driven(array: Any, stations: Iterable[Any]) -> Any:
     return array.solve()
 
 
-def placed(lidars: Mapping[str, ArrayLidar], aligned: ArrayResult) -> dict[str, ArrayLidar]:
+def placed(lidars: Mapping[str, DescribedLidar], aligned: LidarPoses) -> dict[str, DescribedLidar]:
     """Return lidars at the poses of an alignment."""
     return {name: replace(lidar, base_from_lidar=aligned.base_from_lidar[name]) for name, lidar in lidars.items()}
 
@@ -193,14 +193,14 @@ class Stage(NamedTuple):
     proposal: str = ""
 
 
-def alignment_stage(aligned: ArrayResult, described: Mapping[str, np.ndarray], another_place: Any = None) -> Stage:
+def alignment_stage(aligned: LidarPoses, described: Mapping[str, np.ndarray], another_place: Any = None) -> Stage:
     """Return an alignment of lidars, which the description has at the poses `described` (4, 4), and what
     `another_place` would gain."""
     if len(aligned.names) == 1:
         return Stage("alignment", aligned, {}, ["one lidar: there is nothing to align"])
     if len(aligned.names) > len(SIDES) or aligned.method == ARRAY:
-        numbers = array_numbers(aligned, described)
-        return Stage("lidars", aligned, numbers, array_lines(aligned, numbers))
+        numbers = lidars_numbers(aligned, described)
+        return Stage("lidars", aligned, numbers, lidars_lines(aligned, numbers))
     left, right = described.values()
     of_two = aligned.aligned(*aligned.names)
     numbers = alignment_numbers(of_two, inverse(left) @ right, left, another_place)

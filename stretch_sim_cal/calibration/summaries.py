@@ -18,8 +18,8 @@ from stretch_sim_cal.robot.profile import RobotProfile
 
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
-    from stretch_sim_cal.calibration.array import ArrayResult
     from stretch_sim_cal.calibration.driving import Wheels
+    from stretch_sim_cal.calibration.lidars import LidarPoses
 
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
@@ -101,7 +101,7 @@ def _direction(direction: Direction) -> str:
     return f"{direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}"
 
 
-def array_numbers(result: "ArrayResult", nominal: Mapping[str, np.ndarray]) -> dict:
+def lidars_numbers(result: "LidarPoses", nominal: Mapping[str, np.ndarray]) -> dict:
     """Return the lidars of an array, against their `nominal` poses (4, 4) by name, as plain numbers and arrays: each in
     the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
     first = result.names[0]
@@ -129,8 +129,8 @@ def array_numbers(result: "ArrayResult", nominal: Mapping[str, np.ndarray]) -> d
     return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.diagnostics}
 
 
-def array_lines(result: "ArrayResult", numbers: dict) -> list[str]:
-    """Return the lidars of an array and their `array_numbers` as lines for the terminal."""
+def lidars_lines(result: "LidarPoses", numbers: dict) -> list[str]:
+    """Return the lidars of an array and their `lidars_numbers` as lines for the terminal."""
     first, *others = result.names
     how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"
     lines = [f"{len(result.names)} lidars {how} ({numbers['num_frames']} clouds of each), to {first}:"]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar
 from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import deviations
 from stretch_sim_cal.calibration.finding import coded
+from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
 from stretch_sim_cal.calibration.observations import load_beside
 from stretch_sim_cal.calibration.pipeline import Clouds, calibrated
@@ -114,7 +114,7 @@ def found_anew(
     if units is not None and units.keys() != poses.keys():
         known = units = None
     sensors = by_lidar(sensor)[:1] if len(poses) == 1 else for_each(sensor, len(poses))
-    lidars = {name: ArrayLidar(poses[name], kind) for name, kind in zip(poses, sensors, strict=True)}
+    lidars = {name: DescribedLidar(poses[name], kind) for name, kind in zip(poses, sensors, strict=True)}
     # The floor through today's alignment, so that a drift of the lidars does not read as one of the floor.
     aligned, floor = calibrated(
         lidars, list(clouds), nominal_footprint_from_base, file.floor_plane is not None, body, units=units

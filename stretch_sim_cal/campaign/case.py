@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, with_lidars
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses, with_lidars
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.file import every_mount
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
@@ -89,9 +89,9 @@ class SimulatedCase:
         return body_settings(self.simulator.profile, self.simulator.nominal_description, print)
 
     @cached_property
-    def described(self) -> dict[str, ArrayLidar]:
+    def described(self) -> dict[str, DescribedLidar]:
         poses = {name: self.simulator.base_from_lidar(name, nominal=True) for name in self.lidars}
-        return {name: ArrayLidar(pose, self.sensor) for name, pose in poses.items()}
+        return {name: DescribedLidar(pose, self.sensor) for name, pose in poses.items()}
 
     @cached_property
     def footprint_from_base(self) -> np.ndarray:
@@ -100,7 +100,7 @@ class SimulatedCase:
         return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
 
     @cached_property
-    def aligned(self) -> ArrayResult:
+    def aligned(self) -> LidarPoses:
         """The result of the campaign's alignment method. If it refuses, the robot is turned and recorded again, as long
         as places are left (`num_places` counts them)."""
         name = self.campaign.methods["alignment"]

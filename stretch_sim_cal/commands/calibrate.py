@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses, with_lidars
 from stretch_sim_cal.calibration.methods import (
     ALIGNMENT_METHODS_HELP,
     DEFAULT_ALIGNMENT_METHOD,
@@ -197,8 +197,8 @@ def _samples(args: argparse.Namespace, stage: str) -> int:
 
 
 def _align(
-    source: Source, file: CalibrationFile, lidars: Mapping[str, ArrayLidar], further: Sequence[Recording]
-) -> tuple[ArrayResult, Any]:
+    source: Source, file: CalibrationFile, lidars: Mapping[str, DescribedLidar], further: Sequence[Recording]
+) -> tuple[LidarPoses, Any]:
     """Return the alignment from a recording and `further` ones of other standing places, and what one more would
     gain."""
     from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayLidar
+from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.pipeline import together
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import warn
@@ -127,10 +127,12 @@ class Source:
         return {name: poses[name] for name in self.profile.every_lidar}
 
     @property
-    def lidars(self) -> dict[str, ArrayLidar]:
+    def lidars(self) -> dict[str, DescribedLidar]:
         count = len(self.described)
         kinds = for_each(self.sensors if count > 1 else by_lidar(self.sensors)[0], count)
-        return {name: ArrayLidar(pose, kind) for (name, pose), kind in zip(self.described.items(), kinds, strict=True)}
+        return {
+            name: DescribedLidar(pose, kind) for (name, pose), kind in zip(self.described.items(), kinds, strict=True)
+        }
 
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
         """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: pairs of one time, of more lidars the

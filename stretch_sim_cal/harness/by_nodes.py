@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.api import Result
-from stretch_sim_cal.calibration.array import ArrayResult, of_file
 from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, CalibrationFile
+from stretch_sim_cal.calibration.lidars import LidarPoses, of_file
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.errors import RunFailure
@@ -30,7 +30,7 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
     found, refusals = file.entries, [verdict.refused] if verdict.refused else []
     if file.right_to_left is None:
         nominal, unknown = sim.rig.base_from_lidar, UNOBSERVED**2 * np.eye(6 * len(sim.rig.names))
-        return Result(sim.rig, ArrayResult(nominal, unknown, [], frames, 0.0, refusals, method="nodes"))
+        return Result(sim.rig, LidarPoses(nominal, unknown, [], frames, 0.0, refusals, method="nodes"))
     aligned = replace(of_file(file, sim.rig.base_from_left), refusals=refusals)
     if file.floor_plane is None:
         return Result(sim.rig, aligned)

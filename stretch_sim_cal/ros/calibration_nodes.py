@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration import backups, values_file
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses, with_lidars
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -194,7 +194,7 @@ def align(context: RobotContext) -> int:
         return files.finish([stage], updated, stage.found.observations)
 
     if len(lidars_of(options)) == 1:
-        return finish(alignment_stage(ArrayResult.of_one_lidar("left", np.eye(4)), {}))
+        return finish(alignment_stage(LidarPoses.of_one_lidar("left", np.eye(4)), {}))
     watchdog, frames = context.watchdog(options.timeout), context.frames()
     clouds = context.clouds(options, watchdog, depth=options.num_samples)
     described = described_poses(options, frames, watchdog)
@@ -206,7 +206,7 @@ def align(context: RobotContext) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     lidars, body = _lidars_at(context, described), _body_settings(context, frames)
     alignment = alignment_of(method, lidars, body, profile.accept, **given)
-    if isinstance(alignment, LidarArray) and options.another_place:
+    if isinstance(alignment, LidarAlignment) and options.another_place:
         alignment.load_places(places)
     joints, sensors = context.joint_positions(), tuple(lidar.sensor for lidar in lidars.values())
     check = LeftMountCheck(sensors, profile)
@@ -219,7 +219,7 @@ def align(context: RobotContext) -> int:
         context.log.info(unchecked)
     gain = alignment.another_place() if result.accepted else None
     code = finish(alignment_stage(result, described, gain))
-    if isinstance(alignment, LidarArray):
+    if isinstance(alignment, LidarAlignment):
         _keep_places(context, alignment, result, places)
     if result.accepted and files.values and not profile.further and (joints := files.lidar_joints(frames)):
         files.record(joints, result)
@@ -233,9 +233,9 @@ def _body_settings(context: RobotContext, frames: FrameListener) -> dict[str, An
     return body_settings(profile, frames.description, context.log.info)
 
 
-def _lidars_at(context: RobotContext, poses: dict[str, np.ndarray]) -> dict[str, ArrayLidar]:
+def _lidars_at(context: RobotContext, poses: dict[str, np.ndarray]) -> dict[str, DescribedLidar]:
     sensors = for_each(sensors_called(context.options.sensor), len(poses))
-    return {name: ArrayLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
+    return {name: DescribedLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
 
 
 def _left_by_file(context: RobotContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
@@ -250,7 +250,7 @@ def _left_by_file(context: RobotContext, files: _Files, described_left: np.ndarr
     return base_from_left
 
 
-def _keep_places(context: RobotContext, alignment: LidarArray, result: ArrayResult, path: Path) -> None:
+def _keep_places(context: RobotContext, alignment: LidarAlignment, result: LidarPoses, path: Path) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
     if all(coded(refusal).code in OF_ALL_PLACES for refusal in result.refusals):
         alignment.save_places(path)

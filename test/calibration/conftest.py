@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 PARTS = {
-    "alignment_parts", "body_identity", "body_model_file", "body_outline", "body_settings", "calibration_file",
-    "calibration_values", "checks", "findings", "mounts_system", "problem", "robust", "zones",
+    "alignment_parts", "body_model_file", "body_settings", "calibration_file", "calibration_values", "checks",
+    "elements", "findings", "mounts_system", "problem", "robust", "zones",
 }  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def test_a_robot_that_only_drove_straight_knows_no_lever_and_a_lidar_far_from_it
 
 
 def test_a_floor_that_the_drive_leaves_unsure_is_refused(driven, result):
-    array = DrivenArray({"left": cal.api.ArrayLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
     for deviation, codes in ((0.004, []), (0.006, ["uncertain_floor"])):
         floor = array._floor_of(result.floor, np.eye(4), np.diag([0.0, 0.0, deviation, 0.0, 0.0, 0.0]) ** 2)
         assert [said.code for said in floor.refusals] == codes
@@ -245,7 +245,7 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
     ):  # fmt: skip
         assert cli.main(["calibrate", str(recording), "--out", out, "--sensor", SENSOR, *options]) == 2
         assert message in capsys.readouterr().err
-    array = DrivenArray({"left": cal.api.ArrayLidar(driven.rig.base_from_left)}, np.eye(4))
+    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, np.eye(4))
     with pytest.raises(InputError, match="station 1: odometry"):
         array.new_station([0.0, np.nan, 0.0])
     with pytest.raises(InputError, match="two places or more"):

@@ -8,9 +8,9 @@ from floor_scenes import Scene, box, height_field, scene_of, solve, solved
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration.array import ArrayResult, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
+from stretch_sim_cal.calibration.lidars import LidarPoses, with_lidars
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.settings import FloorSettings
@@ -243,7 +243,7 @@ def test_a_floor_under_a_wide_low_base_is_found_anew_where_it_was(wide):
     later = [{"left": left} for left, _ in frames[5:]]
     settings = FloorSettings(sensor=rig.sensor, **rig.body)
     method = SupportFloor(rig.base_from_left, np.eye(4), rig.footprint_from_base, settings)
-    file = with_lidars(CalibrationFile(), ArrayResult.of_one_lidar("left", rig.base_from_left), "wide")
+    file = with_lidars(CalibrationFile(), LidarPoses.of_one_lidar("left", rig.base_from_left), "wide")
     file = with_floor(file, solve(method, frames[:5]), "wide", rig.base_from_left)
     poses = rig.base_from_left, rig.footprint_from_base
     anew, otherwise = (found_anew(file, later, *poses, rig.sensor, body).floor for body in (rig.body, {}))

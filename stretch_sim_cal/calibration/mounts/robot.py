@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.array import ArrayResult
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import left_off
+from stretch_sim_cal.calibration.lidars import LidarPoses
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, mounted_joints
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
 from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
@@ -282,8 +282,8 @@ class LeftMountCheck:
             self._seen.append(clouds)
 
     def with_warning(
-        self, result: ArrayResult, description: str | None, joints: Mapping[str, float], file: CalibrationFile
-    ) -> tuple[ArrayResult, str]:
+        self, result: LidarPoses, description: str | None, joints: Mapping[str, float], file: CalibrationFile
+    ) -> tuple[LidarPoses, str]:
         """Return `result`, with a warning if the left lidar is off, and why that could not be checked, or "".
 
         `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states. If

@@ -9,8 +9,8 @@ import pytest
 import stretch_sim_cal as cal
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import pipeline
-from stretch_sim_cal.calibration.array import ArrayLidar, ArrayResult, LidarArray, of_file, with_lidars
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses, of_file, with_lidars
 from stretch_sim_cal.calibration.observations import Observations, load_beside, path_beside
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult
@@ -133,12 +133,12 @@ def test_which_of_two_lidars_is_called_left_changes_nothing(scene):
 
 def test_another_standing_place_makes_the_lidars_surer_later(tmp_path):
     scene = cal.simulate(ROBOT, sensor=WIDE, seed=5, frames=3)
-    lidars = {name: ArrayLidar(pose, scene.rig.sensor) for name, pose in scene.rig.base_from_lidar.items()}
-    one = fed(LidarArray(lidars), scene.clouds)
+    lidars = {name: DescribedLidar(pose, scene.rig.sensor) for name, pose in scene.rig.base_from_lidar.items()}
+    one = fed(LidarAlignment(lidars), scene.clouds)
     one.save_places(tmp_path / "places.npz")
     scene.simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, 1.2]))
     turned = {name: [scene.simulator.scan(name, tick) for tick in range(3, 6)] for name in NAMES}
-    later = LidarArray(lidars)
+    later = LidarAlignment(lidars)
     later.load_places(tmp_path / "places.npz")
     before, both = one.solve(), fed(later, turned).solve()
     for pair in PAIRS:
@@ -181,7 +181,7 @@ def test_one_lidar_gives_the_floor_and_nothing_to_align(scene):
 
 def test_a_file_of_one_lidar_has_the_identity_exactly_and_holds_without_a_right_cloud():
     pose = from_xyz_rpy((0.1, 0.2, 1.3), (0.1, 0.5, -2.1))
-    file = with_lidars(CalibrationFile(), ArrayResult.of_one_lidar("front", pose), "one")
+    file = with_lidars(CalibrationFile(), LidarPoses.of_one_lidar("front", pose), "one")
     assert np.array_equal(file.right_to_left, np.eye(4)) and file.entries["right_to_left_transform"].rmse == 0.0
     found = verify(file, [{"left": np.ones((100, 3))}], pose, np.eye(4))
     assert [drift.name for drift in found.drifts] == ["lidars, translation", "lidars, rotation"]
@@ -191,7 +191,7 @@ def test_a_file_of_one_lidar_has_the_identity_exactly_and_holds_without_a_right_
 def test_two_of_three_lidars_are_known_by_their_own_transform():
     poses = {name: from_xyz_rpy((number, 0.0, 1.0), (0.0, 0.3, number)) for number, name in enumerate(NAMES)}
     observed = Observations.of_known_poses(tuple(poses[name] for name in NAMES[1:]), np.eye(12), NAMES)
-    three = ArrayResult(poses, 1e-6 * np.diag(np.arange(1.0, 19.0)), [], 1, 0.0, observations=observed)
+    three = LidarPoses(poses, 1e-6 * np.diag(np.arange(1.0, 19.0)), [], 1, 0.0, observations=observed)
     for pair in PAIRS:
         known = three.aligned(*pair).known
         assert np.allclose(known.poses, [three.transform(*pair)])
@@ -201,7 +201,7 @@ def test_two_of_three_lidars_are_known_by_their_own_transform():
 def test_a_floor_method_gets_the_identity_for_one_lidar(monkeypatch):
     given = []
     monkeypatch.setattr(pipeline, "floor_method", lambda name: lambda *poses: given.append(poses))
-    lidar = ArrayLidar(from_xyz_rpy((0.1, 0.2, 1.3), (0.3, 0.2, 0.1)))
+    lidar = DescribedLidar(from_xyz_rpy((0.1, 0.2, 1.3), (0.3, 0.2, 0.1)))
     pipeline.LidarFloor("mine", {"left": lidar}, np.eye(4))
     assert np.array_equal(given[0][1], np.eye(4))
 
@@ -287,7 +287,7 @@ class Doubting:
 
 def test_a_method_for_two_that_refuses_one_lidar_refuses_all_and_names_it(scene, monkeypatch):
     monkeypatch.setattr(pipeline, "alignment_method", lambda name: Doubting if name == "mine" else None)
-    lidars = {name: ArrayLidar(pose, scene.rig.sensor) for name, pose in scene.rig.base_from_lidar.items()}
+    lidars = {name: DescribedLidar(pose, scene.rig.sensor) for name, pose in scene.rig.base_from_lidar.items()}
     found = fed(pipeline.alignment_of("mine", lidars), scene.clouds).solve()
     assert found.refusals == ["too few walls (lidar mast)"] and found.num_frames == len(scene.clouds["left"])
     assert [(pair.names, pair.used) for pair in found.pairs] == [(("left", "right"), True), (("left", "mast"), False)]
@@ -299,7 +299,7 @@ def test_a_method_for_two_that_refuses_one_lidar_refuses_all_and_names_it(scene,
 def test_a_floor_method_for_two_sees_the_points_of_all_lidars(scene, result):
     floors = []
     for names in (NAMES[:2], NAMES):
-        lidars = {name: ArrayLidar(result.array.base_from_lidar[name], scene.rig.sensor) for name in names}
+        lidars = {name: DescribedLidar(result.array.base_from_lidar[name], scene.rig.sensor) for name in names}
         floor = pipeline.LidarFloor("published", lidars, scene.rig.footprint_from_base)
         floors.append(fed(floor, {name: scene.clouds[name] for name in names}).solve())
     assert floors[1].num_inliers > 1.2 * floors[0].num_inliers

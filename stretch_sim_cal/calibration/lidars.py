@@ -39,7 +39,7 @@ NO_ROOM = "little_overlap"
 
 
 @dataclass(frozen=True)
-class ArrayLidar:
+class DescribedLidar:
     """A lidar of the array: its nominal pose `base_from_lidar` (4, 4), its kind, and, if its `mount` was found, that
     pose (4, 4) with its covariance (6, 6), a twist in base_link with true = exp(twist) @ pose."""
 
@@ -49,7 +49,7 @@ class ArrayLidar:
 
 
 @dataclass(frozen=True)
-class ArrayResult:
+class LidarPoses:
     """The poses of a robot's lidars to each other.
 
     `base_from_lidar` are their poses (4, 4) by name and `pose_covariance` (6 n, 6 n) is over their twists in base_link
@@ -74,12 +74,12 @@ class ArrayResult:
     observations: Observations | None = field(default=None, repr=False)
 
     @classmethod
-    def of_one_lidar(cls, name: str, base_from_lidar: np.ndarray) -> "ArrayResult":
+    def of_one_lidar(cls, name: str, base_from_lidar: np.ndarray) -> "LidarPoses":
         """Return the result for a robot with one lidar, which there is nothing to align to."""
         return cls({name: base_from_lidar}, np.zeros((6, 6)), [], 0, 0.0, method=ONE_LIDAR)
 
     @classmethod
-    def of_pairs(cls, first: str, base_from_first: np.ndarray, found: Mapping[str, AlignmentResult]) -> "ArrayResult":
+    def of_pairs(cls, first: str, base_from_first: np.ndarray, found: Mapping[str, AlignmentResult]) -> "LidarPoses":
         """Return the result of a method for two that aligned each of the other lidars with the `first` one; their
         errors count as independent. Findings name the lidar if there are several."""
 
@@ -184,7 +184,7 @@ def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple
     return check_rigid(pose, f"mounts: {name}"), covariance
 
 
-def with_lidars(file: CalibrationFile, result: ArrayResult, robot_id: str) -> CalibrationFile:
+def with_lidars(file: CalibrationFile, result: LidarPoses, robot_id: str) -> CalibrationFile:
     """Return the file with the transforms of all lidars to the first one; the first two are the file's left and right.
     Raises `Refused` for a refused result."""
     # A file says that a robot has one lidar by a right one in the same place.
@@ -196,7 +196,7 @@ def with_lidars(file: CalibrationFile, result: ArrayResult, robot_id: str) -> Ca
     return file
 
 
-def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> ArrayResult:
+def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
     """Return the lidars of a calibration file, as `with_lidars` wrote them, the left one at `base_from_left` (4, 4).
     What the errors of those beyond two do not have in common with the right one's counts as independent. Raises
     `InputError` if a covariance is missing."""
@@ -208,14 +208,14 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> ArrayResult:
     poses = {"left": base_from_left} | {name: base_from_left @ pose for name, pose in file.to_left.items()}
     of_poses = np.zeros((6 * len(poses), 6 * len(poses)))
     of_poses[6:, 6:] = to_base @ covariance @ to_base.T
-    return ArrayResult(poses, of_poses, [], entry.num_frames or 0, entry.rmse or 0.0)
+    return LidarPoses(poses, of_poses, [], entry.num_frames or 0, entry.rmse or 0.0)
 
 
-class LidarArray:
+class LidarAlignment:
     """Aligns the lidars of a robot; `add` takes a cloud of each, `solve` returns the result."""
 
     def __init__(
-        self, lidars: Mapping[str, ArrayLidar], body: Mapping[str, Any] | None = None,
+        self, lidars: Mapping[str, DescribedLidar], body: Mapping[str, Any] | None = None,
         accept: tuple[float, float] | None = None, units: Mapping[str, np.ndarray] | None = None,
         nominal_footprint_from_base: np.ndarray | None = None, **given: Any,
     ):  # fmt: skip
@@ -268,11 +268,11 @@ class LidarArray:
         if self._floor is not None:
             self._floor.add(*in_order)
 
-    def solve(self) -> ArrayResult:
+    def solve(self) -> LidarPoses:
         """Return the result, with refusals if the data does not support it."""
         names = tuple(self._lidars)
         if len(names) == 1:
-            return ArrayResult.of_one_lidar(names[0], self._described[0])
+            return LidarPoses.of_one_lidar(names[0], self._described[0])
         aligned = self._alignment.aligned()
         result = self._with_mounts(aligned) if any(self._mounts) else self._by_views(aligned)
         untied = [
@@ -295,7 +295,7 @@ class LidarArray:
             warnings=list(dict.fromkeys([*result.warnings, *left_out])),
         )  # fmt: skip
 
-    def _by_views(self, aligned: AlignedLidars) -> ArrayResult:
+    def _by_views(self, aligned: AlignedLidars) -> LidarPoses:
         """Return the alignment with the lidar that was given first where the description has it."""
         names, count = tuple(self._lidars), len(self._lidars)
         first = self._order.index(names[0])
@@ -316,7 +316,7 @@ class LidarArray:
         directions = self._settings.directions(result.covariance(*names), result.base_from_lidar[names[0]])
         return replace(result, method=self._alignment.name, directions=directions)
 
-    def _with_mounts(self, aligned: AlignedLidars) -> ArrayResult:
+    def _with_mounts(self, aligned: AlignedLidars) -> LidarPoses:
         """Return the estimate by what the alignment observed, the known mounts and, if it is asked for, the floor."""
         if aligned.observations is None:
             observed = Observations.of_known_poses(aligned.poses[1:], aligned.covariance)
@@ -385,18 +385,18 @@ class LidarArray:
     def _in_order(
         self, aligned: AlignedLidars, poses: Sequence[np.ndarray], covariance: np.ndarray,
         refusals: Sequence[Finding], warnings: Sequence[Finding], diagnostics: Mapping[str, float],
-    ) -> ArrayResult:  # fmt: skip
+    ) -> LidarPoses:  # fmt: skip
         """Return a result by `poses` (4, 4) in base_link and their `covariance` (6 n, 6 n), both in the estimate's
         order, with the lidars in theirs."""
         numbers = [self._order.index(name) for name in self._lidars]
         columns = np.concatenate([6 * number + np.arange(6) for number in numbers])
-        return ArrayResult(
+        return LidarPoses(
             dict(zip(self._lidars, (poses[number] for number in numbers), strict=True)),
             covariance[np.ix_(columns, columns)], aligned.pairs, aligned.num_frames, aligned.rmse, list(refusals),
             list(warnings), diagnostics=dict(diagnostics),
         )  # fmt: skip
 
-    def _observing(self, result: ArrayResult, observed: Observations, units: Sequence[np.ndarray]) -> ArrayResult:
+    def _observing(self, result: LidarPoses, observed: Observations, units: Sequence[np.ndarray]) -> LidarPoses:
         """Return the result with what was observed, the lidars in their order, and the parameters of their errors
         `units`, in the estimate's order."""
         order = [self._order.index(name) for name in result.names]
