@@ -40,7 +40,7 @@ NO_ROOM = "little_overlap"
 
 @dataclass(frozen=True)
 class DescribedLidar:
-    """A lidar of the array: its nominal pose `base_from_lidar` (4, 4), its kind, and, if its `mount` was found, that
+    """A lidar of a robot: its nominal pose `base_from_lidar` (4, 4), its kind, and, if its `mount` was found, that
     pose (4, 4) with its covariance (6, 6), a twist in base_link with true = exp(twist) @ pose."""
 
     base_from_lidar: np.ndarray

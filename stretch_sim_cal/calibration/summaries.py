@@ -102,7 +102,7 @@ def _direction(direction: Direction) -> str:
 
 
 def lidars_numbers(result: "LidarPoses", nominal: Mapping[str, np.ndarray]) -> dict:
-    """Return the lidars of an array, against their `nominal` poses (4, 4) by name, as plain numbers and arrays: each in
+    """Return the lidars against their `nominal` poses (4, 4) by name, as plain numbers and arrays: each in
     the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
     first = result.names[0]
     lidars = {}
@@ -130,7 +130,7 @@ def lidars_numbers(result: "LidarPoses", nominal: Mapping[str, np.ndarray]) -> d
 
 
 def lidars_lines(result: "LidarPoses", numbers: dict) -> list[str]:
-    """Return the lidars of an array and their `lidars_numbers` as lines for the terminal."""
+    """Return the lidars and their `lidars_numbers` as lines for the terminal."""
     first, *others = result.names
     how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"
     lines = [f"{len(result.names)} lidars {how} ({numbers['num_frames']} clouds of each), to {first}:"]
