@@ -212,17 +212,18 @@ def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarr
     room these heights would be a rotation, by up to a tenth of that angle.
     """
     points, start = surface.points, surface.points[against]
-    gone, best, moved = points[seen] - start, np.full(len(seen), -np.inf), start.copy()
+    offset, best, moved = points[seen] - start, np.full(len(seen), -np.inf), start.copy()
     for step in (-1, 1):
         following = np.clip(against + step, 0, len(points) - 1)
         along = points[following] - start
-        squares = np.einsum("ki,ki->k", along, along)
+        squares, width = np.einsum("ki,ki->k", along, along), CELL_WIDTH * surface.ranges[against]
+        # A cell with few returns may be too near for a direction.
         same = (
             (surface.row[following] == surface.row[against]) & (surface.side[following] == surface.side[against])
-            & (following != against) & (squares < (2.0 * CELL_WIDTH * surface.ranges[against]) ** 2 + WITHIN**2)
+            & (squares > (0.25 * width) ** 2) & (squares < (2.0 * width) ** 2 + WITHIN**2)
             & (np.einsum("ki,ki->k", surface.normals[following], surface.normals[against]) > MIN_NORMAL_COSINE)
         )  # fmt: skip
-        share = np.einsum("ki,ki->k", gone, along) / np.maximum(squares, 1e-12)
+        share = np.einsum("ki,ki->k", offset, along) / np.maximum(squares, 1e-12)
         better = same & (share > best)
         best[better] = share[better]
         moved[better] = start[better] + share[better, None] * along[better]
