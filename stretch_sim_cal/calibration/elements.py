@@ -216,11 +216,10 @@ def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarr
     for step in (-1, 1):
         following = np.clip(against + step, 0, len(points) - 1)
         along = points[following] - start
-        squares, width = np.einsum("ki,ki->k", along, along), CELL_WIDTH * surface.ranges[against]
-        # A cell with few returns may be too near for a direction.
+        squares = np.einsum("ki,ki->k", along, along)
         same = (
             (surface.row[following] == surface.row[against]) & (surface.side[following] == surface.side[against])
-            & (squares > (0.25 * width) ** 2) & (squares < (2.0 * width) ** 2 + WITHIN**2)
+            & (following != against) & (squares < (2.0 * CELL_WIDTH * surface.ranges[against]) ** 2 + WITHIN**2)
             & (np.einsum("ki,ki->k", surface.normals[following], surface.normals[against]) > MIN_NORMAL_COSINE)
         )  # fmt: skip
         share = np.einsum("ki,ki->k", offset, along) / np.maximum(squares, 1e-12)
