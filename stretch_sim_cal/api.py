@@ -239,7 +239,7 @@ class Result:
     @property
     def alignment(self) -> AlignmentResult:
         """The transform between the first two lidars, the identity for one, with the findings on all lidars."""
-        return self.array.aligned(*(*self.rig.names, *self.rig.names)[:2])
+        return self.array.aligned(*self.array.first_two)
 
     def transform(self, target: str, source: str) -> np.ndarray:
         """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`, by name."""

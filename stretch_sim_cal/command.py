@@ -54,6 +54,11 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
+def listed(values: Sequence[float], digits: int) -> str:
+    """Return numbers as `1.00 2.00 3.00`."""
+    return " ".join(f"{value:.{digits}f}" for value in values)
+
+
 def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
     """Raise `InputError` for a given option that only a command with `reader` reads; `defaults` are those of `args`."""
     for name, default in defaults.items():

@@ -112,6 +112,11 @@ class LidarPoses:
         return tuple(self.base_from_lidar)
 
     @property
+    def first_two(self) -> tuple[str, str]:
+        """The names of the first two lidars, which a file calls left and right; the same one twice of one lidar."""
+        return self.names[0], self.names[min(1, len(self.names) - 1)]
+
+    @property
     def accepted(self) -> bool:
         """Whether the data supports the lidars' poses; the floor has its own refusals."""
         return not self.refusals
@@ -187,10 +192,9 @@ def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple
 def with_lidars(file: CalibrationFile, result: LidarPoses, robot_id: str) -> CalibrationFile:
     """Return the file with the transforms of all lidars to the first one; the first two are the file's left and right.
     Raises `Refused` for a refused result."""
-    # A file says that a robot has one lidar by a right one in the same place.
-    left, right, *further = result.names if len(result.names) > 1 else 2 * result.names
+    left, right = result.first_two
     file = file.with_alignment(result.aligned(left, right), robot_id)
-    for name in further:
+    for name in result.names[len(SIDES) :]:
         beside = result.covariance_between(left, name, right)
         file = file.with_further(name, result.aligned(left, name), beside, robot_id)
     return file
@@ -346,7 +350,7 @@ class LidarAlignment:
                 covariance = to_base @ self._covariance(unknowns, solution) @ to_base.T
         numbers = sensor_numbers(unknowns, state, solution, self._order)
         covariance = covariance + covariance_of_frames(state.base_from_lidar, numbers, self._sensors, self._order)
-        # What mounts and floor add is judged anew.
+        # With mounts and floor these are checked again.
         refusals = [finding for finding in aligned.refusals if finding.code not in PARTLY]
         warnings = [finding for finding in aligned.warnings if finding.code not in OF_ALL]
         result = self._in_order(

@@ -1,7 +1,7 @@
 """Results in words and in plain numbers, for terminals and machines: the nodes and the commands say the same."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from stretch_sim_cal.calibration.mounts.poses import Chosen
 from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
+from stretch_sim_cal.command import listed
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile
@@ -312,8 +313,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def listed(values: Sequence[float], digits: int) -> str:
-    """Return numbers as `1.00 2.00 3.00`."""
-    return " ".join(f"{value:.{digits}f}" for value in values)

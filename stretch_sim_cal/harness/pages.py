@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jinja2
 from markupsafe import Markup
 
+from stretch_sim_cal.command import listed
 from stretch_sim_cal.files import write_text
 
 TEMPLATES = jinja2.Environment(
@@ -15,7 +16,7 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
 )  # fmt: skip
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
-TEMPLATES.filters["listed"] = lambda values, digits: " ".join(f"{value:.{digits}f}" for value in values)
+TEMPLATES.filters["listed"] = listed
 
 
 class Section(NamedTuple):

@@ -196,7 +196,7 @@ class _Collection:
             x, y, z = found.nearest
             raise Refused(
                 f"something is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
-                "base_footprint; clear the room around the robot, or say --ignore-obstacles"
+                "base_footprint; clear the room around the robot, or give --ignore-obstacles"
             )
 
     def sweep(self, motion: ArmMotion, captures: Captures, poses: CalibratedPoses, writer: DatasetWriter) -> None:

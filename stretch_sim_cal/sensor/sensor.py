@@ -211,11 +211,6 @@ Sensors = Sensor | tuple[Sensor | None, ...] | None
 unknown make."""
 
 
-def sensor_called(name: str | Path) -> Sensors:
-    """Return the sensors of the left and of the right lidar by a command's option, as `sensors_called` does."""
-    return of_two(sensors_called(name))
-
-
 def of_two(sensors: Sensors) -> Sensors:
     """Return the sensors of the left and of the right lidar, one if they are the same."""
     if not isinstance(sensors, tuple):

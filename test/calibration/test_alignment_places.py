@@ -8,7 +8,7 @@ from alignment_scenes import SimulatedScene, align, errors, normalised_error
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.sensor import sensor_called
+from stretch_sim_cal.sensor.sensor import load_sensor
 
 FRAMES = 3
 PLACES = ((0.0, 0.0, 0.0), (0.3, -0.2, np.pi / 2))  # x, y (m), yaw
@@ -93,7 +93,7 @@ def test_places_of_other_lidars_and_torn_files_are_refused(scene, seen, tmp_path
     near = np.array([[0.5, 0.2, 0.1, 0.0, 9.0]], dtype=np.float32)  # x, y, z, ring, intensity
     kept.add(near, 1.1 * near * (1, 1, 1, 0, 1))
     kept.save_places(path)
-    other = dataclasses.replace(scene.settings, sensor=sensor_called("xt32"))
+    other = dataclasses.replace(scene.settings, sensor=load_sensor("xt32"))
     with pytest.raises(InputError, match=r"kept.npz: holds no standing places .* by other lidars than 'xt32'"):
         PlaneAlignment(scene.initial, other).load_places(path)
     path.write_bytes(path.read_bytes()[:1000])
