@@ -53,8 +53,6 @@ def run_scenario(
 
     `processes` gives other processes, the simulator first; `echo` is as in `Runner`; with `in_process` all runs in this
     process, without ROS. Raises `InputError` if `out` is not an earlier run's folder."""
-    if simulator != "embedded" and "drive" in scenario.stages:
-        raise InputError(f"{scenario.name}: stages: drive: the base does not drive in {simulator}; use embedded")
     files = _fresh_folder(out, scenario)
     if processes is None:
         steps = scenario_processes(scenario, files, simulator, simulator_options)

@@ -300,9 +300,9 @@ class SimulatedRobot:
         if self._faults.push is not None and not self._pushed:
             self._push_when_due(self._faults.push)
         self.lidars.listen()
-        self._simulation.joints.step(STEP * 1e-9)
         if self._base is not None:
             self._base.step(STEP * 1e-9)
+        self._simulation.joints.step(STEP * 1e-9)  # and the base's, in Gazebo
         self._trajectories.step(self.now)
         self._publish()
         self.lidars.step(self.now)

@@ -217,13 +217,13 @@ class EmbeddedSimulator:
             yield left, right
 
     def along(
-        self, lidar: str, directions: np.ndarray, height: float = 0.0
+        self, lidar: str, directions: np.ndarray, height: float = 0.0, time: float | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: distances
         (N,) in m (inf for nothing), unit normals (N, 3) of either side, and reflectivities (N,). Exact, whatever the
-        sensor; without walking people."""
+        sensor; without walking people. The base is where it was at a `time` (s), by default where it is now."""
         self.lidar(lidar)
-        self._stand(None)
+        self._stand(time)
         root_from_lidar = self._root_from_link[self._true_links[lidar]]
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
         hits = Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, None))

@@ -125,7 +125,6 @@ def test_a_drive_is_judged_though_the_lidars_see_nothing_in_common(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["drive_amr", "--simulator", "gazebo"], "does not drive in gazebo"),
         ([SPARSE, "--in-process", "--simulator", "gazebo"], "error: --in-process: runs the embedded simulator"),
         ([SPARSE, "--repeat", "0"], "--repeat 0"),
         ([SPARSE, "--lidar", "gpu"], ""),  # only Gazebo has it

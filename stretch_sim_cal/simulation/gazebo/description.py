@@ -26,6 +26,8 @@ SYSTEMS = {
     "gz-sim-user-commands-system": "gz::sim::systems::UserCommands",
     "gz-sim-scene-broadcaster-system": "gz::sim::systems::SceneBroadcaster",
 }
+# They lead a base that drives over the floor (models/gazebo.xacro): x, y (m) and yaw (rad) in the world.
+FLOOR_JOINTS = ("floor_x_joint", "floor_y_joint", "floor_yaw_joint")
 LIDAR_SYSTEMS = {
     "cpu": ("gz-sim-cpu-lidar-system", "gz::sim::systems::CpuLidar"),
     "gpu": ("gz-sim-sensors-system", "gz::sim::systems::Sensors"),
@@ -80,8 +82,9 @@ def gazebo_description(
 ) -> str:  # fmt: skip
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
     `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
-    Joints have no limits there: commands keep within them."""
-    robot = parse_xml(setup.true_description("gazebo", fixed_base=fixed_base), "description for Gazebo")
+    Joints have no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`."""
+    text = setup.true_description("gazebo", fixed_base=fixed_base, drives=setup.profile.base is not None)
+    robot = parse_xml(text, "description for Gazebo")
     _lift_limits(robot)
     links = true_lidar_links(setup.profile.further)
     for name, described in setup.profile.every_lidar.items():

@@ -406,9 +406,13 @@ class GazeboJoints(Joints):
         """The positions (m, rad) of the commanded joints, as they are."""
         return {name: self._commanded(name) for name in self.ranges}
 
+    def states_at(self, stamp: int) -> JointStates:
+        """Return Gazebo's joints at a time (ns) of the last second."""
+        return min(self._past, key=lambda past: abs(past.stamp - stamp))
+
     def positions_at(self, stamp: int) -> dict[str, float]:
         """Return the positions (m, rad) of the commanded joints at a time (ns) of the last second, within limits."""
-        states = min(self._past, key=lambda past: abs(past.stamp - stamp))
+        states = self.states_at(stamp)
         return {
             name: min(max(self._commanded(name, states), limit.lower), limit.upper)
             for name, limit in self.ranges.items()

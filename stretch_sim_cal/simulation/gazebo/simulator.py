@@ -2,6 +2,7 @@
 begins when the robot stands stowed in its world and all lidars have published."""
 
 import dataclasses
+import math
 import os
 import shutil
 import tempfile
@@ -15,9 +16,11 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions, turned
+from stretch_sim_cal.simulation.driving import DrivingBase
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import (
+    FLOOR_JOINTS,
     STEP,
     cloud_topic,
     gazebo_description,
@@ -36,6 +39,8 @@ FOLDER = "stretch_sim_cal_gazebo_"
 WARM_UP = 3.0
 STOW_TIME = 20.0
 ARRIVING = 2 * STEP  # in which joints come to where they are led
+BASE_PATIENCE = 1.0  # in which a base that stands is where it was led to
+SAME_PLACE = 1e-4  # m, rad: Gazebo's base is where the true one is
 LIDAR_NOTES = {
     "cpu": "sees collision shapes, mirrors and glass as walls, and nobody walk",
     "gpu": "sees visuals, mirrors and glass as walls, and nobody walk",
@@ -53,16 +58,15 @@ BETTER = 0.5
 class GazeboSimulator:
     """A simulation of `setup` in a Gazebo of its own, as a context.
 
-    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, descriptions, `scan`,
-    `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`. `installation` replaces the installed
-    one; `log` is a file for Gazebo's output. Raises `InputError` if Gazebo, its bindings or the lidar are missing, and
+    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, `driving`, descriptions,
+    `scan`, `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`; each step of the joints takes
+    Gazebo's robot to where `driving` is. `installation` replaces the installed one; `log` is a file for Gazebo's
+    output. Raises `InputError` if Gazebo, its bindings or the lidar are missing, and
     `RunFailure` with Gazebo's last output if Gazebo fails.
     """
 
     idle_factor = EmbeddedSimulator.idle_factor
     """As of `EmbeddedSimulator`."""
-    driving = None
-    """Nothing drives in Gazebo."""
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class GazeboSimulator:
         self.notes: list[str] = []
         self._unsettled = False
         self._window = window
+        self._yaw = 0.0
         self._in_pieces = False
         self._skipped = 0  # ns
         self._complaints: list[str] = []
@@ -117,6 +122,11 @@ class GazeboSimulator:
     def warnings(self) -> list[str]:
         """What this Gazebo's lidars do not show, and its errors while it loaded world and robot; one line each."""
         return [f"Gazebo {self._generation}, {self.lidar} lidar: {LIDAR_NOTES[self.lidar]}", *self._complaints]
+
+    @property
+    def driving(self) -> DrivingBase | None:
+        """As of `EmbeddedSimulator`."""
+        return self._described.driving
 
     @property
     def period(self) -> float:
@@ -154,7 +164,7 @@ class GazeboSimulator:
         if self._in_pieces:
             taken = min(duration, ARRIVING)
             self._skipped += round((duration - taken) * 1e9)
-        states = self._world.lead(targets, taken)
+        states = self._world.lead({**targets, **self._base_targets()}, taken)
         if self._unsettled:
             self._let_settle()
         if self._in_pieces:
@@ -171,8 +181,10 @@ class GazeboSimulator:
 
     def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray | None:
         """Return scan `tick` of a lidar by name as points (M,) of `POINT_DTYPE` in the lidar's frame, with the noise of
-        tick `drawn` (by default the same). None without a listener when it began. Its time has to have passed; only the
-        latest scans are kept. Raises `RunFailure` if the lidar is silent."""
+        tick `drawn` (by default the same). None without a listener when it began, and if Gazebo's base was not where
+        the true one was. All its points have the time at which it begins if the base moves meanwhile. Its time has to
+        have passed; only the latest scans are kept. Raises `RunFailure` if the lidar is silent, or the base does not
+        come to where it is led."""
         if lidar not in self._clouds:
             raise InputError(f"lidar '{lidar}': use one of {', '.join(self._clouds)}")
         period = round(self.period * 1e9)
@@ -186,18 +198,58 @@ class GazeboSimulator:
         # what is too near recognisable.
         with self._world.spending("points of scans"):
             cloud = messages.packed_cloud(raw)
-            self._described.joints.place(self.joints.positions_at(cloud.stamp))
             drawn, start = tick if drawn is None else drawn, self.start_time(lidar, tick)
-            return measured(self._described, lidar, drawn, start, self._rays[lidar], cloud)
+            if not self._base_is_there(self.joints.states_at(cloud.stamp), start):
+                return None
+            self._described.joints.place(self.joints.positions_at(cloud.stamp))
+            points = measured(self._described, lidar, drawn, start, self._rays[lidar], cloud)
+            if self.driving is not None and not self.driving.is_still(start, start + self.period):
+                points["timestamp"] = start
+            return points
+
+    def _base_targets(self) -> dict[str, float]:
+        """Return the positions of `FLOOR_JOINTS` for where the base is now, its yaw by the shortest way from the last
+        one; none for a robot that does not drive."""
+        if self.driving is None:
+            return {}
+        x, y, yaw = self._base_at(self.driving.now)
+        self._yaw += math.remainder(yaw - self._yaw, 2 * math.pi)
+        return dict(zip(FLOOR_JOINTS, (x, y, self._yaw), strict=True))
+
+    def _base_at(self, time: float) -> tuple[float, float, float]:
+        """Return x, y (m) and yaw (rad) of where the base was at a time (s)."""
+        pose = self.driving.poses(np.array([time]))[0]
+        return float(pose[0, 3]), float(pose[1, 3]), math.atan2(pose[1, 0], pose[0, 0])
+
+    def _base_is_there(self, states: messages.JointStates, time: float) -> bool:
+        """Return whether Gazebo's base is, by its joints' `states`, where the true one was at a time (s)."""
+        if self.driving is None:
+            return True
+        x, y, yaw = (
+            there - states.positions[name] for name, there in zip(FLOOR_JOINTS, self._base_at(time), strict=True)
+        )
+        yaw = math.remainder(yaw, 2 * math.pi)
+        if max(abs(x), abs(y), abs(yaw)) < SAME_PLACE:
+            return True
+        if self.driving.is_still(time - BASE_PATIENCE, time):
+            raise self._world.failure(
+                f"Gazebo's base is {x:+.4f} m, {y:+.4f} m, {math.degrees(yaw):+.2f} deg short of where it was led: "
+                "something is in its way, or its controllers do not lead it"
+            )
+        return False
 
     def ground_truth(self) -> dict[str, Any]:
         return self._described.ground_truth()
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Raises `InputError`: the robot is bolted to Gazebo's world."""
-        raise InputError(
-            "the robot is bolted to Gazebo's world and cannot be pushed; use the embedded simulator for that"
-        )
+        """As of `EmbeddedSimulator`, with the next steps of the joints. Raises `InputError` for a robot that does not
+        drive: it is bolted to Gazebo's world."""
+        if self.driving is None:
+            raise InputError(
+                f"{self.setup.profile.source} has no 'base:', so the robot is bolted to Gazebo's world and cannot be "
+                "pushed; use the embedded simulator for that"
+            )
+        self._described.move_base(world_from_floor)
 
     def close(self) -> None:
         """End Gazebo and remove its files; a second call does nothing."""
@@ -244,7 +296,7 @@ class GazeboSimulator:
             world.advance(self.period)
             if self._unsettled:
                 self._let_settle()
-            controllers = world.controllers_listen(sorted(self._described.joints.movable))
+            controllers = world.controllers_listen([*sorted(self._described.joints.movable), *self._base_targets()])
             silent = [device for device, clouds in self._clouds.items() if clouds.newest is None]
             if world.states is not None and controllers and not silent:
                 return
@@ -331,12 +383,13 @@ def measured(
 ) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a lidar's unit publishes of a cloud of Gazebo's, begun at `start` in s.
 
-    Positions are Gazebo's; normals and reflectivities come from `described` with its joints where they were. Points
-    that it does not have (edges, objects of Gazebo's) get a surface of the sensor's reflectivity that faces the lidar.
+    Positions are Gazebo's; normals and reflectivities come from `described` with joints and base where they were.
+    Points that it does not have (edges, objects of Gazebo's) get a surface of the sensor's reflectivity that faces the
+    lidar.
     """
     ranges = rays.ranges(cloud)
     points = rays.points(cloud, ranges)
-    distances, normals, reflectivities = described.along(side, rays.directions, rays.height)
+    distances, normals, reflectivities = described.along(side, rays.directions, rays.height, start)
     with np.errstate(invalid="ignore"):
         same = np.abs(ranges - distances) < SAME_POINT
     normals[~same] = np.nan
