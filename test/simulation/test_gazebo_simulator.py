@@ -16,8 +16,8 @@ import yaml
 from stand_in import NOISE, SETUP, installed, processes_of, started, steps, wait_until
 
 from stretch_sim_cal import files
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
@@ -99,6 +99,85 @@ def test_time_passes_in_pieces_while_nobody_listens(simulator):
     begun = simulator.start_time("left", tick)
     assert begun <= simulator.scan("left", tick)["timestamp"].min() < begun + 0.5 * simulator.period
     assert passed > 10.0 and taken < 0.2 * passed / 0.025
+
+
+def drive(simulator, twist, seconds):
+    """Command a twist for so long, let the base come to rest, and half a second more pass."""
+
+    def step(count):
+        for _ in range(count):
+            simulator.driving.step(0.025)
+            simulator.joints.step(0.025)
+
+    for _ in range(round(seconds / 0.1)):
+        simulator.driving.command(*twist)
+        step(4)
+    simulator.driving.stop()
+    while simulator.driving.moving:
+        step(1)
+    step(20)
+
+
+def last_tick(simulator):
+    return math.floor((simulator.time - simulator.start_time("left", 0)) / simulator.period + 1e-6) - 1
+
+
+def off_the_world(simulator, scan, time):
+    """Return how far (median, in m along its ray) a scan's returns are from what the embedded ray caster sees from
+    where the base truly was at a time (s)."""
+    embedded = EmbeddedSimulator(SETUP)
+    embedded.move_base(simulator.driving.poses(np.array([time]))[0])
+    points = xyz(scan)
+    ranges = np.linalg.norm(points, axis=1)
+    off = np.abs(embedded.along("left", points / ranges[:, None])[0] - ranges)
+    return float(np.median(off[off < 0.1]))  # the stand-in's lidars look through their collars
+
+
+@pytest.mark.parametrize("gazebo", ["casts_rays"], indirect=True)
+def test_a_base_drives_and_scans_are_from_where_it_truly_is_also_on_the_move_and_after_a_push(gazebo):
+    with started(gazebo) as simulator:
+        drive(simulator, (0.25, 0.1, 0.5), 1.0)
+        pose = simulator.driving.poses(np.array([simulator.driving.now]))[0]
+        assert np.linalg.norm(pose[:2, 3]) > 0.1 and math.atan2(pose[1, 0], pose[0, 0]) > 0.2
+        noise = 0.6745 * NOISE
+        for tick in range(last_tick(simulator) - 2, last_tick(simulator) + 1):
+            scan, start = simulator.scan("left", tick), simulator.start_time("left", tick)
+            assert off_the_world(simulator, scan, start) < 1.2 * noise
+            assert start < scan["timestamp"].max() < start + simulator.period
+        simulator.driving.command(0.25, 0.0, 0.5)
+        for _ in range(12):
+            simulator.driving.step(0.025)
+            simulator.joints.step(0.025)
+        tick = last_tick(simulator)
+        scan, start = simulator.scan("left", tick), simulator.start_time("left", tick)
+        assert not simulator.driving.is_still(start, start + simulator.period)
+        assert (scan["timestamp"] == start).all() and off_the_world(simulator, scan, start) < 1.2 * noise
+        drive(simulator, (0.0, 0.0, 0.0), 0.1)
+        tick = last_tick(simulator)
+        simulator.move_base(from_xyz_rpy((-0.5, 0.3, 0.0), (0.0, 0.0, 2.5)))
+        assert simulator.scan("left", tick) is None  # cast before it was pushed
+        steps(simulator, 8)
+        tick = last_tick(simulator)
+        assert off_the_world(simulator, simulator.scan("left", tick), simulator.start_time("left", tick)) < 1.2 * noise
+
+
+@pytest.mark.parametrize("gazebo", ["wedged_base"], indirect=True)
+def test_a_base_that_gazebo_does_not_move_is_no_base_that_stands_where_it_was_led(gazebo):
+    with started(gazebo) as simulator:
+        steps(simulator, 8)
+        assert simulator.scan("left", 0) is not None
+        drive(simulator, (0.2, 0.0, 0.0), 1.0)
+        steps(simulator, 40)
+        with pytest.raises(RunFailure, match=r"base is \+0\.\d+ m, .*short of where it was led"):
+            simulator.scan("left", last_tick(simulator))
+
+
+def test_a_robot_without_wheels_can_not_be_pushed(gazebo):
+    setup = SimulationSetup.from_mapping({"robot": "two_lidar_manipulator", "sensor": str(SETUP.sensor)})
+    with GazeboSimulator(setup, installation=gazebo) as simulator:
+        assert simulator.driving is None
+        with pytest.raises(InputError, match="bolted to Gazebo's world"):
+            simulator.move_base(np.eye(4))
 
 
 def test_a_gazebo_that_is_not_needed_is_stopped(simulator):

@@ -91,7 +91,8 @@ class GazeboSimulator:
         self.notes: list[str] = []
         self._unsettled = False
         self._window = window
-        self._yaw = 0.0
+        self._base = dict.fromkeys(FLOOR_JOINTS, 0.0) if self.driving is not None else {}
+        self._base_since = 0  # ns of Gazebo's time
         self._in_pieces = False
         self._skipped = 0  # ns
         self._complaints: list[str] = []
@@ -164,7 +165,8 @@ class GazeboSimulator:
         if self._in_pieces:
             taken = min(duration, ARRIVING)
             self._skipped += round((duration - taken) * 1e9)
-        states = self._world.lead({**targets, **self._base_targets()}, taken)
+        self._let_drive()
+        states = self._world.lead({**targets, **self._base}, taken)
         if self._unsettled:
             self._let_settle()
         if self._in_pieces:
@@ -207,14 +209,15 @@ class GazeboSimulator:
                 points["timestamp"] = start
             return points
 
-    def _base_targets(self) -> dict[str, float]:
-        """Return the positions of `FLOOR_JOINTS` for where the base is now, its yaw by the shortest way from the last
-        one; none for a robot that does not drive."""
+    def _let_drive(self) -> None:
+        """Have the base led to where it is now, its yaw by the shortest way from the last one."""
         if self.driving is None:
-            return {}
+            return
         x, y, yaw = self._base_at(self.driving.now)
-        self._yaw += math.remainder(yaw - self._yaw, 2 * math.pi)
-        return dict(zip(FLOOR_JOINTS, (x, y, self._yaw), strict=True))
+        before = self._base[FLOOR_JOINTS[2]]
+        targets = dict(zip(FLOOR_JOINTS, (x, y, before + math.remainder(yaw - before, 2 * math.pi)), strict=True))
+        if targets != self._base:
+            self._base, self._base_since = targets, self._world.time
 
     def _base_at(self, time: float) -> tuple[float, float, float]:
         """Return x, y (m) and yaw (rad) of where the base was at a time (s)."""
@@ -231,7 +234,7 @@ class GazeboSimulator:
         yaw = math.remainder(yaw, 2 * math.pi)
         if max(abs(x), abs(y), abs(yaw)) < SAME_PLACE:
             return True
-        if self.driving.is_still(time - BASE_PATIENCE, time):
+        if states.stamp > self._base_since + BASE_PATIENCE * 1e9:
             raise self._world.failure(
                 f"Gazebo's base is {x:+.4f} m, {y:+.4f} m, {math.degrees(yaw):+.2f} deg short of where it was led: "
                 "something is in its way, or its controllers do not lead it"
@@ -296,7 +299,7 @@ class GazeboSimulator:
             world.advance(self.period)
             if self._unsettled:
                 self._let_settle()
-            controllers = world.controllers_listen([*sorted(self._described.joints.movable), *self._base_targets()])
+            controllers = world.controllers_listen([*sorted(self._described.joints.movable), *self._base])
             silent = [device for device, clouds in self._clouds.items() if clouds.newest is None]
             if world.states is not None and controllers and not silent:
                 return
