@@ -2,17 +2,19 @@
 traceback), and common options."""
 
 import argparse
+import contextlib
 import errno
 import json
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stretch_sim_cal.errors import InputError, StretchSimCalError
+from stretch_sim_cal.errors import InputError, Refused, StretchSimCalError
+from stretch_sim_cal.files import write_text
 
 CRASHED = 3
 INTERRUPTED = 130
@@ -95,6 +97,23 @@ def add_view_arguments(parser: argparse.ArgumentParser) -> None:
         "--view-port", type=int, metavar="PORT", help="serve it to browsers of this machine on this port"
     )
     group.add_argument("--view-host", metavar="ADDRESS", help="serve it on this address, 0.0.0.0 for all")
+
+
+@contextlib.contextmanager
+def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
+    """A context that leaves the outcome of a program as JSON at `path`, if one is given, for the program that started
+    it: what is filled in, and the error that ends the context."""
+    outcome: dict[str, Any] = {"accepted": True, "warnings": [], "refusals": [], "proposal": ""}
+    try:
+        yield outcome
+    except StretchSimCalError as error:
+        refusals = [{"code": "other", "sentence": one_line(error), "remedy": ""}]
+        outcome |= {"refusals": refusals} if isinstance(error, Refused) else {"error": one_line(error)}
+        outcome["accepted"] = False
+        raise
+    finally:
+        if path and isinstance(sys.exception(), StretchSimCalError | None):  # a crash is none
+            write_text(path, json.dumps(outcome, indent=1) + "\n")
 
 
 def run(action: Callable[[], int | None]) -> int:

@@ -163,7 +163,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
             raise error(
-                f"{TITLES[stage]}: {failure.last_line}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
+                f"{TITLES[stage]}: {failure.reason}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
                 f"(all output: {session.files.logs / stage})"
             )
     code = _accept(session, args, say, ask=not args.yes)
@@ -211,7 +211,7 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
             break
         first, final = False, (seen if further else 0) + 1 >= args.places
         failure = run(another_place=further, final=final)
-        if failure is not None and not another_place_may_help(session):
+        if failure is not None and not another_place_may_help(failure):
             return failure
         if failure is None and final:
             break

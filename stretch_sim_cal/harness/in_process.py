@@ -120,9 +120,11 @@ class InProcess:
         arguments, for_ros = description.parse(process.arguments)
         given = dict(each.split(":=", 1) for each in for_ros if ":=" in each)
         given |= {name: value for name, value in vars(arguments).items() if value is not None}
-        context = SimulatedContext(self._robot, option_values(description.options, given), arguments)
+        options = option_values(description.options, given)
         module, _, action = programs.PROGRAMS[process.executable].partition(":")
-        return getattr(import_module(f"stretch_sim_cal.{module}"), action)(context) or 0
+        with command.outcome_in(getattr(options, "outcome_file", "")) as outcome:
+            context = SimulatedContext(self._robot, options, arguments, outcome)
+            return getattr(import_module(f"stretch_sim_cal.{module}"), action)(context) or 0
 
 
 class _Heard(io.StringIO):
@@ -147,6 +149,7 @@ class SimulatedContext:
     robot: SimulatedRobot
     options: SimpleNamespace
     arguments: argparse.Namespace
+    outcome: dict[str, Any]
 
     @property
     def simulator(self) -> EmbeddedSimulator:

@@ -1,7 +1,6 @@
 """The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what
 came of it against what was there before, as a table and as a page."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +18,9 @@ from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_text, write_atomic
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
+from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes
 from stretch_sim_cal.harness.robot_session import DONE, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import cloud_name
@@ -154,31 +153,19 @@ def run_stage(
     files = session.files
     if stage == "drive" and files.drive.exists():  # one that was cut off: a drive is recorded as a whole
         files.drive.rename(unused(files.drive))
-    outcome = _outcome_file(session, stage)
-    outcome.unlink(missing_ok=True)
-    if stage != "body_shape":  # its nodes find nothing of the lidars
-        options = options | {"outcome_file": str(outcome)}
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
-    with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
+    with Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
         runner.run(sequence)
     if sequence.failure is None and final:
-        session.ended(stage, DONE, _outcome(session, stage).get("proposal", ""))
+        proposals = (end.outcome.get("proposal", "") for end in sequence.ends.values())
+        session.ended(stage, DONE, " ".join(filter(None, proposals)))
     return sequence.failure
 
 
-def another_place_may_help(session: Session) -> bool:
-    """Return whether the alignment was refused, and nothing but another standing place is missing."""
-    refusals = _outcome(session, "alignment").get("refusals", [])
+def another_place_may_help(failure: Ended) -> bool:
+    """Return whether a failed alignment was refused, and nothing but another standing place is missing."""
+    refusals = failure.refusals
     return bool(refusals) and all(refusal["code"] in OF_ALL_PLACES for refusal in refusals)
-
-
-def _outcome_file(session: Session, stage: str) -> Path:
-    return session.folder / f"{stage}_outcome.json"
-
-
-def _outcome(session: Session, stage: str) -> dict[str, Any]:
-    path = _outcome_file(session, stage)
-    return json.loads(read_text(path)) if path.is_file() else {}
 
 
 def table(session: Session) -> list[list[str]]:

@@ -18,7 +18,6 @@ from stretch_sim_cal.harness.processes import (
     ProcessSequence,
     RunFiles,
     Runner,
-    interruptible,
     isolated_environment,
     own_domain,
     scenario_processes,
@@ -68,7 +67,7 @@ def run_scenario(
         runner = InProcess(scenario, files, echo)
         runner.run(sequence)
     else:
-        with interruptible(), own_domain() as domain:
+        with own_domain() as domain:
             with Runner(isolated_environment(domain) | files.environment, files.logs, echo) as runner:
                 try:
                     runner.run(sequence)
@@ -131,8 +130,7 @@ def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
 def _note_failure(verdict: Verdict, failure: Ended) -> None:
     """Sort a process's failure into an expected refusal, an unexpected one, or a broken run."""
     process, scenario, said = failure.process, verdict.scenario, failure.sentence
-    # Python ends with 1, too, if a program cannot even be imported: a refusal is recognised by its output.
-    if process.ready_line is not None or failure.exit_code != 1 or not failure.refused:
+    if not failure.refusals:
         verdict.broken = True
         verdict.reasons.append(said)
         return
@@ -141,7 +139,7 @@ def _note_failure(verdict: Verdict, failure: Ended) -> None:
         verdict.reasons.append(said)
     elif process.stage != scenario.refusal["stage"]:
         verdict.reasons.append(f"the {scenario.refusal['stage']} stage was expected to refuse, but {said}")
-    elif (text := scenario.refusal.get("mentions", "")).lower() not in failure.output.lower():
+    elif (text := scenario.refusal.get("mentions", "")).lower() not in said.lower():
         verdict.reasons.append(f"the refusal was expected to mention '{text}', but {said}")
 
 

@@ -56,7 +56,6 @@ from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
@@ -143,14 +142,11 @@ class _Files:
         else:
             for reason in refusals:
                 refuse(reason)
-        if self._options.outcome_file:
-            outcome = {
-                "warnings": [coded(each).as_json() for each in warnings],
-                "refusals": [coded(each).as_json() for each in refusals],
-                "accepted": accepted,
-                "proposal": " ".join(filter(None, (stage.proposal for stage in stages))),
-            }
-            write_text(self._options.outcome_file, json.dumps(outcome, indent=1) + "\n")
+        self._context.outcome.update(
+            accepted=accepted, warnings=[coded(each).as_json() for each in warnings],
+            refusals=[coded(each).as_json() for each in refusals],
+            proposal=" ".join(filter(None, (stage.proposal for stage in stages))),
+        )  # fmt: skip
         if as_json:
             outcome = {"accepted": accepted, "warnings": warnings, "refusals": refusals}
             outcome["file"] = str(self.path) if accepted else None

@@ -239,6 +239,7 @@ COLLECT = NodeCommand(
         Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
         SETTINGS_OPTION,
         *ARM_OPTIONS,
+        OUTCOME_OPTION,
         TIMEOUT_OPTION,
     ),
 )  # fmt: skip

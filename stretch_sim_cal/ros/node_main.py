@@ -74,12 +74,14 @@ def ending_signals(handler: Callable) -> Iterator[None]:
 
 @dataclass
 class NodeContext:
-    """A running node with its options (`options.num_samples`), and the loop that lets its callbacks run."""
+    """A running node with its options (`options.num_samples`), the loop that lets its callbacks run, and its `outcome`,
+    to be filled in (see `command.outcome_in`)."""
 
     node: Any
     executor: Any
     options: SimpleNamespace
     arguments: argparse.Namespace
+    outcome: dict[str, Any] = field(default_factory=dict)
     _signals: _Signals = field(default_factory=_Signals)
 
     @property
@@ -204,7 +206,8 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         options = read_parameters(node, description.options, parsed, for_ros)
-        return action(NodeContext(node, executor, options, parsed, signals))
+        with command.outcome_in(getattr(options, "outcome_file", "")) as outcome:
+            return action(NodeContext(node, executor, options, parsed, outcome, signals))
     finally:
         # What is left takes no time: a second signal must not interrupt it.
         for number in ENDING:

@@ -48,7 +48,7 @@ def test_a_step_runs_to_its_end_and_its_output_is_kept(tmp_path):
     step = script("step", "import sys; print('hello'); print('error: no luck'); print('bye'); sys.exit(1)")
     sequence, _ = run(tmp_path, step, script("never", "raise SystemExit('started all the same')"))
     assert sequence.failure.exit_code == 1 and sequence.failure.process is step
-    assert sequence.failure.last_line == "error: no luck" and not sequence.failure.refused
+    assert sequence.failure.reason == "bye" and not sequence.failure.refusals
     assert sequence.output["step"] == "hello\nerror: no luck\nbye\n"
     logged = (tmp_path / "step.log").read_text().splitlines()
     assert [line.split(" s  ")[1] for line in logged] == ["hello", "error: no luck", "bye"]
