@@ -1,8 +1,7 @@
 """Looks for the realistic case in which an accepted result is most wrong, in units of what it says of itself.
 
-An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package
-`cma`) over the unit cube that the campaign's distributions are drawn from, so that every case it tries is
-one that the campaign may draw.
+An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package `cma`) over
+the unit cube that the campaign's distributions are drawn from: every case it tries is one that the campaign may draw.
 """
 
 import json
@@ -22,15 +21,15 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 
 START_SPREAD = 0.3
-# Beyond the first and last half percent of a distribution nothing is tried.
-MARGIN = 0.005
+MARGIN = 0.005  # of a distribution, at both ends, of which nothing is tried
 
 
 def wrongness(record: dict[str, Any], freedom: Mapping[str, int]) -> float:
     """Return the standard deviations of a single number that are as rare as the worst accepted stage; 0 without one.
     `freedom` is how many numbers each stage estimates."""
-    return max([0.0] + [float(as_rare_as(record[f"{stage}.sigmas"] ** 2, number)) for stage, number in freedom.items()
-                        if record.get(f"{stage}.accepted") and record.get(f"{stage}.sigmas") is not None])  # fmt: skip
+    sigmas = {stage: record.get(f"{stage}.sigmas") for stage in freedom if record.get(f"{stage}.accepted")}
+    rare = (as_rare_as(each**2, freedom[stage]) for stage, each in sigmas.items() if each is not None)
+    return max(map(float, rare), default=0.0)
 
 
 def search(
