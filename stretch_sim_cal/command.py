@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal.errors import InputError, Refused, StretchSimCalError
-from stretch_sim_cal.files import write_text
 
 CRASHED = 3
 INTERRUPTED = 130
@@ -40,16 +39,6 @@ def show(args: Any, answer: Any, lines: Iterable[str], indent: int | None = 1) -
     print(json.dumps(answer, indent=indent) if args.json else "\n".join(lines))
 
 
-def tell(result: Any, lines: Sequence[str]) -> None:
-    """Print a calibration's warnings, the `lines` on stdout, and its refusals."""
-    for warning in result.warnings:
-        warn(warning)
-    if lines:
-        print("\n".join(lines))
-    for reason in result.refusals:
-        refuse(reason)
-
-
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a table as lines, its columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -59,6 +48,11 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 def listed(values: Sequence[float], digits: int) -> str:
     """Return numbers as `1.00 2.00 3.00`."""
     return " ".join(f"{value:.{digits}f}" for value in values)
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """Return words as "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
@@ -103,6 +97,8 @@ def add_view_arguments(parser: argparse.ArgumentParser) -> None:
 def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
     """A context that leaves the outcome of a program as JSON at `path`, if one is given, for the program that started
     it: what is filled in, and the error that ends the context."""
+    from stretch_sim_cal.files import write_text  # YAML is not needed for --help
+
     outcome: dict[str, Any] = {"accepted": True, "warnings": [], "refusals": [], "proposal": ""}
     try:
         yield outcome

@@ -38,7 +38,6 @@ from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import TOOLS, Campaign
-from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.files import find_shared, write_atomic
@@ -56,6 +55,7 @@ from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulated import nees, stations_of
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.rooms import Room, write_room
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 from stretch_sim_cal.simulation.true_robot import PayloadBox
 

@@ -158,7 +158,8 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
     joints = _joints(calibration, args)
     if args.json:
         print(json.dumps(_as_json(joints), indent=1))
-    robot_id = _robot_id(calibration)
+    entry = calibration.entries.get(RIGHT_TO_LEFT) or next(iter(calibration.entries.values()), None)
+    robot_id = entry.robot_id if entry and entry.robot_id else calibration_file.default_robot_id()
     target = default_values_path() if args.record else args.out
     if target is None:
         if not args.json:
@@ -180,11 +181,6 @@ def _roll_back(args: argparse.Namespace) -> int:
     backup = backups.rollback(target)
     print(f"{target}: brought back from {backup.name}; what it held is in {target.name}.rolled_back")
     return 0
-
-
-def _robot_id(calibration: CalibrationFile) -> str:
-    entry = calibration.entries.get(RIGHT_TO_LEFT) or next(iter(calibration.entries.values()), None)
-    return entry.robot_id if entry and entry.robot_id else calibration_file.default_robot_id()
 
 
 def _as_json(joints: list[JointOrigin]) -> dict[str, dict[str, str]]:

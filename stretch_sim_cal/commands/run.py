@@ -72,7 +72,7 @@ def _run(args: argparse.Namespace) -> int:
     # All scenarios are read before the first one runs: a typing error in the last must not cost the time of the others.
     scenarios = [
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor, args.robot)
-        for name in args.scenarios
+        for name in getattr(args, "scenarios", [DEMO])
     ]
     repeat = getattr(args, "repeat", 1)
     if repeat < 1:
@@ -212,15 +212,6 @@ def _plain(line: str) -> str:
     return words[mark] + text if mark in words else line
 
 
-def _run_demo(args: argparse.Namespace) -> int:
-    args.scenarios = [DEMO]
-    return _run(args)
-
-
-def _add_simulator(parser: argparse.ArgumentParser) -> None:
-    add_to_parser(parser, SIMULATOR.options)
-
-
 def _simulate(args: argparse.Namespace) -> int:
     from stretch_sim_cal.harness.processes import DOMAIN_VARIABLE, own_domain
     from stretch_sim_cal.ros.simulator_node import simulate
@@ -240,10 +231,9 @@ def _simulate(args: argparse.Namespace) -> int:
 
 COMMANDS = {
     "run": ("stretch-sim-cal run furnished_room long_corridor", _add_scenarios, _run),
-    "demo": ("stretch-sim-cal demo --seed 7 --mount-errors 20 2", _add_run_arguments, _run_demo),
+    "demo": ("stretch-sim-cal demo --seed 7 --mount-errors 20 2", _add_run_arguments, _run),
     "sim": (
         "stretch-sim-cal sim --world furnished_room --real-time-factor 1 --record my_bag --duration 20",
-        _add_simulator,
-        _simulate,
+        lambda parser: add_to_parser(parser, SIMULATOR.options), _simulate,
     ),
-}
+}  # fmt: skip

@@ -42,7 +42,13 @@ def _verify(args: argparse.Namespace) -> int:
     profile = with_defaults(args)
     file = CalibrationFile.load(args.calibration or default_path())
     check_lidars(file, profile.further)
-    clouds, base_from_left, footprint, body, sensor = _recorded(args) if args.recording else _live(args, profile)
+    if args.recording:
+        with Recording(args.recording) as recording:
+            source = open_source(args, recording)
+            clouds, body = list(source.clouds(args.num_samples, "verifying")), source.body
+            base_from_left, footprint, sensor = source.frames.base_from_left, source.footprint_from_base, source.sensors
+    else:
+        clouds, base_from_left, footprint, body, sensor = _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
     verification = verify(file, clouds, base_from_left, footprint, tolerances, sensor, body)
     drifts, asked = verification.drifts, verification.open_questions
@@ -51,13 +57,6 @@ def _verify(args: argparse.Namespace) -> int:
     lines = [*(drift.sentence() for drift in drifts), *(f"cannot tell: {question}" for question in asked)]
     show(args, answer, [*lines, f"{file.path}: {verification.verdict}"], None)
     return 0 if verification.verdict == HOLDS else 1
-
-
-def _recorded(args: argparse.Namespace):
-    with Recording(args.recording) as recording:
-        source = open_source(args, recording)
-        clouds = list(source.clouds(args.num_samples, "verifying"))
-        return clouds, source.frames.base_from_left, source.footprint_from_base, source.body, source.sensors
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):

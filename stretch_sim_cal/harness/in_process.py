@@ -32,7 +32,6 @@ from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.processes import BROADCAST_READY, SIMULATOR_READY, Echo, Process, ProcessSequence, RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.recording.frame_tree import FrameTree, tree_of_description
-from stretch_sim_cal.recording.pairing import listed
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
@@ -279,7 +278,7 @@ class SimulatedClouds:
         self._lidars = {name: by_topic[topic] for name, topic in self.topics.items()}
         self._first = context.robot.begin_listening(list(self._lidars.values()))
         self._count = 0
-        context.log.info(f"listening to {listed(list(self.topics.values()))}")
+        context.log.info(f"listening to {command.enumerated(list(self.topics.values()))}")
 
     def take(self, count: int, label: str) -> Iterator[Any]:
         """Yield `count` sets with `clouds` of returns (N, 5) by lidar."""

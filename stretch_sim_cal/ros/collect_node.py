@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.body.model import robot_identity
-from stretch_sim_cal.collection.clearance import Sweep
-from stretch_sim_cal.collection.newcomers import RoomWatch
+from stretch_sim_cal.collection.clearance import RoomWatch, Sweep
 from stretch_sim_cal.collection.plan import Plan, Pose, describe, duration, plan_of_robot
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused

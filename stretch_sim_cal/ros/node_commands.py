@@ -114,7 +114,6 @@ ARM_ARGUMENTS = (
 )
 ALIGN = NodeCommand(
     executable="ros_align_dual_lidar",
-    node_name="align_dual_lidar",
     description=(
         "Find the transform between the two lidars from what both see, and write it to "
         "dual_lidar_calibration.yaml. The robot stands still in a room with structure (walls in two directions, "
@@ -137,7 +136,6 @@ ALIGN = NodeCommand(
 )  # fmt: skip
 FLOOR = NodeCommand(
     executable="ros_find_floor_calibration",
-    node_name="find_floor_calibration",
     description=(
         "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint "
         "base_ref, to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in "
@@ -158,7 +156,6 @@ FLOOR = NodeCommand(
 )
 BROADCAST = NodeCommand(
     executable="ros_broadcast_calibration",
-    node_name="broadcast_calibration",
     description=(
         "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated "
         "and, if the mounts were found, base_link -> lidar_left_calibrated. Runs until it is stopped; when the "
@@ -177,7 +174,6 @@ BROADCAST = NodeCommand(
 )
 MOUNTS = NodeCommand(
     executable="ros_calibrate_lidar_mounts",
-    node_name="calibrate_lidar_mounts",
     description=(
         "Move the arm through a few poses, and find from the returns of the robot's own body where each lidar "
         "really is in base_link. Needs the driver, and ros_broadcast_calibration running beside it; reads the "
@@ -198,7 +194,6 @@ MOUNTS = NodeCommand(
 )  # fmt: skip
 DRIVE = NodeCommand(
     executable="ros_calibrate_by_driving",
-    node_name="calibrate_by_driving",
     description=(
         "Drive slowly, turns in place and short straight ways with stops, within what the lidars see free, and "
         "find from it lidar to lidar, the floor, and the lidars against the centre of rotation and the direction "
@@ -227,7 +222,6 @@ DRIVE = NodeCommand(
 )  # fmt: skip
 COLLECT = NodeCommand(
     executable="ros_collect_body_shape_data",
-    node_name="collect_body_shape_data",
     description=(
         "Move the arm through a grid of poses, free of collisions, and record what the lidars see of the robot in "
         "each. Needs the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep "
@@ -245,7 +239,6 @@ COLLECT = NodeCommand(
 )  # fmt: skip
 CAPTURE = NodeCommand(
     executable="ros_capture_clouds",
-    node_name="capture_clouds",
     description=(
         "Write a few pairs of clouds as they come, each in its own lidar's frame, to FILE (.npz with the arrays "
         "left, right and lidar_NAME of further lidars, (N, 3) or with ring and time (N, 5), in m)."
@@ -260,7 +253,6 @@ CAPTURE = NodeCommand(
 )
 VISUALIZE = NodeCommand(
     executable="ros_visualize_calibration",
-    node_name="visualize_calibration",
     description=(
         "Publish all lidars' clouds as one by the calibration (lidar_combined), its returns from the floor "
         "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame. Look at them "
@@ -278,7 +270,6 @@ VISUALIZE = NodeCommand(
 )  # fmt: skip
 VISUALIZE_BODY_SHAPE = NodeCommand(
     executable="ros_visualize_body_shape_calibration",
-    node_name="visualize_body_shape_calibration",
     description=(
         "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model "
         "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points, "
@@ -298,7 +289,6 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
 
 FOOTPRINT = NodeCommand(
     executable="ros_publish_footprint",
-    node_name="publish_footprint",
     description=(
         "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone "
         "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm "
@@ -326,7 +316,6 @@ FOOTPRINT = NodeCommand(
 )  # fmt: skip
 WATCH = NodeCommand(
     executable="ros_watch_calibration",
-    node_name="watch_calibration",
     description=(
         "Look now and then, while the robot stands, whether the stored calibration still holds: lidar to lidar, "
         "floor, and where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line "
@@ -351,7 +340,6 @@ WATCH = NodeCommand(
 )  # fmt: skip
 SIMULATOR = NodeCommand(
     executable="stretch_simulator",
-    node_name="stretch_simulator",
     simulated=True,
     description="Simulate a robot's drivers (the Stretch's by default): both lidars, joints, frames, motion and time.",
     example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
@@ -404,14 +392,14 @@ NODE_COMMANDS = {
 }  # fmt: skip
 VERIFY = NodeCommand(
     executable="stretch-sim-cal verify",
-    node_name="verify_calibration",
+    name="verify_calibration",
     description="Listen to all lidars.",
     example="stretch-sim-cal verify",
     options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION),
 )
 LIVE = NodeCommand(
     executable="stretch-sim-cal doctor",
-    node_name="doctor",
+    name="doctor",
     description="Listen to the robot's drivers.",
     example="stretch-sim-cal doctor --live",
     options=(

@@ -105,17 +105,22 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeCommand:
-    """The command line of a node. An `endless` node runs until a signal ends it. A `simulated` robot is visible on this
-    machine only, unless ROS's environment variable says otherwise."""
+    """The command line of a node, whose `name` is by default that of its executable. An `endless` node runs until a
+    signal ends it. A `simulated` robot is visible on this machine only, unless ROS's environment variable says
+    otherwise."""
 
     executable: str
-    node_name: str
     description: str
     example: str
     options: Sequence[Option] = ()
     arguments: Sequence[Argument] = ()
     endless: bool = False
     simulated: bool = False
+    name: str = ""
+
+    @property
+    def node_name(self) -> str:
+        return self.name or self.executable.removeprefix("ros_")
 
     def option(self, name: str) -> Option:
         return next(option for option in self.options if option.name == name)

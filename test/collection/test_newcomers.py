@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import trimesh
 
-from stretch_sim_cal.collection.newcomers import LOOKS, RoomWatch
+from stretch_sim_cal.collection.clearance import LOOKS, RoomWatch
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
