@@ -273,7 +273,6 @@ class Result:
 
     @property
     def accepted(self) -> bool:
-        """Whether the data supports all that was asked for."""
         return all(stage.accepted for stage in (self.array, self.floor, self.wheels) if stage is not None)
 
     @property
@@ -349,7 +348,6 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the result as a table, for notebooks."""
         rows = [("verdict", "accepted" if self.accepted else "<b>refused</b>")]
         first, *others = self.rig.names
         for other in others:

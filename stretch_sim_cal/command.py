@@ -35,12 +35,10 @@ def refuse(text: object) -> None:
 
 
 def show(args: Any, answer: Any, lines: Iterable[str], indent: int | None = 1) -> None:
-    """Print a command's answer: as JSON with `--json`, else as lines."""
     print(json.dumps(answer, indent=indent) if args.json else "\n".join(lines))
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table as lines, its columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
@@ -80,17 +78,6 @@ def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML: a test case each, with its numbers")
     group.add_argument("--summary", type=Path, metavar="FILE", help="write the tables of all results in Markdown")
-
-
-def add_view_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a command that can be watched."""
-    group = parser.add_argument_group("in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')")
-    group.add_argument("--view", action="store_true", help="open Rerun's viewer, and show the results as they come")
-    group.add_argument("--view-file", type=Path, metavar="F.rrd", help="record it in a file (rerun F.rrd shows it)")
-    group.add_argument(
-        "--view-port", type=int, metavar="PORT", help="serve it to browsers of this machine on this port"
-    )
-    group.add_argument("--view-host", metavar="ADDRESS", help="serve it on this address, 0.0.0.0 for all")
 
 
 @contextlib.contextmanager

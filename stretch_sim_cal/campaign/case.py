@@ -237,7 +237,6 @@ def run_numbers(
 
 
 def _solved(case: SimulatedCase) -> dict[str, Any]:
-    """Return how what the campaign's methods make of a case compares with the truth, stage by stage."""
     simulator, aligned, stages = case.simulator, case.aligned, case.campaign.stages
     true = {name: simulator.base_from_lidar(name) for name in case.lidars}
     to_left = {name: inverse(true["left"]) @ pose for name, pose in true.items()}
@@ -286,7 +285,6 @@ def _judged_lidars(
 
 
 def _judged_drive(case: SimulatedCase) -> dict[str, Any]:
-    """Return how what a drive comes to compares with the truth."""
     try:
         driven = case.driven
     except Refused as refused:

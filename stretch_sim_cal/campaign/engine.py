@@ -196,7 +196,6 @@ class Results:
             self.flush()
 
     def flush(self) -> None:
-        """Write the present part, with all that was added to it."""
         if self._records:
             table = pa.Table.from_pylist(self._records, SCHEMA)
             write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))

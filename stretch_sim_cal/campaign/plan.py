@@ -168,7 +168,6 @@ class Distribution:
 
     @property
     def extent(self) -> tuple[float, float]:
-        """The least and the greatest value."""
         ends = [self.at(0.0), self.at(np.nextafter(self.share, 0.0)), *(self.numbers if self.kind == "choice" else ())]
         return min(ends + [0.0] * (self.share < 1)), max(ends + [0.0] * (self.share < 1))
 
@@ -313,5 +312,4 @@ class Campaign:
 
     @property
     def varied(self) -> list[str]:
-        """The names of the inputs that differ between cases."""
         return [name for name in INPUTS if name in self.inputs and len(set(self.inputs[name].extent)) > 1]

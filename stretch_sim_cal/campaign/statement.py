@@ -223,7 +223,6 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
-    """Return the statement in words, the verdict first."""
     limits = " and ".join(
         f"{value:g} {name.rpartition('_')[2]} ({name.replace('.', ' ').rpartition('_')[0]})"
         for name, value in found["limits"].items()

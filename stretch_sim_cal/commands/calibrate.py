@@ -32,7 +32,7 @@ from stretch_sim_cal.calibration.observations import Observations, known_alignme
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, placed, together
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
-from stretch_sim_cal.command import add_view_arguments, only_with, warn
+from stretch_sim_cal.command import only_with, warn
 from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.commands.recorded import (
     Source,
@@ -51,7 +51,8 @@ from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, MOUNT_OPTIONS
+from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS
+from stretch_sim_cal.ros.options import add_group
 from stretch_sim_cal.sensor.sensor import by_lidar, sensors_called
 from stretch_sim_cal.view import opened
 
@@ -85,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     add("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
     add("--json", action="store_true", help="print the results as JSON on standard output")
-    add_view_arguments(parser)
+    add_group(parser, IN_3D, VIEW_OPTIONS)
     add(
         "--drive", action="store_true",
         help="the robot drove, with stops of 2 s or more: find lidar to lidar, floor, and the lidars against the "
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
     if args.mounts:
-        only_with(args, {"view": False, "view_file": None, "view_port": None, "view_host": None}, "alignment and floor")
+        only_with(args, {option.name: option.default for option in VIEW_OPTIONS}, "alignment and floor")
         return calibrate_mounts(args)
     only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
     if not args.drive:
@@ -115,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         only_with(
             args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a robot that stands, not with --drive,"
         )
-    view = opened(args.view, args.view_file, args.view_port, args.view_host)
+    view = opened(args)
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
         only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")

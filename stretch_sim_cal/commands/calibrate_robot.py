@@ -13,7 +13,18 @@ from typing import Any
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.ros.node_commands import ALIGN, COLLECT, DRIVE, FLOOR, MOUNTS, ROBOT_OPTION, SENSOR_OPTION
+from stretch_sim_cal.ros.node_commands import (
+    ALIGN,
+    COLLECT,
+    DRIVE,
+    FLOOR,
+    IN_3D,
+    MOUNTS,
+    ROBOT_OPTION,
+    SENSOR_OPTION,
+    VIEW_OPTIONS,
+)
+from stretch_sim_cal.ros.options import add_group
 
 EXAMPLE = "ros_calibrate_robot"
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
@@ -81,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
     add("--verbose", action="store_true", help="show all output of every node")
     add("--json", action="store_true", help="print the outcome as JSON on standard output")
-    command.add_view_arguments(parser)
+    add_group(parser, IN_3D, VIEW_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,7 +136,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
 
     profile = profile_called(args.robot)
     sensor = args.sensor or profile.sensor
-    view = opened(args.view, args.view_file, args.view_port, args.view_host)
+    view = opened(args)
     if args.drive:
         _ = profile.driven_base  # one that does not drive is told before anything is done
     order = stages_of(profile, args.drive)

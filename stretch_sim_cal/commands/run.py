@@ -11,11 +11,11 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from stretch_sim_cal.command import add_ci_arguments, add_view_arguments, show
+from stretch_sim_cal.command import add_ci_arguments, show
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_commands import SIMULATOR
+from stretch_sim_cal.ros.node_commands import IN_3D, SIMULATOR, VIEW_OPTIONS
 from stretch_sim_cal.ros.node_main import run_node
-from stretch_sim_cal.ros.options import add_to_parser
+from stretch_sim_cal.ros.options import add_group, add_to_parser
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 DEMO = "furnished_room"
@@ -57,7 +57,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the results as JSON on standard output")
     add("--verbose", action="store_true", help="show all output of every process")
     add_ci_arguments(parser)
-    add_view_arguments(parser)
+    add_group(parser, IN_3D, VIEW_OPTIONS)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -113,7 +113,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     options = ("--lidar", args.lidar) if args.lidar else ()
     files = RunFiles(folder.resolve())
     echo = Progress(files, args.verbose, stream)
-    view = opened(args.view, args.view_file, args.view_port, args.view_host)
+    view = opened(args)
     echo = echo if view is None else RunView(view, files).after(echo)
     verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo, in_process=in_process(args))
     write_text(files.result, json.dumps(verdict.as_json(), indent=1) + "\n")

@@ -106,7 +106,10 @@ def conclude(
     truth = load_truth(files.truth) if files.truth.is_file() else None
     verdict.stages = {stage: judge_stage(stage, files, truth, scenario.tolerances[stage]) for stage in scenario.stages}
     verdict.reasons += _complaints(verdict) if scenario.expected == "pass" else _missed_refusal(verdict)
-    _check_reports(verdict, sequence)
+    for stage, text in scenario.reports.items():
+        ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
+        if ended and text.lower() not in "".join(sequence.output[name] for name in ended).lower():
+            verdict.reasons.append(f"{stage}: its output was expected to mention '{text}': {PRODUCERS[stage]} did not")
     verdict.notes += skipped_poses(files)
     if verdict.refused and scenario.expected != "refused":
         verdict.notes += _blocked_views(scenario)
@@ -152,30 +155,24 @@ def _note_failure(verdict: Verdict, failure: Ended) -> None:
         verdict.reasons.append(f"the refusal was expected to mention '{text}', but {said}")
 
 
-def _check_reports(verdict: Verdict, sequence: ProcessSequence) -> None:
-    for stage, text in verdict.scenario.reports.items():
-        ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
-        output = "".join(sequence.output[name] for name in ended)
-        if ended and text.lower() not in output.lower():
-            verdict.reasons.append(f"{stage}: its output was expected to mention '{text}': {PRODUCERS[stage]} did not")
-
-
 def _complaints(verdict: Verdict) -> list[str]:
     complaints = []
     for stage, judged in verdict.stages.items():
         if judged.reason and not verdict.reasons:
             complaints.append(f"{stage}: {judged.reason}")
-        for quantity in judged.quantities:
-            if quantity.key == "skipped_share" and quantity.error is not None and not quantity.passed:
-                complaints.append(
-                    f"{stage}: {quantity.estimate} of its plan were skipped, above the share of {quantity.tolerance:g} "
-                    "that the scenario allows (tolerances: skipped_share); the rest says too little of the robot"
+        for each in judged.quantities:
+            if each.error is None or each.passed:
+                continue
+            said = (
+                f"{stage}: {each.key} is {each.error:.4g} {each.unit}".rstrip()
+                + f", above its tolerance of {each.tolerance:g}: the result of {PRODUCERS[stage]} is wrong"
+            )
+            if each.key == "skipped_share":
+                said = (
+                    f"{stage}: {each.estimate} of its plan were skipped, above the share of {each.tolerance:g} that "
+                    "the scenario allows (tolerances: skipped_share); the rest says too little of the robot"
                 )
-            elif quantity.error is not None and not quantity.passed:
-                complaints.append(
-                    f"{stage}: {quantity.key} is {quantity.error:.4g} {quantity.unit}".rstrip()
-                    + f", above its tolerance of {quantity.tolerance:g}: the result of {PRODUCERS[stage]} is wrong"
-                )
+            complaints.append(said)
     return complaints
 
 

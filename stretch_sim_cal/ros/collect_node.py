@@ -174,7 +174,6 @@ class _Collection:
 
     @property
     def skipped(self) -> list[dict]:
-        """The skipped poses as a dataset's metadata, and JSON, have them."""
         return [{"commanded": self._by_joint(each.pose), "reason": each.reason} for each in self.plan.skipped]
 
     def outcome(self, writer: DatasetWriter | None, dry_run: bool) -> dict[str, Any]:

@@ -71,15 +71,17 @@ MOUNT_OPTIONS = (
     Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
     Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
 )
+VIEW_OPTIONS = (
+    Option("view", False, "open Rerun's viewer, and show the results as they come: no RViz is needed"),
+    Option("view_file", None, "record it for Rerun in this .rrd file (rerun FILE shows it)", kind=str),
+    Option("view_port", None, "serve it to browsers of this machine on this port", kind=int, minimum=0, maximum=65535),
+    Option("view_host", None, "address to serve it on, 0.0.0.0 for all", kind=str),
+)
+IN_3D = "in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')"
 DISPLAY_OPTIONS = (
     FILE_OPTION,
     *CLOUD_OPTIONS,
-    Option(
-        "view", False, "open Rerun's viewer as well: no RViz is needed (rerun-sdk: pip install 'stretch_sim_cal[view]')"
-    ),
-    Option("view_file", "", "record it for Rerun in this .rrd file"),
-    Option("view_port", 0, "serve Rerun's viewer to browsers on this port", minimum=0, maximum=65535),
-    Option("view_host", "", "address to serve it on, 0.0.0.0 for all; without one this machine only sees it"),
+    *VIEW_OPTIONS,
     Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
     FLOOR_FRAME_OPTION,
 )

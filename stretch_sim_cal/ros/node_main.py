@@ -53,7 +53,6 @@ class _Signals:
             self.check()
 
     def check(self) -> None:
-        """Raise the first signal that has come."""
         if self.received:
             raise _Ended(self.received[0])
 
@@ -105,7 +104,6 @@ class NodeContext:
             raise
 
     def spin(self) -> None:
-        """Run callbacks until a signal ends the node."""
         while True:
             self.spin_once()
 

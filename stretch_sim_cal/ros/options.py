@@ -50,12 +50,10 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option on a command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def described(self) -> str:
-        """The help text with choices and default."""
         notes = [f"one of {', '.join(self.choices)}"] if self.choices else []
         if self.default not in (None, ""):
             notes.append(f"default {str(self.default).lower() if self.type is bool else self.default}")
@@ -93,6 +91,13 @@ class Option:
         else:
             shown = {"metavar": self.type.__name__.upper(), "help": self.described.replace("%", "%%")}
             parser.add_argument(self.flag, type=self.type, default=self.default, **shown)
+
+
+def add_group(parser: argparse.ArgumentParser, title: str, options: Sequence[Option]) -> None:
+    """Declare options for a command that is no node, under a title."""
+    group = parser.add_argument_group(title)
+    for option in options:
+        option.add_to(group)
 
 
 class Argument(NamedTuple):

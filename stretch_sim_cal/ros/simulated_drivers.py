@@ -72,7 +72,6 @@ class Publisher:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody, a subscriber or the recording, takes what is published."""
         return self.recording is not None or self._publisher.get_subscription_count() > 0
 
     def listeners(self) -> tuple[set[bytes], bool]:
@@ -90,7 +89,6 @@ class Publisher:
 
     @property
     def is_due(self) -> bool:
-        """Whether a message would be taken now."""
         return self.is_heard and (self.recording is not None or self._may_send)
 
     @property
