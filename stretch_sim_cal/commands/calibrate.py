@@ -85,7 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
     add("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     add("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
-    add("--json", action="store_true", help="print the results as JSON on standard output")
     add_group(parser, IN_3D, VIEW_OPTIONS)
     add(
         "--drive", action="store_true",

@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
     add("--again", action="store_true", help="compute cases again that crashed or took longer than the time limit")
-    add("--json", action="store_true", help="print the result as JSON")
     add_ci_arguments(parser)
 
 

@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
     add("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
     add("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
-    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

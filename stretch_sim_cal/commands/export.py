@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
     add("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
     add("--rollback", action="store_true", help="as calibration-values: bring back the values before the last write")
-    add("--json", action="store_true", help="print as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -28,7 +28,6 @@ def _add_fk(parser: argparse.ArgumentParser) -> None:
     add("--root", metavar="'X Y Z R P Y'",
                         help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
                         "in the world")  # fmt: skip
-    add("--json", action="store_true", help="print the answer as JSON")
 
 
 def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
@@ -95,7 +94,6 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
         "--dimension", choices=("spatial", "planar"),
         help="count in space (the default if the file says nothing) or in a plane",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def _mobility(args: argparse.Namespace) -> int:

@@ -54,7 +54,6 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
     add("--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path")
-    add("--json", action="store_true", help="print the results as JSON on standard output")
     add("--verbose", action="store_true", help="show all output of every process")
     add_ci_arguments(parser)
     add_group(parser, IN_3D, VIEW_OPTIONS)

@@ -29,7 +29,6 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     add("--tolerance-mm", type=float, default=2.0, help="default: 2")
     add("--tolerance-deg", type=float, default=0.1, help="default: 0.1")
     add_recording_arguments(parser)
-    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -74,7 +73,6 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
     add("file", type=Path, nargs="?", help="the history (default: the robot's own)")
     add("--days", type=float, default=90.0, help="how far back (default: %(default)g)")
     add("--plot", type=Path, metavar="PNG", help="draw the residuals over time")
-    add("--json", action="store_true", help="print what is known as JSON")
 
 
 def _history(args: argparse.Namespace) -> int:
