@@ -52,7 +52,7 @@ def search(
         cube = np.full(len(INPUTS), 0.5)
         cube[varied] = reduced
         point, drawn = cube.tolist(), [campaign.seed, seed, number]
-        if (case := _case(key, point, drawn)) in known:
+        if (case := json.dumps([point, drawn])) in known:
             return known[case]
         process = processes.get()
         try:
@@ -83,11 +83,7 @@ def search(
     return worst
 
 
-def _case(key: str, point: list[float], seed: list[int]) -> tuple:
-    return key, tuple(point), tuple(seed)
-
-
-def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
+def _known(kept: Path | None, key: str) -> dict[str, dict[str, Any]]:
     """Return the cases of a campaign in the file; a last line that a kill cut off is taken out of it."""
     if kept is None or not kept.exists():
         return {}
@@ -98,6 +94,6 @@ def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
             write_text(kept, whole)
         lines = [json.loads(line) for line in whole.splitlines()]
         records = [line["record"] for line in lines if line["campaign"] == key]
-        return {_case(key, record["point"], record["seed"]): record for record in records}
+        return {json.dumps([record["point"], record["seed"]]): record for record in records}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{kept}: is damaged or no search ({error!r}); move it away") from error
