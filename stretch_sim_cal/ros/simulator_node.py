@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,17 +131,27 @@ def write_truth(path: str | Path, truth: Mapping[str, Any], true_description: st
     files.write_text(path, json.dumps(dict(truth) | {"description_file": description.name}, indent=2) + "\n")
 
 
-def run_simulation(context: NodeContext, setup: SimulationSetup) -> int:
-    """Simulate `setup` with the node's options until the duration asked for is over, or a signal ends the node: a step,
-    or a recording, is finished first."""
+@contextlib.contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Yield the list of the received signals that end a node: a step, or a recording, is finished first."""
+    received: list[int] = []
+    with ending_signals(lambda number, _frame: received.append(number)):
+        yield received
+
+
+def run_simulation(
+    context: NodeContext, setup: SimulationSetup,
+    stopping: Callable[[], contextlib.AbstractContextManager[Sequence]] = stop_signals,
+) -> int:  # fmt: skip
+    """Simulate `setup` with the node's options until the duration asked for is over, or until it is to stop: until the
+    list that `stopping`, entered once the simulation has started, yields is not empty any more."""
     from stretch_sim_cal.ros.simulated_robot import SimulatedRobot
 
     options = context.options
     faults = Faults.from_texts([text for text in options.fault.split(",") if text.strip()])
     with contextlib.ExitStack() as stack:
         simulation = _simulation(options, setup, stack)  # a signal while it starts ends it at once
-        stopped: list[int] = []  # the signals received
-        stack.enter_context(ending_signals(lambda number, _frame: stopped.append(number)))
+        stopped = stack.enter_context(stopping())
         for warning in simulation.warnings:
             context.log.warning(warning)
         recording = None
