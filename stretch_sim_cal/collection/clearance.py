@@ -121,14 +121,6 @@ ENOUGH_DIRECTIONS = 10
 LOOKS = 2  # one after the other
 
 
-@dataclass(frozen=True)
-class Newcomer:
-    """The place (x, y) of a new object in base_footprint, in m, and the number of directions in which it is seen."""
-
-    place: np.ndarray
-    directions: int
-
-
 class RoomWatch:
     """Learns the room before the arm moves, then looks for newcomers. Clouds (N, 3 or 5), each in its lidar's frame,
     and `footprint_from_lidar` (4, 4) are by lidar, of any number of them."""
@@ -148,16 +140,16 @@ class RoomWatch:
 
     def look(
         self, clouds: Mapping[str, np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]
-    ) -> Newcomer | None:
-        """Return the intruder in clouds that were scanned while the arm and the other joints went through `states`;
-        None until it was seen in `LOOKS` looks one after the other."""
+    ) -> np.ndarray | None:
+        """Return the place (2,) in base_footprint (m) of an intruder in clouds that were scanned while the arm and the
+        other joints went through `states`; None until it was seen in `LOOKS` looks one after the other."""
         found = self._new(clouds, states)
-        self._seen = self._seen + 1 if found else 0
+        self._seen = 0 if found is None else self._seen + 1
         return found if self._seen >= LOOKS else None
 
     def _new(
         self, clouds: Mapping[str, np.ndarray], states: Sequence[tuple[Pose, Mapping[str, float]]]
-    ) -> Newcomer | None:
+    ) -> np.ndarray | None:
         points, cells = [], []
         for number, (name, cloud) in enumerate(clouds.items()):
             image = self._images[name]
@@ -180,7 +172,7 @@ class RoomWatch:
         for square in np.unique(squares, axis=0):
             # With its neighbours on two sides, so that nobody is missed for standing on a border.
             inside = ((squares - square >= 0) & (squares - square <= 1)).all(axis=1)
-            count = len(np.unique(which[inside]))
-            if count >= ENOUGH_DIRECTIONS:
-                return Newcomer(where[inside, :2].mean(axis=0), count)
+            if len(np.unique(which[inside])) >= ENOUGH_DIRECTIONS:
+                place: np.ndarray = where[inside, :2].mean(axis=0)
+                return place
         return None

@@ -248,8 +248,8 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
             found = room.look(seen.clouds, [_arm_and_others(model, passed[index], state.profile) for index in places])
             if found is not None:
                 raise Refused(
-                    f"the arm was stopped: something that was not there has come near, at x {found.place[0]:.1f} y "
-                    f"{found.place[1]:.1f} m in base_footprint; when the room is clear again, the same folder continues"
+                    f"the arm was stopped: something that was not there has come near, at x {found[0]:.1f} y "
+                    f"{found[1]:.1f} m in base_footprint; when the room is clear again, the same folder continues"
                 )
 
     # What is late is of no use here, and must not keep the arm's own messages waiting.
