@@ -72,7 +72,8 @@ class Observations:
     What was made of them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the parameters; and
     how the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing
     place counted, in the first lidar's frame. A transform that is known by its covariance alone says nothing of the
-    lidars: it has no models. `names` are what the lidars are called in the calibration file.
+    lidars: it has no models. `names` are what the lidars are called in the calibration file. `by_chance` is the part of
+    the information about the poses that is noise; files do not keep it.
     """
 
     poses_at: tuple[np.ndarray, ...]
@@ -86,6 +87,7 @@ class Observations:
     floor: FloorByUnits | None = None
     patches: SeenPatches | None = None
     names: tuple[str, ...] = SIDES
+    by_chance: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -180,12 +182,8 @@ class Observations:
         """Whether channels are the clouds' rings, not rows of about equal elevation."""
         return any(np.any(model.azimuth_offsets) for model in self.models)
 
-    def of_the_transform(self) -> "Observations":
-        """Return the observations of the poses only, by their covariance."""
-        return Observations.of_known_poses(self.poses, self.covariance, self.names)
-
-    def loosened(self, position: float, angle: float) -> "Observations":
-        """Return those of the poses only, each less certain by standard deviations in m and rad."""
+    def of_the_transform(self, position: float = 0.0, angle: float = 0.0) -> "Observations":
+        """Return those of the poses only, by their covariance, less certain by standard deviations in m and rad."""
         loose = np.tile([position**2] * 3 + [angle**2] * 3, len(self.poses))
         return Observations.of_known_poses(self.poses, self.covariance + np.diag(loose), self.names)
 
@@ -226,15 +224,15 @@ class Observations:
         equations.gradient[own], equations.gradient[units] = by_pose.T @ gradient[:size], gradient[size:]
         return equations
 
-    def bias_corrected(self, by_chance: np.ndarray) -> "Observations":
+    def bias_corrected(self) -> "Observations":
         """Return the same, about the result, without the information on the poses that noise alone brings.
 
         The result stays what it is: it is not moved along the directions in which little is left.
         """
         deltas = [_twists((np.eye(4), *self.poses), self.poses_at)]
         deltas += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
-        shortened, size = np.eye(len(self.gradient)), len(by_chance)
-        shortened[:size, :size] = bias_correction(self.information[:size, :size], by_chance)
+        shortened, size = np.eye(len(self.gradient)), len(self.by_chance)
+        shortened[:size, :size] = bias_correction(self.information[:size, :size], self.by_chance)
         return replace(
             self, poses_at=self.poses, at_units=self.units,
             information=shortened.T @ self.information @ shortened,

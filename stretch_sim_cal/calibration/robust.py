@@ -21,6 +21,17 @@ def robust_deviation(residuals: np.ndarray) -> float:
     return MAD * float(np.median(np.abs(residuals)))
 
 
+def robust_equations(
+    jacobian: np.ndarray, residuals: np.ndarray, least: float, width: float = TUKEY
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return one iteration's normal equations (n, n) and (n,) of `residuals` (K,) and their `jacobian` (K, n), with
+    Tukey's weights, 0 from `width` standard deviations on, and the standard deviation: the residuals' own, but at
+    `least` so large."""
+    deviation = max(least, robust_deviation(residuals))
+    weights = tukey_weights(residuals / (width * deviation)) / deviation**2
+    return jacobian.T @ (weights[:, None] * jacobian), -jacobian.T @ (weights * residuals), deviation
+
+
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
     """Return the lower weighted quantile (M,) of each row of `values` (M, N) under `weights` (N,) or (M, N), not all
     0."""

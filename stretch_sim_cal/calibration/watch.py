@@ -37,7 +37,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
-from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
@@ -185,16 +185,11 @@ def pose_twist(
     matches = model.match(LidarRays(points), base_from_lidar, GATE, GRAZING)
     if len(matches.distances) < ENOUGH:
         return None
-    jacobian = np.column_stack([matches.normals, np.cross(matches.hits - base_from_lidar[:3, 3], matches.normals)])
-    prior = np.diag(POSE_PRIOR**-2)
-    twist = np.zeros(6)
+    (jacobian, distances), prior, twist = matches.by_twist(base_from_lidar[:3, 3]), np.diag(POSE_PRIOR**-2), np.zeros(6)
     for _ in range(STEPS):
-        residual = matches.distances + jacobian @ twist
-        noise = max(robust_deviation(residual), LEAST_NOISE)
-        weighted = (jacobian * (tukey_weights(residual / (TUKEY * noise)) / noise**2)[:, None]).T
-        information = weighted @ jacobian + prior
-        twist = twist - np.linalg.solve(information, weighted @ residual + prior @ twist)
-    return twist, np.linalg.inv(information)
+        information, gradient, _ = robust_equations(jacobian, distances + jacobian @ twist, LEAST_NOISE)
+        twist = twist + np.linalg.solve(information + prior, gradient - prior @ twist)
+    return twist, np.linalg.inv(information + prior)
 
 
 def pose_vectors(
@@ -206,7 +201,7 @@ def pose_vectors(
     """Return by lidar the `pose_twist` of its returns (N, 3), with the robot's joints at `positions` (m, rad, by the
     description's names) and the lidars' stored `poses` (4, 4) in base_link."""
     (model,) = posed([robot.sample("measurement", positions, clouds)], robot.surfaces)
-    twists = {name: pose_twist(model, poses[name], model.near(cloud, poses[name])) for name, cloud in clouds.items()}
+    twists = {name: pose_twist(model, poses[name], model.around(name, poses[name])) for name in clouds}
     return {name: twist for name, twist in twists.items() if twist is not None}
 
 

@@ -12,7 +12,7 @@ together. The estimate is one problem over all of them.
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -48,10 +48,10 @@ from stretch_sim_cal.calibration.findings import (
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.observability import Direction, unobserved
+from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
 from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
-from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
@@ -70,42 +70,6 @@ MUCH_WORSE = 0.02
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
 MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "little_overlap"}
-
-
-@dataclass(frozen=True)
-class SeenPair:
-    """What two lidars see in common: their `names`, the `overlap`, the share (0 to 1) of both views that the other
-    lidar confirms, and, of two that do not tie each other, `refusals` that say why."""
-
-    names: tuple[str, str]
-    overlap: float
-    refusals: list[Finding] = field(default_factory=list)
-
-    @property
-    def used(self) -> bool:
-        """Whether the two tie each other."""
-        return not self.refusals
-
-
-@dataclass(frozen=True)
-class AlignedLidars:
-    """The lidars' `poses` (4, 4) in the first one's frame, the `covariance` (6 (n - 1), 6 (n - 1)) of the others'
-    twists in it, true = exp(twist) @ pose, and what every two of them have in common, `pairs`. `by_chance` is the part
-    of the information about the poses in the observations that is noise. The further fields are those of an
-    `AlignmentResult`."""
-
-    names: Sequence[str]
-    poses: tuple[np.ndarray, ...]
-    covariance: np.ndarray
-    pairs: list[SeenPair]
-    rmse: float
-    num_frames: int
-    directions: list[Direction]
-    warnings: list[Finding]
-    refusals: list[Finding]
-    diagnostics: dict[str, float]
-    observations: Observations | None = field(default=None, repr=False)
-    by_chance: np.ndarray | None = field(default=None, repr=False)
 
 
 class RoomAlignment:
@@ -173,13 +137,13 @@ class RoomAlignment:
     def another_place(self) -> AnotherPlace | None:
         """Return what a further standing place, the robot turned on the spot, would gain on the solved transform of
         two lidars; None if that is not known."""
-        if self._solved is None or self._settings.base_from_left is None:
+        if self._solved is None or self._settings.base_from_left is None or len(self._names) > len(SIDES):
             return None
         lidars, found, solver = self._solved
         return after_turning(lidars, found, solver, self._settings.base_from_left)
 
-    def aligned(self) -> AlignedLidars:
-        """Return where the lidars are. Raises `InputError` if one gave no return at all."""
+    def aligned(self) -> LidarPoses:
+        """Return where the lidars are in the first one's frame. Raises `InputError` if one gave no return at all."""
         places = Lidar.of_places(self._places, self._names)
         ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings)
         while True:
@@ -197,8 +161,8 @@ class RoomAlignment:
             found.equations.weighing(weight), evidence.unknowns, found.blocks[0].state, evidence.blocks[0].state,
             evidence.covariance,
         )  # fmt: skip
-        observations = replace(observations, patches=evidence.blocks[0].seen())
-        return replace(result, observations=observations, by_chance=weight * found.by_chance)
+        seen = evidence.blocks[0].seen()
+        return replace(result, observations=replace(observations, patches=seen, by_chance=weight * found.by_chance))
 
     def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", "JointEstimate"]:
         """Return the estimate by what the lidars see that tie each other, and the evidence for it."""
@@ -266,12 +230,7 @@ class PlaneAlignment(RoomAlignment):
 
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
-        found = self.aligned()
-        return AlignmentResult(
-            found.poses[1], found.covariance, found.rmse, found.num_frames, self.name,
-            min(float(pair.overlap) for pair in found.pairs), found.directions, found.warnings, found.refusals,
-            found.diagnostics, found.observations,
-        )  # fmt: skip
+        return replace(self.aligned().aligned(*SIDES), method=self.name)
 
 
 def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
@@ -510,7 +469,7 @@ def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
     return found
 
 
-def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignedLidars:
+def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> LidarPoses:
     """Return the result with its covariance, and with the reasons there are to refuse it.
 
     If robot or scene moved, or a transform is wrong, all other checks are misled: they are left out.
@@ -568,10 +527,11 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
         refusals = list(dict.fromkeys(finding for own in whose for finding in mirrored(own))) or refusals
-    first = blocks[0]
-    return AlignedLidars(
-        names, poses, covariance,
-        _seen_pairs(evidence), evidence.rmse, intake.num_frames, found.get((0, 1), []),
+    first, of_poses = blocks[0], np.zeros((6 * len(names), 6 * len(names)))
+    of_poses[6:, 6:] = covariance
+    return LidarPoses(
+        dict(zip(names, poses, strict=True)), of_poses, _seen_pairs(evidence), intake.num_frames, evidence.rmse,
+        directions=found.get((0, 1), []),
         warnings=intake.warnings() + against_model + narrow + disturbance(max(place.moving for place in places))
         + unit_warnings(numbers, evidence.sensors, names),
         refusals=refusals,

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST
-from stretch_sim_cal.calibration.robust import robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import apply, exp, from_rotation_translation, inverse
@@ -198,14 +198,14 @@ def register_returns(
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None
-        scale = max(0.5, robust_deviation(residuals))
-        weights = tukey_weights(residuals / (TUKEY * scale))
-        information = jacobian.T @ (weights[:, None] * jacobian)
-        step = _solve(information, jacobian.T @ (weights * residuals))
+        information, gradient, _ = robust_equations(jacobian, -residuals, 0.5, TUKEY)
+        strengths, axes = np.linalg.eigh(information)  # no step along directions that the surfaces do not constrain
+        shares = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
+        step = axes @ (shares * (axes.T @ gradient))
         about = from_rotation_translation(np.eye(3), centre)
         motion = about @ exp(step) @ inverse(about) @ motion
         converged = gate == GATES[-1] and np.abs(step).max() < CONVERGED
-    spread = np.sqrt(np.diag(np.linalg.pinv(information))) * scale
+    spread = np.sqrt(np.diag(np.linalg.pinv(information)))
     radius = np.linalg.norm(points - centre, axis=1).max()
     error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * radius))
     return BodyRegistration(motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error)
@@ -226,13 +226,6 @@ def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise)
     sigma = np.hypot(range_noise * incidence[used], SURFACE_ERROR)
     jacobian = np.column_stack([normals, np.cross(arms, normals)])
     return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
-
-
-def _solve(information: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return the step (6,), none along directions that the surfaces do not constrain."""
-    strengths, directions = np.linalg.eigh(information)
-    inverse = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
-    return directions @ (inverse * (directions.T @ gradient))
 
 
 PATCH = 0.03  # m, edge of the cells in which returns on the model are compared with it together
