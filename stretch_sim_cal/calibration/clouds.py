@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.robust import weighted_quantile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
@@ -190,9 +190,10 @@ class DirectionCells:
         }  # fmt: skip
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray], sensor: Sensor | None = None) -> "DirectionCells":
-        """Return the sums of `arrays`; no frames are to be added to them. Raises `InputError` if they are another
-        sensor's."""
+    def of_arrays(cls, data: Mapping[str, np.ndarray], prefix: str, sensor: Sensor | None) -> "DirectionCells":
+        """Return the sums of the arrays whose names begin with `prefix`; no frames are to be added to them. Raises
+        `InputError` if they are another sensor's."""
+        arrays = {name.removeprefix(prefix): data[name] for name in data if name.startswith(prefix)}
         cells, by_ring = cls(sensor), bool(arrays["by_ring"])
         cells.grid = DirectionGrid(arrays["elevations"], by_ring) if by_ring else DirectionGrid.by_elevation()
         if by_ring and (sensor is None or not np.array_equal(sensor.elevations, cells.grid.elevations)):
@@ -329,13 +330,11 @@ class FrameIntake:
     def warnings(self) -> list[Finding]:
         """Return a finding for everything that was left out."""
         warnings = []
-        for side, name in enumerate(self._names):
-            if self.repeated[side]:
-                sentence = f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once"
-                warnings.append(Finding("repeated_clouds", sentence))
-            if self.empty[side]:
-                sentence = f"{self.empty[side]} {name} clouds hold no usable return and were skipped"
-                warnings.append(Finding("empty_clouds", sentence))
+        for name, repeated, empty in zip(self._names, self.repeated, self.empty, strict=True):
+            sentence = f"{repeated} {name} clouds repeat an earlier one and were counted once"
+            warnings += when(bool(repeated), "repeated_clouds", sentence)
+            sentence = f"{empty} {name} clouds hold no usable return and were skipped"
+            warnings += when(bool(empty), "empty_clouds", sentence)
         return warnings
 
     def _usable(self, array: np.ndarray, side: int) -> "Cloud":

@@ -124,7 +124,7 @@ class RoomAlignment:
             with np.load(path, allow_pickle=False) as data:
                 self._places = [
                     tuple(
-                        DirectionCells.of_arrays(_only(data, f"{number}_{lidar}_"), sensor)
+                        DirectionCells.of_arrays(data, f"{number}_{lidar}_", sensor)
                         for lidar, sensor in zip(self._names, self._sensors, strict=True)
                     )
                     for number in range(int(data["places"]))
@@ -177,9 +177,10 @@ class RoomAlignment:
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         found = estimate_jointly(places, coarse if known is not None else started(coarse, opinions, ties), solver)
         state, fallback, worse = self._against_views(views[0], found.state, coarse, opinions, ties)
+        blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), found.blocks))
         seen = [
-            PlaceEvidence.of(view, remeasured_block(lidars, state, block, None))
-            for view, lidars, block in zip(views, places, found.blocks, strict=True)
+            PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
+            for view, last in zip(views, blocks, strict=True)
         ]
         evidence = Evidence(
             seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, fallback, worse
@@ -233,11 +234,6 @@ class PlaneAlignment(RoomAlignment):
         return replace(self.aligned().aligned(*SIDES), method=self.name)
 
 
-def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Return the arrays whose names begin with `prefix`, by what follows it."""
-    return {name.removeprefix(prefix): data[name] for name in data if name.startswith(prefix)}
-
-
 @dataclass(frozen=True)
 class JointEstimate:
     """The `state` after the last pass, and its `solution` with the `equations`, of whose information about the poses
@@ -272,11 +268,6 @@ class PlaceEvidence:
     views: tuple[View, ...]
     last: RoomBlock
     motion: Motion
-
-    @classmethod
-    def of(cls, views: tuple[View, ...], last: RoomBlock) -> "PlaceEvidence":
-        """Return the evidence of the views and of the patches at the estimate."""
-        return cls(views, last, motion_of(last.surface, last.flat, last.noise))
 
     def of_pair(self, pair: tuple[int, int]) -> Views:
         """Return the views of two lidars."""

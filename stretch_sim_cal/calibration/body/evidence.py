@@ -17,14 +17,15 @@ from stretch_sim_cal.calibration.body.outline import RobotOutline
 from stretch_sim_cal.calibration.body.payload import UnmodelledObject, payload_surface, smoothed, unmodelled_objects
 from stretch_sim_cal.calibration.body.returns import (
     OWN_HEAD,
+    SPACING,
     BodyRegistration,
     EvidenceSettings,
     Sighting,
-    SurfaceIndex,
     compare,
     nearest_range,
     register_returns,
     robot_views,
+    spread_points,
 )
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.rays import RangeImage
@@ -106,9 +107,10 @@ def gather_evidence(
     registration = register_returns(clouds, seen_by, views, lidars, noise)
     seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
-    origins, index = apply(model_from_seen, lidars), SurfaceIndex(surfaces)
+    origins = apply(model_from_seen, lidars)
+    spread = {link: spread_points(surface.triangles, SPACING) for link, surface in surfaces.items()}
     sightings = [
-        compare(apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, index, frame, noise)
+        compare(apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, spread, frame, noise)
         for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True)
     ]
 

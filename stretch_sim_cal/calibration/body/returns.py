@@ -24,23 +24,6 @@ from stretch_sim_cal.robot.surfaces import Surface
 SPACING = 0.006  # m, between the points that represent a surface: at 2 cm from it, distances are 0.4 mm too large
 
 
-class SurfaceIndex:
-    """Surfaces by link, in link frames, as points spread over them, ready for nearest-point queries in any pose."""
-
-    def __init__(self, surfaces: Mapping[str, Surface]):
-        self._points = {link: spread_points(surface.triangles, SPACING) for link, surface in surfaces.items()}
-        self._links = np.repeat(np.arange(len(self._points)), [len(points) for points in self._points.values()])
-
-    def placed(self, frame_from_link: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.concatenate([apply(frame_from_link[link], points) for link, points in self._points.items()])
-
-    def closest(self, points: np.ndarray, placed: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distances (N,) of points (N, 3) from the nearest `placed` one and the number (N,) of its link; inf
-        and -1 beyond `limit` (m)."""
-        distances, nearest = cKDTree(placed).query(points, distance_upper_bound=limit)
-        return distances, np.append(self._links, -1)[nearest]
-
-
 def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
     """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart. Rows are along the longest side, so that
     long thin triangles have one row."""
@@ -268,7 +251,7 @@ class Sighting:
 
 def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
-    index: SurfaceIndex, footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
+    spread: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
 ) -> Sighting:  # fmt: skip
     """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model.
 
@@ -286,11 +269,12 @@ def compare(
     behind &= nearest_range(points, origins) + ahead > OWN_HEAD
 
     # Returns whose rays miss the model, or that are well in front of it: their distances in space.
-    placed = index.placed(footprint_from_link)
+    placed = np.concatenate([apply(footprint_from_link[link], points) for link, points in spread.items()])
     around = ((points > placed.min(axis=0) - AROUND) & (points < placed.max(axis=0) + AROUND)).all(axis=1)
     candidates = np.flatnonzero((above_floor & (ahead >= NEAR_RAY) & around) | in_front)
     limit = 2 * DISAGREEMENT + FAR_SIGMAS * range_noise
-    distances, touched = index.closest(points[candidates], placed, limit)
+    distances, touched = cKDTree(placed).query(points[candidates], distance_upper_bound=limit)
+    touched = np.append(np.repeat(np.arange(len(spread)), list(map(len, spread.values()))), -1)[touched]
     gaps, nearest = np.full(len(points), np.inf), links.copy()
     gaps[candidates] = distances
     nearest[candidates[touched >= 0]] = touched[touched >= 0]

@@ -7,8 +7,7 @@ import numpy as np
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorMotion, patch_centres, patch_of_cells
 from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor
-from stretch_sim_cal.calibration.floor.search import Tiles
-from stretch_sim_cal.calibration.floor.steps import direction_in_words
+from stretch_sim_cal.calibration.floor.search import Tiles, direction_in_words
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane

@@ -15,22 +15,21 @@ import numpy as np
 
 from stretch_sim_cal.calibration.floor.cells import (
     CellSums,
+    FloorRays,
     HeightNoise,
-    LidarView,
     PatchSums,
-    Rays,
-    mean_heights,
     patch_centres,
     patch_of_cells,
 )
 from stretch_sim_cal.calibration.floor.search import (
+    Step,
     Tiles,
+    find_step,
     level_tiles,
     range_noise,
     robust_initialisation,
     search_floor,
 )
-from stretch_sim_cal.calibration.floor.steps import Step, find_step
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, incremented
@@ -110,7 +109,13 @@ class _RobustFit:
         self.clean = [sums.unobstructed() for sums in lidars]
         self.patch_of_cells = patch_of_cells()
         self.patches = [PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
-        self.heights, self.noise, self.slopes = mean_heights(self.patches)
+        # Of each patch, by all lidars together: the mean height over the assumed floor, its standard deviation by noise
+        # (NaN if unseen), and its derivatives by the increment.
+        weight = sum(patches.weight for patches in self.patches)
+        weight = np.where(weight > 0, weight, np.nan)
+        self.heights = sum(patches.weighted_heights(np.zeros(3)) for patches in self.patches) / weight
+        self.noise = weight**-0.5
+        self.slopes = sum(patches.information[:, 0] for patches in self.patches) / weight[:, None]
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
         self.centres = patch_centres()
         # The mean points at which the patches' rays meet the floor: the levers of their slopes.
@@ -162,7 +167,11 @@ class _RobustFit:
             if np.count_nonzero(self.trust > LEAST_WEIGHT) < MIN_PATCHES:
                 return False
             self.solve()
-            self.unevenness = min(self._scatter(), self.most_uneven)
+            # The standard deviation of the patches' means beyond noise and curvature.
+            trusted = self.trust > LEAST_WEIGHT
+            excess = robust_deviation(self.residuals()[trusted]) ** 2 - np.median(self.noise[trusted] ** 2)
+            scatter = float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
+            self.unevenness = min(scatter, self.most_uneven)
             before, total = total, float(self.trust.sum())
             if abs(total - before) < CONVERGED * total:
                 break
@@ -215,12 +224,6 @@ class _RobustFit:
         self.solve()
         curved, flat = excess
         return flat - curved > SIGNIFICANCE and curved < EXPLAINS * flat
-
-    def _scatter(self) -> float:
-        """Return the standard deviation (m) of the patches' means beyond noise and curvature, within its bounds."""
-        trusted = self.trust > LEAST_WEIGHT
-        excess = robust_deviation(self.residuals()[trusted]) ** 2 - np.median(self.noise[trusted] ** 2)
-        return float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
 
     def _inflation(self, formal: np.ndarray) -> float:
         """Return the variance ratio, at least 1, of the increment's scatter between blocks over its covariance by
@@ -286,21 +289,22 @@ class FoundFloor:
     floor: Plane
     tiles: Tiles
     noise: HeightNoise
-    sums: tuple[CellSums, ...]
+    sums: list[CellSums]
     fit: FloorFit
 
 
-def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> FoundFloor | None:
-    """Search the floor, refine the plane twice, and fit it; None if there is no floor within the search limits."""
-    tiles = level_tiles(_measured(rays, views), settings)
+def find_floor(rays: Sequence[FloorRays], settings: FloorSettings) -> FoundFloor | None:
+    """Search the floor in the rays of all lidars, refine the plane twice, and fit it; None if there is no floor within
+    the search limits."""
+    tiles = level_tiles(_measured(rays), settings)
     floor = search_floor(tiles, settings)
     if floor is None:
         return None
     returns = float(np.median(np.concatenate([part.counts for part in rays])))
-    along_ray = max(range_noise(tiles, views[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
+    along_ray = max(range_noise(tiles, rays[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
     for across_surface in (FIRST_ERROR, SURFACE_NOISE):
         # The first plane is millimetres off: only the second sums contain nothing but noise.
-        sums = _cell_sums(rays, views, floor, HeightNoise(along_ray, across_surface))
+        sums = [CellSums(part, floor, HeightNoise(along_ray, across_surface)) for part in rays]
         fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
@@ -308,23 +312,18 @@ def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) 
     squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
     means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
     noise = HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
-    sums = _cell_sums(rays, views, floor, noise)
+    sums = [CellSums(part, floor, noise) for part in rays]
     fit = fit_floor(sums)
     return None if fit is None else FoundFloor(floor, tiles, noise, sums, fit)
 
 
-def nearest_level_surface(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> Plane | None:
+def nearest_level_surface(rays: Sequence[FloorRays], settings: FloorSettings) -> Plane | None:
     """Return the level surface around the robot within much wider limits, for messages."""
     wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
-    return search_floor(level_tiles(_measured(rays, views), wider), wider)
+    return search_floor(level_tiles(_measured(rays), wider), wider)
 
 
-def _cell_sums(rays: Rays, views: Sequence[LidarView], floor: Plane, noise: HeightNoise) -> tuple[CellSums, ...]:
-    return tuple(CellSums(view, part, floor, noise) for view, part in zip(views, rays, strict=True))
-
-
-def _measured(rays: Rays, views: Sequence[LidarView]) -> np.ndarray:
+def _measured(rays: Sequence[FloorRays]) -> np.ndarray:
     """Return the measured points (N, 3) of all rays in the description's base_footprint, without those on the robot."""
     nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    measured = [view.against(part, nominal).measured[~part.on_robot] for view, part in zip(views, rays, strict=True)]
-    return np.concatenate(measured)
+    return np.concatenate([part.against(nominal).measured[~part.on_robot] for part in rays])

@@ -18,8 +18,7 @@ from stretch_sim_cal.calibration.floor.cells import (
     MIN_INCIDENCE_COSINE,
     RADIUS,
     FloorMotion,
-    LidarView,
-    Rays,
+    FloorRays,
     cells_of,
     floor_motion,
     patch_of_cells,
@@ -197,14 +196,13 @@ class JointFloor:
             kept.append(Lidar(view.surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
         return tuple(kept)
 
-    def _rays(self, lidars: Sequence[Lidar], state: State) -> tuple[Rays, list[LidarView]]:
-        """Return the lidars' corrected rays that aim at the nominal floor, and the views that they are of."""
-        views = [LidarView(pose) for pose in state.base_from_lidar]
+    def _rays(self, lidars: Sequence[Lidar], state: State) -> tuple[FloorRays, ...]:
+        """Return the lidars' corrected rays that aim at the nominal floor."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         return tuple(
-            view.rays(surface.points, surface.counts, self._on_robot(surface.points, pose))
-            for view, surface, pose in zip(views, surfaces, state.base_from_lidar, strict=True)
-        ), views
+            FloorRays.of(pose, surface.points, surface.counts, self._on_robot(surface.points, pose))
+            for surface, pose in zip(surfaces, state.base_from_lidar, strict=True)
+        )
 
     def _on_robot(self, points: np.ndarray, footprint_from_lidar: np.ndarray) -> np.ndarray:
         if self._masks.body is None:
@@ -212,7 +210,7 @@ class JointFloor:
         return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
     def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
-        return find_floor(*self._rays(lidars, state), self.settings)
+        return find_floor(self._rays(lidars, state), self.settings)
 
     def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
         """Return the motion of the floor between the blocks of time, if any."""
@@ -222,8 +220,8 @@ class JointFloor:
         for surface, sums, used, pose in zip(surfaces, found.sums, found.fit.used, state.base_from_lidar, strict=True):
             on_robot = self._on_robot(surface.points, pose)
             for block in range(surface.block_counts.shape[1]):
-                rays = sums.view.rays(surface.block_points[:, block], surface.block_counts[:, block], on_robot)
-                equations = sums.equations_of(rays, used)
+                of_block = surface.block_points[:, block], surface.block_counts[:, block]
+                equations = sums.equations_of(FloorRays.of(pose, *of_block, on_robot), used)
                 information[block] += equations[0]
                 gradient[block] += equations[1]
         return floor_motion(information, gradient)
@@ -234,7 +232,10 @@ class JointFloor:
     ) -> FloorResult:  # fmt: skip
         fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
-        to_base = _change_to_base(floor, self._footprint_from_base)
+        # Height and tilts at base_link's origin and about its axes, by those in the description's base_footprint.
+        to_base = np.zeros((3, 3))
+        to_base[0] = -height_slopes(self._footprint_from_base[None, :3, 3], floor)[0]
+        to_base[1:, 1:] = self._footprint_from_base[:2, :2].T
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
         level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
         support = support_of(found, level_share)
@@ -299,13 +300,17 @@ class JointFloor:
         return Disagreement(increment, covariance + by_poses @ aligned @ by_poses.T)
 
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
-        rays, views = self._rays(lidars, state)
+        rays = self._rays(lidars, state)
         if any(map(len, rays)) or not any(len(lidar.surface.points) for lidar in lidars):
             sentence = (
                 f"no floor within {self.settings.search_height * 1e3:g} mm and "
-                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has "
-                f"base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}"
+                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
             )
+            if (surface := nearest_level_surface(rays, self.settings)) is not None:
+                side = "lower" if surface.offset > 0 else "higher"
+                tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
+                where = f"{abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg"
+                sentence = f"{sentence} (the nearest level surface is {where})"
             remedy = "make room, or check the description and the alignment"
         else:
             steepness = np.degrees(np.arcsin(MIN_INCIDENCE_COSINE))
@@ -358,20 +363,3 @@ def _trust(found: FoundFloor) -> FloorTrust:
         return np.where(np.linalg.norm(places, axis=1) < RADIUS, weights, 0.0)
 
     return FloorTrust(trust, found.fit.unevenness, FLOOR_GATE)
-
-
-def _in_words(surface: Plane | None) -> str:
-    if surface is None:
-        return ""
-    side = "lower" if surface.offset > 0 else "higher"
-    tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
-    return f" (the nearest level surface is {abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg)"
-
-
-def _change_to_base(floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
-    """Return the derivatives (3, 3) of (height, tilt about x, tilt about y) at base_link's origin and about its axes by
-    those in the description's base_footprint."""
-    change = np.zeros((3, 3))
-    change[0] = -height_slopes(footprint_from_base[None, :3, 3], floor)[0]
-    change[1:, 1:] = footprint_from_base[:2, :2].T
-    return change
