@@ -440,11 +440,9 @@ def mount_warnings(
         )
         off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
         warnings += when(
-            not asked and abs(joint.value) > MISPLACED * joint.standard_deviation,
-            "joint_zero_off",
-            f"{joint.joint} zero offset: {off}",
-            "home the robot, or use --with-joint-offsets",
-        )
+            not asked and abs(joint.value) > MISPLACED * joint.standard_deviation, "joint_zero_off",
+            f"{joint.joint} zero offset: {off}", "home the robot, or use --with-joint-offsets",
+        )  # fmt: skip
         further = "further" if joint.scale > 0 else "less"
         warnings += when(
             abs(joint.scale) > MISPLACED * joint.scale_deviation,

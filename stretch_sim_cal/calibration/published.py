@@ -75,24 +75,17 @@ class PublishedAlignment:
         twists = np.array([log(estimate @ inverse(mean)) for estimate in estimates])
         count = len(estimates)
         scatter = twists.T @ twists / (count * max(count - 1, 1))
-        rmse, overlap = self._agreement(mean)
-        warnings = [UNCHECKED]
+        # How far the last pair's surfaces are apart, and the share of the right one's within a voxel of the left one's.
+        resolution, warnings = self._settings.downsampling_resolution, [UNCHECKED]
+        (target, tree), (source, _) = (small_gicp.preprocess_points(cloud, resolution) for cloud in self._last)
+        near, _, _, gaps = matched_points(target, tree, source, mean, self._settings)
+        rmse = float(np.sqrt(np.mean(gaps**2))) if near.any() else 0.0
         if self._not_converged:
             warnings.append(f"{self._not_converged} of {count} registrations did not converge and count all the same")
         if self._skipped:
             warnings.append(f"{self._skipped} pairs of clouds lacked the returns of a lidar and were skipped")
-        return AlignmentResult(
-            right_to_left=mean, covariance=scatter + np.diag(ALIGNMENT_STD**2), rmse=rmse, num_frames=count,
-            method=self.name, overlap=overlap, directions=[], warnings=warnings,
-        )  # fmt: skip
-
-    def _agreement(self, right_to_left: np.ndarray) -> tuple[float, float]:
-        """Return the distance (m, rms) between the last pair's surfaces, and the share of the right one's within a
-        voxel of the left one's."""
-        resolution = self._settings.downsampling_resolution
-        (target, tree), (source, _) = (small_gicp.preprocess_points(cloud, resolution) for cloud in self._last)
-        near, _, _, gaps = matched_points(target, tree, source, right_to_left, self._settings)
-        return float(np.sqrt(np.mean(gaps**2))) if near.any() else 0.0, float(np.mean(near))
+        covariance = scatter + np.diag(ALIGNMENT_STD**2)
+        return AlignmentResult(mean, covariance, rmse, count, self.name, float(np.mean(near)), [], warnings)
 
 
 class PublishedFloor:
@@ -140,9 +133,8 @@ class PublishedFloor:
     def _result(self, plane: Plane, inliers: np.ndarray, refusals: list[str]) -> FloorResult:
         rmse = float(np.sqrt(np.mean(plane.distance(inliers) ** 2))) if len(inliers) else 0.0
         return FloorResult(
-            footprint_from_base=footprint_from_base(plane), plane=plane, covariance=np.diag(FLOOR_STD**2), rmse=rmse,
-            num_frames=self._num_frames, num_inliers=len(inliers), method=self.name, warnings=[UNCHECKED],
-            refusals=refusals,
+            footprint_from_base(plane), plane, np.diag(FLOOR_STD**2), rmse, self._num_frames, len(inliers), self.name,
+            warnings=[UNCHECKED], refusals=refusals,
         )  # fmt: skip
 
 

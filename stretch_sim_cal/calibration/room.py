@@ -81,12 +81,10 @@ Pairs = Sequence[tuple[int, int]]
 
 COUNTS, DISAGREE, NOT_FLAT, FEW, UNSURE = range(5)
 VERDICTS = (
-    "counts",
-    "rejected: the lidars disagree there more than elsewhere",
-    "rejected: not flat as one of the lidars sees it",
-    "rejected: too few returns of one of the lidars",
+    "counts", "rejected: the lidars disagree there more than elsewhere",
+    "rejected: not flat as one of the lidars sees it", "rejected: too few returns of one of the lidars",
     "rejected: the lidars see different parts, or its normal is not known well",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,13 @@ from itertools import product
 
 import numpy as np
 
+from stretch_sim_cal.calibration.consistency import NUM_DIRECTIONS, direction_of
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.geometry.planes import floor_between
+from stretch_sim_cal.geometry.points import group_medians
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
 WINDOW = 10  # measurements within which a change is to be detected, and any of which may be its first
@@ -117,11 +119,9 @@ def _on_robot(names: Iterable[str]) -> tuple[Block, ...]:
 
 
 BLOCKS = (
-    *_of_pose("lidar to lidar", "lidars"),
-    Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN),
-    Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN),
-    *_on_robot(SIDES),
-)
+    *_of_pose("lidar to lidar", "lidars"), Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN),
+    Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *_on_robot(SIDES),
+)  # fmt: skip
 
 
 def blocks(further: Iterable[str] = ()) -> tuple[Block, ...]:
@@ -193,11 +193,9 @@ def pose_twist(
 
 
 def pose_vectors(
-    robot: MountedRobot,
-    positions: Mapping[str, float],
-    poses: Mapping[str, np.ndarray],
+    robot: MountedRobot, positions: Mapping[str, float], poses: Mapping[str, np.ndarray],
     clouds: Mapping[str, np.ndarray],
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:  # fmt: skip
     """Return by lidar the `pose_twist` of its returns (N, 3), with the robot's joints at `positions` (m, rad, by the
     description's names) and the lidars' stored `poses` (4, 4) in base_link."""
     (model,) = posed([robot.sample("measurement", positions, clouds)], robot.surfaces)
@@ -205,7 +203,6 @@ def pose_vectors(
     return {name: twist for name, twist in twists.items() if twist is not None}
 
 
-AZIMUTHS, ELEVATIONS = 180, 60
 SAME_WITHIN, SAME_SHARE, FEWEST = 0.05, 0.8, 200  # m, of the directions, and how many of them are needed
 
 
@@ -214,14 +211,10 @@ class Panorama:
 
     def __init__(self, points: np.ndarray):
         ranges = np.linalg.norm(points, axis=1)
-        azimuth = np.arctan2(points[:, 1], points[:, 0]) / (2 * np.pi) % 1.0
-        elevation = np.arcsin(np.clip(points[:, 2] / np.maximum(ranges, 1e-9), -1, 1)) / np.pi + 0.5
-        row = np.minimum((elevation * ELEVATIONS).astype(int), ELEVATIONS - 1)
-        cell = (azimuth * AZIMUTHS).astype(int) % AZIMUTHS * ELEVATIONS + row
-        order = np.lexsort((ranges, cell))
-        cells, first, counts = np.unique(cell[order], return_index=True, return_counts=True)
-        self._ranges = np.full(AZIMUTHS * ELEVATIONS, np.nan)
-        self._ranges[cells] = ranges[order][first + counts // 2]
+        points, ranges = points[ranges > 0], ranges[ranges > 0]
+        cells, group, counts = np.unique(direction_of(points), return_inverse=True, return_counts=True)
+        self._ranges = np.full(NUM_DIRECTIONS, np.nan)
+        self._ranges[cells] = group_medians(group, counts, ranges)
 
     def same(self, other: "Panorama") -> bool:
         """Return whether most directions have the same range; a person who walks by changes few."""

@@ -9,13 +9,13 @@ import numpy as np
 import small_gicp
 
 from stretch_sim_cal.calibration.clouds import FrameIntake
-from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.finding import when
 from stretch_sim_cal.calibration.findings import model_findings
 from stretch_sim_cal.calibration.observability import covariance_of, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, check_rigid
+from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, check_rigid, from_rotation_translation
 
 MAX_POOLED_FRAMES = 20
 # Bias of GICP by the voxels' borders, measured against truth (docs/accuracy.md), per metre of voxel.
@@ -47,52 +47,32 @@ class GicpAlignment:
                 raise InputError(
                     f"no usable return of the {side} lidar in any frame; is it running, and in view of anything?"
                 )
-        settings = self._settings
-        target, tree = self._preprocess(self._clouds[0])
-        source, _ = self._preprocess(self._clouds[1])
+        settings, voxel = self._settings, self._settings.downsampling_resolution
+        (target, tree), (source, _) = (
+            small_gicp.preprocess_points(np.concatenate(kept).astype(float), voxel, num_neighbors=20, num_threads=1)
+            for kept in self._clouds
+        )
         registration = small_gicp.align(
             target, source, tree, self._initial, max_correspondence_distance=settings.max_correspondence_distance,
             num_threads=1, max_iterations=settings.max_iterations, rotation_epsilon=1e-5, translation_epsilon=1e-5,
         )  # fmt: skip
         estimate = check_rigid(registration.T_target_source, "registration")
-        return self._judged(estimate, bool(registration.converged), target, tree, source)
-
-    def _preprocess(self, clouds):
-        return small_gicp.preprocess_points(
-            np.concatenate(clouds).astype(float),
-            self._settings.downsampling_resolution,
-            num_neighbors=20,
-            num_threads=1,
-        )
-
-    def _judged(self, estimate, converged, target, tree, source) -> AlignmentResult:
-        settings = self._settings
         matched, points, normals, gaps = matched_points(target, tree, source, estimate, settings)
         rmse = float(np.sqrt(np.mean(gaps**2))) if matched.any() else float("inf")
         jacobian = np.hstack([normals, np.cross(points, normals)])
         covariance = covariance_of(jacobian.T @ jacobian / max(rmse, 1e-6) ** 2) if matched.any() else 1e6 * np.eye(6)
-        covariance = covariance + self._voxel_bias(estimate)
+        # The voxels' bias is about the middle between the two lidars.
+        bias = np.diag([(VOXEL_BIAS_TRANSLATION * voxel) ** 2] * 3 + [(VOXEL_BIAS_ROTATION * voxel) ** 2] * 3)
+        middle = adjoint(from_rotation_translation(np.eye(3), estimate[:3, 3] / 2))
+        covariance = covariance + middle @ bias @ middle.T
         found_directions = settings.directions(covariance, settings.base_from_left)
-        refusals = unobserved(found_directions)
+        sentence = f"registration did not converge in {settings.max_iterations} iterations"
+        refusals = when(not registration.converged, "not_converged", sentence) + unobserved(found_directions)
         other_robot, against_model = model_findings(self._initial, estimate)
-        if not converged:
-            sentence = f"registration did not converge in {settings.max_iterations} iterations"
-            refusals.insert(0, Finding("not_converged", sentence))
         return AlignmentResult(
-            right_to_left=estimate, covariance=covariance, rmse=rmse, num_frames=self._intake.num_frames,
-            method=self.name,
-            overlap=float(np.mean(matched)), directions=found_directions,
-            warnings=self._intake.warnings() + against_model, refusals=refusals or other_robot,
-            diagnostics={"correspondences": float(matched.sum())},
+            estimate, covariance, rmse, self._intake.num_frames, self.name, float(np.mean(matched)), found_directions,
+            self._intake.warnings() + against_model, refusals or other_robot, {"correspondences": float(matched.sum())},
         )  # fmt: skip
-
-    def _voxel_bias(self, estimate: np.ndarray) -> np.ndarray:
-        """Return the covariance (6, 6) of the voxels' bias, about the middle between the two lidars."""
-        voxel = self._settings.downsampling_resolution
-        about_middle = np.diag([(VOXEL_BIAS_TRANSLATION * voxel) ** 2] * 3 + [(VOXEL_BIAS_ROTATION * voxel) ** 2] * 3)
-        middle = np.eye(4)
-        middle[:3, 3] = estimate[:3, 3] / 2
-        return adjoint(middle) @ about_middle @ adjoint(middle).T
 
 
 def matched_points(

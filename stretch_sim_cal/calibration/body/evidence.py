@@ -18,7 +18,6 @@ from stretch_sim_cal.calibration.body.payload import UnmodelledObject, payload_s
 from stretch_sim_cal.calibration.body.returns import (
     OWN_HEAD,
     SPACING,
-    BodyRegistration,
     EvidenceSettings,
     Sighting,
     compare,
@@ -61,7 +60,6 @@ class BodyEvidence:
     """
 
     seen_from_model: np.ndarray
-    registration: BodyRegistration | None
     payloads: dict[str, tuple[str, Surface]]
     returns: list[np.ndarray]
     outliers: list[np.ndarray]
@@ -88,12 +86,9 @@ class SeenRobot:
 
 
 def gather_evidence(
-    poses: Sequence[PoseReturns],
-    surfaces: Mapping[str, Surface],
-    lidars: np.ndarray,
-    settings: EvidenceSettings | None = None,
-    smoothed_returns: int = 1500,
-) -> BodyEvidence:
+    poses: Sequence[PoseReturns], surfaces: Mapping[str, Surface], lidars: np.ndarray,
+    settings: EvidenceSettings | None = None, smoothed_returns: int = 1500,
+) -> BodyEvidence:  # fmt: skip
     """Return the evidence in the returns of all poses of a robot whose links have `surfaces`.
 
     `lidars` (L, 3) are the described positions of the lidars in base_footprint, in the order of the numbers in
@@ -104,8 +99,7 @@ def gather_evidence(
     clouds, seen_by, stand_for = zip(*(_compared(pose, lidars, settings) for pose in poses), strict=True)
     frames = [pose.footprint_from_link for pose in poses]
     views = robot_views(surfaces, frames)
-    registration = register_returns(clouds, seen_by, views, lidars, noise)
-    seen_from_model, warnings = _motion(registration)
+    seen_from_model, warnings = _motion(register_returns(clouds, seen_by, views, lidars, noise))
     model_from_seen = inverse(seen_from_model)
     origins = apply(model_from_seen, lidars)
     spread = {link: spread_points(surface.triangles, SPACING) for link, surface in surfaces.items()}
@@ -146,7 +140,7 @@ def gather_evidence(
         points = smoothed(sighting.points[of_robot], sighting.directions[of_robot], noise, smoothed_returns)
         returns.append(convex_hull(apply(seen_from_model, points)[:, :2]))
         outliers.append(apply(seen_from_model, sighting.points[others])[:, :2])
-    return BodyEvidence(seen_from_model, registration, payloads, returns, outliers, misplaced, warnings)
+    return BodyEvidence(seen_from_model, payloads, returns, outliers, misplaced, warnings)
 
 
 def _compared(
@@ -166,19 +160,19 @@ def _compared(
     return points[chosen], np.full(len(chosen), -1) if pose.lidars is None else pose.lidars[chosen], stands_for
 
 
-def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
+def _motion(registration: tuple[np.ndarray, float, float] | None) -> tuple[np.ndarray, list[str]]:
     """Return seen_from_model (4, 4), the identity if the returns show no significant motion, and warnings."""
     if registration is None:
         return np.eye(4), ["too few returns are near the model to determine where the lidars see the robot"]
-    if registration.reach <= max(SMALLEST_MOTION, 3 * registration.standard_error):
+    seen_from_model, reach, standard_error = registration
+    if reach <= max(SMALLEST_MOTION, 3 * standard_error):
         return np.eye(4), []
-    angle = np.degrees(rotation_angle(registration.seen_from_model))
     message = (
-        f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and {angle:.2f} deg from where its "
-        "description has it: the left lidar's mount is off, or the floor calibration; the shape is fitted where the "
-        "robot is seen"
+        f"the lidars see the robot moved by up to {1e3 * reach:.1f} mm and "
+        f"{np.degrees(rotation_angle(seen_from_model)):.2f} deg from where its description has it: the left lidar's "
+        "mount is off, or the floor calibration; the shape is fitted where the robot is seen"
     )
-    return registration.seen_from_model, [message]
+    return seen_from_model, [message]
 
 
 def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]) -> list[list[str]]:

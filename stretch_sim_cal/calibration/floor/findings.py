@@ -34,13 +34,9 @@ FLAT_PART = "move the robot to a flat part of the floor"
 MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """The right lidar's floor against the left one's: `increment` (height in m, tilt about x, tilt about y in rad) and
-    its `covariance` (3, 3) by noise and by the alignment."""
-
-    increment: np.ndarray
-    covariance: np.ndarray
+Disagreement = tuple[np.ndarray, np.ndarray]
+"""One lidar's floor against the first one's: the increment (height in m, tilt about x, tilt about y in rad) and its
+covariance (3, 3) by noise and by the alignment."""
 
 
 @dataclass
@@ -190,11 +186,12 @@ def check_disagreement(findings: Findings, both: Disagreement | None, name: str 
         sentence = f"the {name} and the {first} lidar see too little of the same floor to be compared by it"
         findings.warn("floor_of_one_lidar", sentence)
         return
-    height, tilt = float(abs(both.increment[0])), float(np.linalg.norm(both.increment[1:]))
+    increment, covariance = both
+    height, tilt = float(abs(increment[0])), float(np.linalg.norm(increment[1:]))
     off = f"the {name} lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the {first} one's"
     if height > MAX_DISAGREEMENT_HEIGHT or tilt > MAX_DISAGREEMENT_TILT:
         findings.refuse("lidars_disagree", off, "align the lidars first")
-    elif both.increment @ np.linalg.solve(both.covariance, both.increment) > UNLIKELY:
+    elif increment @ np.linalg.solve(covariance, increment) > UNLIKELY:
         sentence = f"{off}, more than the alignment's own uncertainty explains"
         findings.warn("lidars_disagree", sentence, "align the lidars again")
 

@@ -255,28 +255,18 @@ class JointFloor:
             sum(float(values[used].sum()) for values, used in zip(arrays, fit.used, strict=True))
             for arrays in ([sums.hits for sums in found.sums], [sums.height_squares for sums in found.sums])
         )
+        warnings = findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names)
         return FloorResult(
-            footprint_from_base=footprint_from_base(plane),
-            plane=plane,
-            covariance=covariance,
-            rmse=float(np.sqrt(squares / max(hits, 1.0))),
-            num_frames=self._intake.num_frames,
-            num_inliers=int(hits),
-            method=self.name,
-            support=support,
-            warnings=findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names),
-            refusals=findings.refusals,
-            diagnostics={
-                "range_noise": found.noise.along_ray,
-                "unevenness": fit.unevenness,
-                "curvature": float(np.linalg.norm(fit.curvature)),
-                "scatter_between_blocks": fit.inflation,
-                "repeated_scans": float(sum(self._intake.repeated)),
-            }
-            | numbers,
-            by_units=FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
-            systematic=to_base @ fit.systematic @ to_base.T,
-        )
+            footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
+            self._intake.num_frames, int(hits), self.name, support, warnings, findings.refusals,
+            {
+                "range_noise": found.noise.along_ray, "unevenness": fit.unevenness,
+                "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
+                "repeated_scans": float(sum(self._intake.repeated)), **numbers,
+            },
+            FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
+            to_base @ fit.systematic @ to_base.T,
+        )  # fmt: skip
 
     def _disagreement(
         self, block: RoomBlock, state: State, aligned: np.ndarray, unknowns: Unknowns, lidar: int
@@ -297,7 +287,7 @@ class JointFloor:
             begin = unknowns.poses[number].start
             by_poses[[0, 1, 2], [begin + 2, begin + 3, begin + 4]] = sign, -sign, -sign
         increment = increment + floor_between(first, other)
-        return Disagreement(increment, covariance + by_poses @ aligned @ by_poses.T)
+        return increment, covariance + by_poses @ aligned @ by_poses.T
 
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
         rays = self._rays(lidars, state)
@@ -335,12 +325,9 @@ class SupportFloor(JointFloor):
     """
 
     def __init__(
-        self,
-        base_from_left: np.ndarray,
-        right_to_left: np.ndarray,
-        nominal_footprint_from_base: np.ndarray,
+        self, base_from_left: np.ndarray, right_to_left: np.ndarray, nominal_footprint_from_base: np.ndarray,
         settings: FloorSettings | None = None,
-    ):
+    ):  # fmt: skip
         poses = [check_rigid(base_from_left, "base_from_left")]
         right_to_left = check_rigid(right_to_left, "right_to_left")
         if not np.array_equal(right_to_left, np.eye(4)):

@@ -228,12 +228,9 @@ def residuals_of(
 
 
 def calibrate_mounts(
-    surfaces: Mapping[str, Surface],
-    samples: Sequence[MountSample],
-    nominal: Mapping[str, np.ndarray],
-    alignment: Observations | None = None,
-    settings: MountSettings = MountSettings(),
-) -> MountsResult:
+    surfaces: Mapping[str, Surface], samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray],
+    alignment: Observations | None = None, settings: MountSettings = MountSettings(),
+) -> MountsResult:  # fmt: skip
     """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses.
 
     `surfaces` are the model's by link, in link frames; `nominal` the lidars' described poses by name, right to about 3
