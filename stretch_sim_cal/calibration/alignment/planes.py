@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Ties, coarse_ties, started
@@ -26,25 +27,6 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
 from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.findings import (
-    COARSE_ONLY,
-    another_opinion,
-    beyond_sensor_files,
-    differing_ranges,
-    dissenting,
-    distorted,
-    disturbance,
-    impossible_units,
-    large_residuals,
-    little_support,
-    mirrored,
-    model_findings,
-    movement,
-    narrow_overlap,
-    overlap_refusals,
-    unit_warnings,
-    wrong_minimum,
-)
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
@@ -347,7 +329,7 @@ class Evidence:
         moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
         against = by_poses(np.eye(4), others)
-        scale = self.scale * beyond_sensor_files(self.numbers, self.sensors, self.names)
+        scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
         return self.solution.covariance[np.ix_(free, free)] * scale**2 + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: tuple[int, int]) -> np.ndarray:
@@ -376,7 +358,7 @@ class Evidence:
     def opinions(self) -> list[dict[tuple[int, int], list[Finding]]]:
         """Whether the registration of all that those see who tie each other says otherwise, by place."""
         return [
-            {pair: another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
+            {pair: findings.another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
              for pair in self.ties.pairs} for place in self.places
         ]  # fmt: skip
 
@@ -389,12 +371,12 @@ class Evidence:
         known = self.solution.covariance[np.ix_(own, own)]
         variance = known[0, 0] + known[1, 1] - 2.0 * known[0, 1]
         allowed = np.hypot(*(self.unknowns.models[lidar].spread.range_scale for lidar in pair))
-        return differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
+        return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
     def impossible_units(self) -> list[Finding]:
         """Return the errors that no lidar of its kind has, if the poses depend on them: an error that all lidars have
         alike may be the best fit to something near one of them, and cancels between them."""
-        found = impossible_units(self.numbers, self.sensors, self.names)
+        found = findings.impossible_units(self.numbers, self.sensors, self.names)
         if not found:
             return []
         values = self.blocks[0].state.units
@@ -411,7 +393,7 @@ class Evidence:
     def near(self, pair: tuple[int, int]) -> bool:
         """Return whether the estimate of two lidars is near the description."""
         given = self.described(pair)
-        return given is not None and not any(model_findings(given, between(self.poses, pair)))
+        return given is not None and not any(findings.model_findings(given, between(self.poses, pair)))
 
     def described(self, pair: tuple[int, int]) -> np.ndarray | None:
         """Return the description's transform (4, 4) between two lidars; None if it has none."""
@@ -422,10 +404,10 @@ class Evidence:
         """Return which pairs do not fit what all say of them, how well their views agree, and why."""
         unfit = {}
         for pair in self.ties.pairs:
-            why = [COARSE_ONLY] if pair in self.worse else []
+            why = [findings.COARSE_ONLY] if pair in self.worse else []
             for place, views, opinions in zip(self.places, self.agreement, self.opinions, strict=True):
-                why += wrong_minimum(views[pair], self.near(pair))
-                why += overlap_refusals(views[pair], place.last.used_between(pair))
+                why += findings.wrong_minimum(views[pair], self.near(pair))
+                why += findings.overlap_refusals(views[pair], place.last.used_between(pair))
                 why = why or opinions[pair]
             if why:
                 unfit[pair] = self.agreement[0][pair], why
@@ -455,7 +437,7 @@ def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
             views, refusals = evidence.agreement[0][pair], []
         else:
             nothing = Consistency(0.0, 0.0, 0.0)
-            views, refusals = ties.left_out.get(pair, (nothing, overlap_refusals(nothing, 0.0)))
+            views, refusals = ties.left_out.get(pair, (nothing, findings.overlap_refusals(nothing, 0.0)))
         found.append(SeenPair((evidence.names[pair[0]], evidence.names[pair[1]]), views.overlap, refusals))
     return found
 
@@ -478,37 +460,42 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
             lambda n: evidence.in_each_pair(lambda pair: check(places[n], pair, agreement[n][pair]))
         )
 
-    refusals = evidence.in_each_place(lambda n: movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
-    refusals += in_each(lambda _, pair, views: wrong_minimum(views, evidence.near(pair)))
+    refusals = evidence.in_each_place(
+        lambda n: findings.movement(places[n].motion, places[n].disturbed, blocks[n].num_used)
+    )
+    refusals += in_each(lambda _, pair, views: findings.wrong_minimum(views, evidence.near(pair)))
     if len(names) == len(SIDES):  # of more lidars others tie the two
         refusals = refusals or in_each(
-            lambda place, pair, views: overlap_refusals(views, place.last.used_between(pair))
+            lambda place, pair, views: findings.overlap_refusals(views, place.last.used_between(pair))
         )
     ranges = evidence.in_each_pair(evidence.differing_ranges)
     undetermined = [finding for pair in against_first for finding in evidence.of_pair(pair, unobserved(found[pair]))]
     if not refusals and evidence.coarse_covariance is not None:
-        refusals = [COARSE_ONLY, *undetermined]
+        refusals = [findings.COARSE_ONLY, *undetermined]
     elif not refusals:
         weak = [
             finding for pair in against_first
-            for finding in evidence.of_pair(pair, little_support(blocks, covariance, settings, pair[1]))
+            for finding in evidence.of_pair(pair, findings.little_support(blocks, covariance, settings, pair[1]))
         ]  # fmt: skip
         # Ranges that may be anybody's leave the lidars' poses open.
-        refusals = (ranges + undetermined if undetermined else weak) + large_residuals(scale, evidence.rmse)
+        refusals = (ranges + undetermined if undetermined else weak) + findings.large_residuals(scale, evidence.rmse)
         refusals += evidence.in_each_place(
             lambda n: [finding for lidar in range(1, len(names))
-                       for finding in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
+                       for finding in evidence.of_pair((0, lidar), findings.dissenting(blocks[n], lidar))]
         )  # fmt: skip
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or [*distorted(wrong_rotor_angles(poses, numbers, names)), *evidence.impossible_units()]
+    refusals = refusals or [
+        *findings.distorted(wrong_rotor_angles(poses, numbers, names)),
+        *evidence.impossible_units(),
+    ]
     far, near = [], []
     for pair in against_first:
-        other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]])
+        other_robot, against_model = findings.model_findings(evidence.described(pair), poses[pair[1]])
         far += evidence.of_pair(pair, other_robot)
         near += evidence.of_pair(pair, against_model)
     against_model = ([] if refusals else near) + ranges
     narrow = [] if refusals else evidence.in_each_pair(
-        lambda pair: narrow_overlap(max(views[pair].overlap for views in agreement))
+        lambda pair: findings.narrow_overlap(max(views[pair].overlap for views in agreement))
     )  # fmt: skip
     refusals = (
         refusals or far
@@ -517,14 +504,16 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     if MAYBE_MIRRORED & {finding.code for finding in refusals} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
-        refusals = list(dict.fromkeys(finding for own in whose for finding in mirrored(own))) or refusals
+        refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
     first, of_poses = blocks[0], np.zeros((6 * len(names), 6 * len(names)))
     of_poses[6:, 6:] = covariance
     return LidarPoses(
         dict(zip(names, poses, strict=True)), of_poses, _seen_pairs(evidence), intake.num_frames, evidence.rmse,
         directions=found.get((0, 1), []),
-        warnings=intake.warnings() + against_model + narrow + disturbance(max(place.moving for place in places))
-        + unit_warnings(numbers, evidence.sensors, names),
+        warnings=[
+            *intake.warnings(), *against_model, *narrow, *findings.disturbance(max(place.moving for place in places)),
+            *findings.unit_warnings(numbers, evidence.sensors, names),
+        ],
         refusals=refusals,
         diagnostics={
             "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),

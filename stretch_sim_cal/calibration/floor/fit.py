@@ -13,14 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.cells import (
-    CellSums,
-    FloorRays,
-    HeightNoise,
-    PatchSums,
-    patch_centres,
-    patch_of_cells,
-)
+from stretch_sim_cal.calibration.floor import cells
 from stretch_sim_cal.calibration.floor.search import (
     Step,
     Tiles,
@@ -87,7 +80,7 @@ class FloorFit:
     step: Step | None = None
 
 
-def fit_floor(lidars: Sequence[CellSums], refine: bool = True) -> FloorFit | None:
+def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> FloorFit | None:
     """Fit the floor to the cells of all lidars, without `refine` a plane without steps and curvature; None if there is
     too little floor."""
     fit = _RobustFit(lidars)
@@ -105,10 +98,10 @@ def fit_floor(lidars: Sequence[CellSums], refine: bool = True) -> FloorFit | Non
 class _RobustFit:
     """Iteratively reweighted least squares over patches on (increment, curvature)."""
 
-    def __init__(self, lidars: Sequence[CellSums]):
+    def __init__(self, lidars: Sequence[cells.CellSums]):
         self.clean = [sums.unobstructed() for sums in lidars]
-        self.patch_of_cells = patch_of_cells()
-        self.patches = [PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
+        self.patch_of_cells = cells.patch_of_cells()
+        self.patches = [cells.PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
         # Of each patch, by all lidars together: the mean height over the assumed floor, its standard deviation by noise
         # (NaN if unseen), and its derivatives by the increment.
         weight = sum(patches.weight for patches in self.patches)
@@ -117,7 +110,7 @@ class _RobustFit:
         self.noise = weight**-0.5
         self.slopes = sum(patches.information[:, 0] for patches in self.patches) / weight[:, None]
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
-        self.centres = patch_centres()
+        self.centres = cells.patch_centres()
         # The mean points at which the patches' rays meet the floor: the levers of their slopes.
         levers = np.column_stack([self.slopes[:, 2], -self.slopes[:, 1]])
         x, y = np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0).T
@@ -288,12 +281,12 @@ class FoundFloor:
 
     floor: Plane
     tiles: Tiles
-    noise: HeightNoise
-    sums: list[CellSums]
+    noise: cells.HeightNoise
+    sums: list[cells.CellSums]
     fit: FloorFit
 
 
-def find_floor(rays: Sequence[FloorRays], settings: FloorSettings) -> FoundFloor | None:
+def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> FoundFloor | None:
     """Search the floor in the rays of all lidars, refine the plane twice, and fit it; None if there is no floor within
     the search limits."""
     tiles = level_tiles(_measured(rays), settings)
@@ -304,26 +297,26 @@ def find_floor(rays: Sequence[FloorRays], settings: FloorSettings) -> FoundFloor
     along_ray = max(range_noise(tiles, rays[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
     for across_surface in (FIRST_ERROR, SURFACE_NOISE):
         # The first plane is millimetres off: only the second sums contain nothing but noise.
-        sums = [CellSums(part, floor, HeightNoise(along_ray, across_surface)) for part in rays]
+        sums = [cells.CellSums(part, floor, cells.HeightNoise(along_ray, across_surface)) for part in rays]
         fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
     squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
     means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
-    noise = HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
-    sums = [CellSums(part, floor, noise) for part in rays]
+    noise = cells.HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
+    sums = [cells.CellSums(part, floor, noise) for part in rays]
     fit = fit_floor(sums)
     return None if fit is None else FoundFloor(floor, tiles, noise, sums, fit)
 
 
-def nearest_level_surface(rays: Sequence[FloorRays], settings: FloorSettings) -> Plane | None:
+def nearest_level_surface(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Plane | None:
     """Return the level surface around the robot within much wider limits, for messages."""
     wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
     return search_floor(level_tiles(_measured(rays), wider), wider)
 
 
-def _measured(rays: Sequence[FloorRays]) -> np.ndarray:
+def _measured(rays: Sequence[cells.FloorRays]) -> np.ndarray:
     """Return the measured points (N, 3) of all rays in the description's base_footprint, without those on the robot."""
     nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
     return np.concatenate([part.against(nominal).measured[~part.on_robot] for part in rays])

@@ -14,6 +14,7 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import View, confirmed_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import unit_warnings
+from stretch_sim_cal.calibration.floor import findings as checks
 from stretch_sim_cal.calibration.floor.cells import (
     MIN_INCIDENCE_COSINE,
     RADIUS,
@@ -22,16 +23,6 @@ from stretch_sim_cal.calibration.floor.cells import (
     cells_of,
     floor_motion,
     patch_of_cells,
-)
-from stretch_sim_cal.calibration.floor.findings import (
-    Disagreement,
-    Findings,
-    check_disagreement,
-    check_motion,
-    check_shape,
-    check_support,
-    flatness,
-    support_of,
 )
 from stretch_sim_cal.calibration.floor.fit import (
     LIKELY_CURVATURE,
@@ -228,7 +219,7 @@ class JointFloor:
 
     def _result(
         self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        found: FoundFloor, disagreements: Mapping[str, Disagreement | None],
+        found: FoundFloor, disagreements: Mapping[str, checks.Disagreement | None],
     ) -> FloorResult:  # fmt: skip
         fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
@@ -237,20 +228,20 @@ class JointFloor:
         to_base[0] = -height_slopes(self._footprint_from_base[None, :3, 3], floor)[0]
         to_base[1:, 1:] = self._footprint_from_base[:2, :2].T
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
-        level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
-        support = support_of(found, level_share)
-        findings = Findings(self._intake.warnings())
-        check_support(findings, support, worst_place, covariance, self.settings)
+        level_share, worst_place = checks.flatness(found.tiles, floor, fit.unevenness, self.settings)
+        support = checks.support_of(found, level_share)
+        findings = checks.Findings(self._intake.warnings())
+        checks.check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
             findings.refuse(
                 "floor_far_from_description",
                 "the floor lies beyond the search limits of the description's base_footprint",
                 "check the description's base_footprint",
             )
-        check_shape(findings, fit)
+        checks.check_shape(findings, fit)
         for name, disagreement in disagreements.items():
-            check_disagreement(findings, disagreement, name, self._names[0])
-        check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames)
+            checks.check_disagreement(findings, disagreement, name, self._names[0])
+        checks.check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames)
         hits, squares = (
             sum(float(values[used].sum()) for values, used in zip(arrays, fit.used, strict=True))
             for arrays in ([sums.hits for sums in found.sums], [sums.height_squares for sums in found.sums])
@@ -270,7 +261,7 @@ class JointFloor:
 
     def _disagreement(
         self, block: RoomBlock, state: State, aligned: np.ndarray, unknowns: Unknowns, lidar: int
-    ) -> Disagreement | None:
+    ) -> checks.Disagreement | None:
         """Return a lidar's floor against the first one's under the given alignment, in which all have the covariance
         `aligned`; None if they do not see enough of the same floor."""
         seen = block.floor_gap(lidar)
