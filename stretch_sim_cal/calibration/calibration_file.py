@@ -160,7 +160,9 @@ class CalibrationFile:
         plane, footprint = floor_of(data, footprint, path, contradictions)
         known = (key for key in (*lidars, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR) if key in data)
         entries = {key: entry_of(data[key], key, path) for key in known}
-        wheels = wheels_of(data, path)
+        wheels = poses_of(data, WHEELS, path)[0] if WHEELS in data else {}
+        if wheels:
+            check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], f"{path}: {WHEELS}")
         return cls(
             to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), footprint_from_lidar=wheels
         )
@@ -387,18 +389,21 @@ def convention_of(name: str) -> str:
     return RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}")
 
 
-def wheels_of(data: dict[str, Any], path) -> dict[str, np.ndarray]:
-    """Return the lidars' poses (4, 4) in base_footprint by driving, by name; empty if there are none."""
-    if WHEELS not in data:
-        return {}
-    poses, where = _data(data, WHEELS, path), f"{path}: {WHEELS}"
-    if not isinstance(poses, dict) or not poses:
-        raise InputError(f"{where}: data: a pose of each lidar by its name was expected; calibrate again or roll back")
-    poses = {str(name): transform_of({str(name): {"data": pose}}, str(name), where) for name, pose in poses.items()}
-    check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], where)
-    size = 6 * len(poses)
-    check_covariance(numbers_of(data[WHEELS].get("covariance"), (size, size), f"{where}: covariance"), where)
-    return poses
+def poses_of(data: dict[str, Any], key: str, path, first: Sequence[str] = ()) -> tuple[dict[str, Any], np.ndarray]:
+    """Return the lidars' poses (4, 4) by name in an entry, perhaps of one that has to be the `first`, and their
+    covariance (6 n, 6 n). Raises `InputError` if the entry lacks any of it."""
+    entry, where = data[key], f"{path}: {key}"
+    try:
+        poses = {str(name): check_rigid(pose, f"{where}: {name}") for name, pose in entry["data"].items()}
+        poses, covariance = {name: poses[name] for name in first} | poses, entry["covariance"]
+        if not poses:
+            raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        needed = "".join(f" {name} and" for name in first)
+        raise InputError(f"{where}: needs data with{needed} each lidar (4x4 each) and a covariance") from problem
+    covariance = numbers_of(covariance, (6 * len(poses), 6 * len(poses)), f"{where}: covariance")
+    check_covariance(covariance, f"{where}: covariance")
+    return poses, covariance
 
 
 def check_convention(convention: Any, known: list[str], where: str) -> None:

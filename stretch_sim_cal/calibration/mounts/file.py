@@ -22,9 +22,9 @@ from stretch_sim_cal.calibration.calibration_file import (
     TO_LEFT,
     CalibrationFile,
     check_convention,
-    check_covariance,
     entry_for,
     plane_entry,
+    poses_of,
 )
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult, StoredMounts
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
@@ -157,23 +157,15 @@ def left_pose(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
 
 def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
     """Return the extrinsics in a calibration file, None if it has none. Raises `InputError` for incomplete ones."""
-    entry = file.data.get(MOUNTS)
-    if entry is None:
+    if file.data.get(MOUNTS) is None:
         return None
-    where = f"{file.path or 'calibration'}: {MOUNTS}"
-    try:
-        poses = {str(name): check_rigid(pose, f"{where}: {name}") for name, pose in entry["data"].items()}
-        poses = {"left": poses["left"]} | poses
-        covariance = np.array(entry["covariance"], dtype=float)
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise InputError(f"{where}: needs data with left and each other lidar (4x4 each) and a covariance") from problem
-    size = 6 * len(poses)
-    if covariance.shape != (size, size) or not np.isfinite(covariance).all():
-        raise InputError(f"{where}: covariance: is not a {size}x{size} matrix of finite numbers")
-    check_covariance(covariance, f"{where}: covariance")
-    if entry.get("convention") is not None:
-        check_convention(entry["convention"], [CONVENTION, *([OF_TWO] if set(poses) == set(SIDES) else [])], where)
-    return StoredMounts(poses, covariance)
+    path = file.path or "calibration"
+    mounts = StoredMounts(*poses_of(file.data, MOUNTS, path, ["left"]))
+    convention = file.data[MOUNTS].get("convention")
+    if convention is not None:
+        known = [CONVENTION, *([OF_TWO] if set(mounts.base_from_lidar) == set(SIDES) else [])]
+        check_convention(convention, known, f"{path}: {MOUNTS}")
+    return mounts
 
 
 def every_mount(file: CalibrationFile, mounts: StoredMounts) -> tuple[dict[str, np.ndarray], np.ndarray]:
