@@ -11,7 +11,7 @@ together. The estimate is one problem over all of them.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
-from stretch_sim_cal.calibration.alignment.ties import Ties, coarse_ties, started
+from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
@@ -172,18 +172,18 @@ class RoomAlignment:
 
     @staticmethod
     def _against_views(
-        view: tuple[View, ...], state: State, coarse: State, opinions: Mapping[tuple[int, int], SecondOpinion],
+        view: tuple[View, ...], state: State, coarse: State, opinions: Mapping[Pair, SecondOpinion],
         ties: Ties,
-    ) -> tuple[State, np.ndarray | None, list[tuple[int, int]]]:  # fmt: skip
+    ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
         """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
         as a whole, the coarse one with its covariance, and which pairs."""
         views = {pair: Views(view[pair[0]], view[pair[1]]) for pair in ties.pairs}
         distances = {pair: SurfaceDistances(view[pair[0]].surface, view[pair[1]].surface) for pair in ties.pairs}
 
-        def apart(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
+        def apart(poses: Sequence[np.ndarray], pair: Pair) -> float:
             return distances[pair].under(between(poses, pair))
 
-        def agreement(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
+        def agreement(poses: Sequence[np.ndarray], pair: Pair) -> float:
             return views[pair].under(between(poses, pair)).score
 
         found, guessed = state.base_from_lidar, coarse.base_from_lidar
@@ -251,11 +251,11 @@ class PlaceEvidence:
     last: RoomBlock
     motion: Motion
 
-    def of_pair(self, pair: tuple[int, int]) -> Views:
+    def of_pair(self, pair: Pair) -> Views:
         """Return the views of two lidars."""
         return Views(*(self.views[lidar] for lidar in pair))
 
-    def mirrored(self, pair: tuple[int, int], initial: np.ndarray | None, names: Sequence[str]) -> tuple[str, ...]:
+    def mirrored(self, pair: Pair, initial: np.ndarray | None, names: Sequence[str]) -> tuple[str, ...]:
         """Return which clouds of a pair, one lidar's or those of both, agree with the other's under the description's
         transform (4, 4) once they are mirrored, by their `names`; none if they do as they are, or without a
         description."""
@@ -295,7 +295,7 @@ class Evidence:
     solution: Solution
     unknowns: Unknowns
     coarse_covariance: np.ndarray | None = None
-    worse: Sequence[tuple[int, int]] = ()
+    worse: Sequence[Pair] = ()
 
     @property
     def blocks(self) -> list[RoomBlock]:
@@ -332,7 +332,7 @@ class Evidence:
         scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
         return self.solution.covariance[np.ix_(free, free)] * scale**2 + moved + against @ frames @ against.T
 
-    def covariance_between(self, pair: tuple[int, int]) -> np.ndarray:
+    def covariance_between(self, pair: Pair) -> np.ndarray:
         """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""
         change = np.zeros((6, 6 * len(self.names)))
         change[:, 6 * pair[0] : 6 * pair[0] + 6] = -np.eye(6)
@@ -347,7 +347,7 @@ class Evidence:
         return sensor_numbers(self.unknowns, self.blocks[0].state, self.solution, self.names)
 
     @cached_property
-    def agreement(self) -> list[dict[tuple[int, int], Consistency]]:
+    def agreement(self) -> list[dict[Pair, Consistency]]:
         """How well the views of those that tie each other agree under the estimate, by place."""
         return [
             {pair: place.of_pair(pair).under(between(self.poses, pair)) for pair in self.ties.pairs}
@@ -355,14 +355,14 @@ class Evidence:
         ]
 
     @cached_property
-    def opinions(self) -> list[dict[tuple[int, int], list[Finding]]]:
+    def opinions(self) -> list[dict[Pair, list[Finding]]]:
         """Whether the registration of all that those see who tie each other says otherwise, by place."""
         return [
             {pair: findings.another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
              for pair in self.ties.pairs} for place in self.places
         ]  # fmt: skip
 
-    def differing_ranges(self, pair: tuple[int, int]) -> list[Finding]:
+    def differing_ranges(self, pair: Pair) -> list[Finding]:
         """Return whether the ranges of two lidars differ by a larger share than their sensor files allow."""
         if self.coarse_covariance is not None:
             return []
@@ -390,17 +390,17 @@ class Evidence:
             return []
         return list(found.values())
 
-    def near(self, pair: tuple[int, int]) -> bool:
+    def near(self, pair: Pair) -> bool:
         """Return whether the estimate of two lidars is near the description."""
         given = self.described(pair)
         return given is not None and not any(findings.model_findings(given, between(self.poses, pair)))
 
-    def described(self, pair: tuple[int, int]) -> np.ndarray | None:
+    def described(self, pair: Pair) -> np.ndarray | None:
         """Return the description's transform (4, 4) between two lidars; None if it has none."""
         given = [self.initial[lidar] for lidar in pair]
         return None if any(pose is None for pose in given) else between(given, (0, 1))
 
-    def unfit_pairs(self) -> dict[tuple[int, int], tuple[Consistency, list[Finding]]]:
+    def unfit_pairs(self) -> dict[Pair, tuple[Consistency, list[Finding]]]:
         """Return which pairs do not fit what all say of them, how well their views agree, and why."""
         unfit = {}
         for pair in self.ties.pairs:
@@ -413,20 +413,20 @@ class Evidence:
                 unfit[pair] = self.agreement[0][pair], why
         return unfit
 
-    def in_each_place(self, check: Callable[[int], list[Finding]]) -> list[Finding]:
-        """Return the findings of a check of every place by its number; with several places each names its place."""
-        if len(self.places) == 1:
-            return check(0)
-        return [finding.at(f"standing place {n + 1}") for n in range(len(self.places)) for finding in check(n)]
-
-    def of_pair(self, pair: tuple[int, int], found: list[Finding]) -> Iterator[Finding]:
-        """Yield findings, with the lidars' names if there are more than two."""
-        where = " and ".join(self.names[lidar] for lidar in pair)
-        yield from (finding.at(f"lidars {where}") if len(self.names) > 2 else finding for finding in found)
-
-    def in_each_pair(self, check: Callable[[tuple[int, int]], list[Finding]]) -> list[Finding]:
-        """Return the findings of a check of every two lidars that tie each other."""
-        return [finding for pair in self.ties.pairs for finding in self.of_pair(pair, check(pair))]
+    def each(
+        self, check: Callable[[int, Pair], list[Finding]], pairs: Sequence[Pair] = ((0, 0),), in_places: bool = True
+    ) -> list[Finding]:
+        """Return the findings of a check of every place, by its number, and of pairs of lidars: with the place if there
+        are several, and with the lidars if there are more than two. A check that is not of single places is done once;
+        one of no pair is given the first lidar twice."""
+        found = []
+        for number, pair in itertools.product(range(len(self.places) if in_places else 1), pairs):
+            of_pair = "lidars " + " and ".join(self.names[lidar] for lidar in pair)
+            for finding in check(number, pair):
+                named = finding.at(of_pair) if len(self.names) > len(SIDES) and pair != (0, 0) else finding
+                several = in_places and len(self.places) > 1
+                found.append(named.at(f"standing place {number + 1}") if several else named)
+        return found
 
 
 def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
@@ -449,58 +449,39 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     """
     blocks, scale, covariance, numbers = evidence.blocks, evidence.scale, evidence.covariance, evidence.numbers
     places, names, poses, agreement = evidence.places, evidence.names, evidence.poses, evidence.agreement
+    pairs, each, disturbed = evidence.ties.pairs, evidence.each, max(place.disturbed for place in places)
     against_first = [(0, lidar) for lidar in range(1, len(names)) if lidar in evidence.ties.tied]
     found = {
         pair: settings.directions(evidence.covariance_between(pair), settings.base_from_left) for pair in against_first
     }
-    disturbed = max(place.disturbed for place in places)
-
-    def in_each(check: Callable[[PlaceEvidence, tuple[int, int], Consistency], list[Finding]]) -> list[Finding]:
-        return evidence.in_each_place(
-            lambda n: evidence.in_each_pair(lambda pair: check(places[n], pair, agreement[n][pair]))
-        )
-
-    refusals = evidence.in_each_place(
-        lambda n: findings.movement(places[n].motion, places[n].disturbed, blocks[n].num_used)
-    )
-    refusals += in_each(lambda _, pair, views: findings.wrong_minimum(views, evidence.near(pair)))
+    described = {pair: findings.model_findings(evidence.described(pair), poses[pair[1]]) for pair in against_first}
+    refusals = each(lambda n, _: findings.movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
+    refusals += each(lambda n, pair: findings.wrong_minimum(agreement[n][pair], evidence.near(pair)), pairs)
     if len(names) == len(SIDES):  # of more lidars others tie the two
-        refusals = refusals or in_each(
-            lambda place, pair, views: findings.overlap_refusals(views, place.last.used_between(pair))
+        refusals = refusals or each(
+            lambda n, pair: findings.overlap_refusals(agreement[n][pair], blocks[n].used_between(pair)), pairs
         )
-    ranges = evidence.in_each_pair(evidence.differing_ranges)
-    undetermined = [finding for pair in against_first for finding in evidence.of_pair(pair, unobserved(found[pair]))]
+    ranges = each(lambda _, pair: evidence.differing_ranges(pair), pairs, in_places=False)
+    undetermined = each(lambda _, pair: unobserved(found[pair]), against_first, in_places=False)
     if not refusals and evidence.coarse_covariance is not None:
         refusals = [findings.COARSE_ONLY, *undetermined]
     elif not refusals:
-        weak = [
-            finding for pair in against_first
-            for finding in evidence.of_pair(pair, findings.little_support(blocks, covariance, settings, pair[1]))
-        ]  # fmt: skip
         # Ranges that may be anybody's leave the lidars' poses open.
-        refusals = (ranges + undetermined if undetermined else weak) + findings.large_residuals(scale, evidence.rmse)
-        refusals += evidence.in_each_place(
-            lambda n: [finding for lidar in range(1, len(names))
-                       for finding in evidence.of_pair((0, lidar), findings.dissenting(blocks[n], lidar))]
+        refusals = ranges + undetermined if undetermined else each(
+            lambda _, pair: findings.little_support(blocks, covariance, settings, pair[1]), against_first, False
         )  # fmt: skip
+        refusals += findings.large_residuals(scale, evidence.rmse)
+        others = [(0, lidar) for lidar in range(1, len(names))]
+        refusals += each(lambda n, pair: findings.dissenting(blocks[n], pair[1]), others)
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or [
-        *findings.distorted(wrong_rotor_angles(poses, numbers, names)),
-        *evidence.impossible_units(),
-    ]
-    far, near = [], []
-    for pair in against_first:
-        other_robot, against_model = findings.model_findings(evidence.described(pair), poses[pair[1]])
-        far += evidence.of_pair(pair, other_robot)
-        near += evidence.of_pair(pair, against_model)
-    against_model = ([] if refusals else near) + ranges
-    narrow = [] if refusals else evidence.in_each_pair(
-        lambda pair: findings.narrow_overlap(max(views[pair].overlap for views in agreement))
-    )  # fmt: skip
-    refusals = (
-        refusals or far
-        or evidence.in_each_place(lambda n: evidence.in_each_pair(evidence.opinions[n].__getitem__))
-    )  # fmt: skip
+    refusals = refusals or findings.distorted(wrong_rotor_angles(poses, numbers, names)) + evidence.impossible_units()
+    against_model, narrow = ranges, []
+    if not refusals:
+        against_model = each(lambda _, pair: described[pair][1], against_first, False) + ranges
+        overlaps = {pair: max(views[pair].overlap for views in agreement) for pair in pairs}
+        narrow = each(lambda _, pair: findings.narrow_overlap(overlaps[pair]), pairs, in_places=False)
+    refusals = refusals or each(lambda _, pair: described[pair][0], against_first, in_places=False)
+    refusals = refusals or each(lambda n, pair: evidence.opinions[n][pair], pairs)
     if MAYBE_MIRRORED & {finding.code for finding in refusals} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
