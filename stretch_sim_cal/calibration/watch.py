@@ -29,7 +29,7 @@ error of the baseline is common to all of them: it is added to the station's eff
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -70,8 +70,9 @@ FLOOR_AGAIN = (
 PARTS = (("translation", slice(0, 3)), ("rotation", slice(3, 6)))
 
 
-def _directions(size: int) -> np.ndarray:
-    """Return unit vectors (M, size) both ways along axes and diagonals; none is more than 28 deg from the next."""
+def _directions(columns: slice) -> np.ndarray:
+    """Return unit vectors (M, columns) both ways along axes and diagonals; none is more than 28 deg from the next."""
+    size = columns.stop - columns.start
     vectors = np.array([v for v in product((-1, 0, 1), repeat=size) if any(v)], dtype=float)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -92,10 +93,6 @@ class Block:
     on_robot: bool = False
 
     @property
-    def size(self) -> int:
-        return self.columns.stop - self.columns.start
-
-    @property
     def shift(self) -> float:
         return ANGLE if self.angular else LENGTH
 
@@ -108,26 +105,19 @@ class Block:
         return f"{math.degrees(value):.2f} deg" if self.angular else f"{1e3 * value:.1f} mm"
 
 
-def _of_pose(name: str, vector: str, on_robot: bool = False) -> tuple[Block, ...]:
-    return tuple(
-        Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot) for part, columns in PARTS
-    )
-
-
-def _on_robot(names: Iterable[str]) -> tuple[Block, ...]:
-    return tuple(block for name in names for block in _of_pose(f"{name} lidar on the robot", name, on_robot=True))
-
-
-BLOCKS = (
-    *_of_pose("lidar to lidar", "lidars"), Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN),
-    Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *_on_robot(SIDES),
-)  # fmt: skip
-
-
-def blocks(further: Iterable[str] = ()) -> tuple[Block, ...]:
+def blocks(further: Sequence[str] = ()) -> list[Block]:
     """Return all blocks of a robot with `further` lidars beyond two, by name."""
-    pairs = [block for name in further for block in _of_pose(f"left to {name} lidar", between(name))]
-    return (*BLOCKS, *pairs, *_on_robot(further))
+    poses = [
+        ("lidar to lidar", "lidars", False), *((f"{name} lidar on the robot", name, True) for name in SIDES),
+        *((f"left to {name} lidar", between(name), False) for name in further),
+        *((f"{name} lidar on the robot", name, True) for name in further),
+    ]  # fmt: skip
+    found = [
+        Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot)
+        for name, vector, on_robot in poses for part, columns in PARTS
+    ]  # fmt: skip
+    height = Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN)
+    return [*found[:2], height, Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *found[2:]]
 
 
 def between(name: str) -> str:
@@ -303,7 +293,7 @@ class BlockTest:
 
     def __init__(self, block: Block, threshold: float):
         self.block, self.threshold = block, threshold
-        self.directions = _directions(block.size)
+        self.directions = _directions(block.columns)
         count = len(self.directions)
         self._before = np.zeros(count)  # sums of the stations before, by direction
         self._began: list[float | None] = [None] * count  # when each of them left zero
@@ -313,7 +303,7 @@ class BlockTest:
         self._within: deque[float] = deque(maxlen=REMEMBERED)  # squared, between measurements, over the expected
         self._first: list[np.ndarray] = []  # means of the first stations
         self._few: list[float] = []  # their mean squares, until `STATIONS_NEEDED` steps are known
-        self._offset = np.zeros(block.size)
+        self._offset = np.zeros(self.directions.shape[1])
         self._sums = self._before.copy()
         self.changed = False
         self._common = np.zeros(count)
@@ -410,9 +400,9 @@ class DriftMonitor:
     """The tests of all blocks of one stored calibration. `period` (s) is the time between measurements, for the rate of
     false alarms of one a month; `further` are the lidars beyond two."""
 
-    def __init__(self, period: float, further: Iterable[str] = ()):
-        tested = blocks(tuple(further))
-        count = sum(len(_directions(block.size)) for block in tested)
+    def __init__(self, period: float, further: Sequence[str] = ()):
+        tested = blocks(further)
+        count = sum(len(_directions(block.columns)) for block in tested)
         threshold = math.log(count * WINDOW * max(MONTH / period, 1.0))
         self.tests = {block.name: BlockTest(block, threshold) for block in tested}
         self._on_robot = {block.vector for block in tested if block.on_robot}
