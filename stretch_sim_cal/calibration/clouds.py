@@ -47,6 +47,13 @@ MAX_LEFT_OUT = 0.2
 SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
 
 
+def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
+    """Return the error model of a lidar, perhaps of a known kind, whose channels are rows at `elevations` (R,): nothing
+    is known of azimuth offsets and firing times."""
+    spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.expected, sensor.optical_centre)
+    return ErrorModel(spread, elevations, np.zeros(len(elevations)), centre)
+
+
 class DirectionGrid:
     """Cells of directions in rows of about equal elevation; `elevations` (R,) in rad are the rows'."""
 
@@ -210,22 +217,15 @@ class DirectionCells:
         return np.unique(self.grid.row_of(np.flatnonzero(sum(block[0] for block in self._blocks))))
 
     def model(self, rows: np.ndarray | None = None) -> tuple[ErrorModel, np.ndarray]:
-        """Return the error model of the lidar and the channel (R,) of each row of cells.
-
-        Without rings a channel is one of `rows`, by default those that hold anything, and nothing is known of azimuth
-        offsets and firing times.
-        """
-        sensor = self._sensor
+        """Return the error model of the lidar and the channel (R,) of each row of cells; without rings a channel is one
+        of `rows`, by default those that hold anything."""
         if self.grid is None:  # a silent lidar
-            return ErrorModel(UNKNOWN_SENSOR, np.zeros(1), np.zeros(1)), np.zeros(1, dtype=int)
+            return model_of_rows(None, np.zeros(1)), np.zeros(1, dtype=int)
         if self.grid.by_ring:
-            return sensor.error_model(), np.arange(len(self.grid.elevations))
-        spread = UNKNOWN_SENSOR if sensor is None else sensor.expected
-        rows = self.rows if rows is None else rows
-        channel = np.full(len(self.grid.elevations), -1)
+            return self._sensor.error_model(), np.arange(len(self.grid.elevations))
+        rows, channel = self.rows if rows is None else rows, np.full(len(self.grid.elevations), -1)
         channel[rows] = np.arange(len(rows))
-        centre = np.zeros(3) if sensor is None else sensor.optical_centre
-        return ErrorModel(spread, self.grid.elevations[rows], np.zeros(len(rows)), centre), channel
+        return model_of_rows(self._sensor, self.grid.elevations[rows]), channel
 
     def cells(self) -> Cells:
         """Return the occupied cells.

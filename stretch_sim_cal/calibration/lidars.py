@@ -15,6 +15,7 @@ import numpy as np
 from stretch_sim_cal.calibration.alignment.planes import RoomAlignment
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
+from stretch_sim_cal.calibration.clouds import model_of_rows
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import distorted, unit_warnings
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
@@ -26,7 +27,6 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import Sensor
-from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel
 
 STEPS = 8
 CONVERGED = 1e-7  # m, rad
@@ -223,7 +223,9 @@ class LidarAlignment(RoomAlignment):
         self, observed: Observations, poses: Sequence[np.ndarray], priors: Sequence[np.ndarray | None]
     ) -> tuple[Unknowns, State, Solution]:
         """Return the estimate of the lidars' poses in base_link without the floor."""
-        models = observed.models if observed.knows_units else tuple(map(_scalars_alone, self._sensors))
+        # Of lidars that were not aligned only the scalars count.
+        alone = (model_of_rows(sensor, np.zeros(1)) for sensor in self._sensors)
+        models = observed.models if observed.knows_units else tuple(alone)
         unknowns = Unknowns(models)
         solver, state = Solver.starting(unknowns, poses, priors, self._settings.units if observed.knows_units else None)
         for step in range(STEPS):
@@ -251,9 +253,3 @@ class LidarAlignment(RoomAlignment):
             groups = [group for group in groups if group not in joined] + [set().union(*joined)]
         most = max(groups, key=lambda group: (len(group), self._given[0] in group))
         return [name for name in self._given if name not in most]
-
-
-def _scalars_alone(sensor: Sensor | None) -> ErrorModel:
-    """Return the error model of a lidar that was not aligned: one of the scalars alone."""
-    spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.expected, sensor.optical_centre)
-    return ErrorModel(spread, np.zeros(1), np.zeros(1), centre)

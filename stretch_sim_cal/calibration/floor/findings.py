@@ -65,7 +65,7 @@ def support_of(floor: FoundFloor, level_share: float) -> Support:
     hits = sum(sums.hits * cells for sums, cells in zip(lidars, fit.used, strict=True))
     rays = np.bincount(patch, hits, minlength=count)
     share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
-    supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
+    supporting = (fit.trust >= TRUSTED) & (rays >= MIN_RAYS)
     area = float((np.where(supporting, share, 0.0) * PATCH_SIZE**2).sum())
     bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
     nearest = float(distances[supporting].min(initial=np.inf))

@@ -15,7 +15,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.floor import cells
 from stretch_sim_cal.calibration.floor.search import (
-    Step,
     Tiles,
     find_step,
     level_tiles,
@@ -58,32 +57,10 @@ SURFACE_NOISE = 0.001  # m, across the surface: roughness, and the aim
 WIDE_HEIGHT, WIDE_TILT = 0.5, float(np.deg2rad(10.0))
 
 
-@dataclass(frozen=True)
-class FloorFit:
-    """The fitted increment and its support.
-
-    `increment` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y); `systematic` (3,
-    3) is the part of its covariance that noise does not explain. `curvature` (3,) is the floor's (xx, xy, yy) in 1/m at
-    the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `patch_weights` (P,) go from 0 (left out) to 1.
-    `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation` how many times the
-    scatter between blocks exceeds what noise alone explains (a variance ratio). `step` is where another level begins,
-    which was left out.
-    """
-
-    increment: np.ndarray
-    systematic: np.ndarray
-    curvature: np.ndarray
-    used: tuple[np.ndarray, ...]
-    patch_weights: np.ndarray
-    unevenness: float
-    inflation: float
-    step: Step | None = None
-
-
-def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> FloorFit | None:
+def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> "FloorFit | None":
     """Fit the floor to the cells of all lidars, without `refine` a plane without steps and curvature; None if there is
     too little floor."""
-    fit = _RobustFit(lidars)
+    fit = FloorFit(lidars)
     if not (fit.initialise() and fit.converge()):
         return None
     if refine and fit.exclude_beyond_step() and not (fit.initialise() and fit.converge()):
@@ -92,11 +69,19 @@ def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> FloorFit
         fit.allow(LIKELY_CURVATURE)
         if not fit.converge():
             return None
-    return fit.result()
+    return fit.finished()
 
 
-class _RobustFit:
-    """Iteratively reweighted least squares over patches on (increment, curvature)."""
+class FloorFit:
+    """The fit, iteratively reweighted least squares over patches on (increment, curvature), and its support.
+
+    `increment` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y); `systematic` (3,
+    3) is the part of its covariance that noise does not explain. `curvature` (3,) is the floor's (xx, xy, yy) in 1/m at
+    the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `trust` (P,) are the patches' weights from 0
+    (left out) to 1. `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation`
+    how many times the scatter between blocks exceeds what noise alone explains (a variance ratio). `step` is where
+    another level begins, which was left out.
+    """
 
     def __init__(self, lidars: Sequence[cells.CellSums]):
         self.clean = [sums.unobstructed() for sums in lidars]
@@ -257,21 +242,21 @@ class _RobustFit:
         variance = (self.unevenness**2 - EVEN**2) / float(np.median(left))
         return variance * of_solution[INCREMENT, INCREMENT]
 
-    def result(self) -> FloorFit:
+    def finished(self) -> "FloorFit":
+        """Return the fit with its uncertainty."""
         formal = np.linalg.inv(self.information)[INCREMENT, INCREMENT]
-        inflation = self._inflation(formal)
+        self.inflation = self._inflation(formal)
         trusted = self.trust[self.patch_of_cells] > LEAST_WEIGHT
-        curvature = np.where(np.abs(self.solution[CURVATURE]) > 1e-9, self.solution[CURVATURE], 0.0)
-        systematic = (inflation - 1.0) * formal
+        self.used = tuple(clean & trusted for clean in self.clean)
+        self.increment = self.solution[INCREMENT]
+        self.curvature = np.where(np.abs(self.solution[CURVATURE]) > 1e-9, self.solution[CURVATURE], 0.0)
+        systematic = (self.inflation - 1.0) * formal
         # The point at which the plane touches a curved floor is known no better than the robot's place on it.
-        systematic[1:, 1:] += np.eye(2) * np.sum(curvature**2) * TOUCHING_POINT**2
+        systematic[1:, 1:] += np.eye(2) * np.sum(self.curvature**2) * TOUCHING_POINT**2
         variance = (MOVED_BY_STEP * self.hidden_step) ** 2
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
-        systematic += self._by_waves()
-        used = tuple(clean & trusted for clean in self.clean)
-        return FloorFit(
-            self.solution[INCREMENT], systematic, curvature, used, self.trust, self.unevenness, inflation, self.step
-        )
+        self.systematic = systematic + self._by_waves()
+        return self
 
 
 @dataclass(frozen=True)

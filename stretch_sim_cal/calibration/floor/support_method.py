@@ -337,7 +337,7 @@ def _trust(found: FoundFloor) -> FloorTrust:
 
     def trust(points: np.ndarray) -> np.ndarray:
         places = points[:, :2]
-        weights = found.fit.patch_weights[patch_of_cells()[cells_of(places)]]
+        weights = found.fit.trust[patch_of_cells()[cells_of(places)]]
         return np.where(np.linalg.norm(places, axis=1) < RADIUS, weights, 0.0)
 
     return FloorTrust(trust, found.fit.unevenness, FLOOR_GATE)
