@@ -42,7 +42,8 @@ class PoseReturns:
 
 @dataclass(frozen=True)
 class BodyEvidence:
-    """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
+    """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it;
+    the `registration` is as of `register_returns`.
 
     `payloads` are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
     the robot, smoothed, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is not the
@@ -50,6 +51,7 @@ class BodyEvidence:
     """
 
     seen_from_model: np.ndarray
+    registration: tuple[np.ndarray, float, float] | None
     payloads: dict[str, tuple[str, Surface]]
     returns: list[np.ndarray]
     outliers: list[np.ndarray]
@@ -89,7 +91,8 @@ def gather_evidence(
     clouds, seen_by, stand_for = zip(*(_compared(pose, lidars, settings) for pose in poses), strict=True)
     frames = [pose.footprint_from_link for pose in poses]
     views = seen.robot_views(surfaces, frames)
-    seen_from_model, warnings = _motion(seen.register_returns(clouds, seen_by, views, lidars, noise))
+    registration = seen.register_returns(clouds, seen_by, views, lidars, noise)
+    seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
     origins = apply(model_from_seen, lidars)
     spread = {link: seen.spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
@@ -132,7 +135,7 @@ def gather_evidence(
         points = smoothed(sighting.points[of_robot], sighting.directions[of_robot], noise, smoothed_returns)
         returns.append(convex_hull(apply(seen_from_model, points)[:, :2]))
         outliers.append(apply(seen_from_model, sighting.points[others])[:, :2])
-    return BodyEvidence(seen_from_model, payloads, returns, outliers, misplaced, warnings)
+    return BodyEvidence(seen_from_model, registration, payloads, returns, outliers, misplaced, warnings)
 
 
 def _compared(
