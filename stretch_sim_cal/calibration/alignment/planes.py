@@ -475,13 +475,17 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         refusals += each(lambda n, pair: findings.dissenting(blocks[n], pair[1]), others)
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
     refusals = refusals or findings.distorted(wrong_rotor_angles(poses, numbers, names)) + evidence.impossible_units()
-    against_model, narrow = ranges, []
-    if not refusals:
-        against_model = each(lambda _, pair: described[pair][1], against_first, False) + ranges
-        overlaps = {pair: max(views[pair].overlap for views in agreement) for pair in pairs}
-        narrow = each(lambda _, pair: findings.narrow_overlap(overlaps[pair]), pairs, in_places=False)
-    refusals = refusals or each(lambda _, pair: described[pair][0], against_first, in_places=False)
-    refusals = refusals or each(lambda n, pair: evidence.opinions[n][pair], pairs)
+    narrow = {
+        pair: findings.narrow_overlap(
+            max(views[pair].overlap for views in agreement), evidence.described(pair), between(poses, pair)
+        ) for pair in pairs
+    }  # fmt: skip
+    far = each(lambda _, pair: described[pair][0], against_first, in_places=False)
+    far += each(lambda _, pair: narrow[pair][0], pairs, in_places=False)
+    near = each(lambda _, pair: described[pair][1], against_first, in_places=False)
+    near += each(lambda _, pair: narrow[pair][1], pairs, in_places=False)
+    near = ([] if refusals else near) + ranges
+    refusals = refusals or far or each(lambda n, pair: evidence.opinions[n][pair], pairs)
     if MAYBE_MIRRORED & {finding.code for finding in refusals} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
@@ -492,7 +496,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         dict(zip(names, poses, strict=True)), of_poses, _seen_pairs(evidence), intake.num_frames, evidence.rmse,
         directions=found.get((0, 1), []),
         warnings=[
-            *intake.warnings(), *against_model, *narrow, *findings.disturbance(max(place.moving for place in places)),
+            *intake.warnings(), *near, *findings.disturbance(max(place.moving for place in places)),
             *findings.unit_warnings(numbers, evidence.sensors, names),
         ],
         refusals=refusals,
