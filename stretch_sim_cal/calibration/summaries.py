@@ -11,7 +11,7 @@ from stretch_sim_cal.calibration.calibration_file import ARRAY
 from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.mounts.robot import Chosen
 from stretch_sim_cal.calibration.observability import UNOBSERVED
-from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
 from stretch_sim_cal.command import listed
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
@@ -19,7 +19,6 @@ from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
     from stretch_sim_cal.calibration.driving import Wheels
-    from stretch_sim_cal.calibration.lidars import LidarPoses
 
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
@@ -92,7 +91,7 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
     return lines
 
 
-def lidars_numbers(result: "LidarPoses", nominal: Mapping[str, np.ndarray]) -> dict:
+def lidars_numbers(result: LidarPoses, nominal: Mapping[str, np.ndarray]) -> dict:
     """Return the lidars against their `nominal` poses (4, 4) by name, as plain numbers and arrays: each in
     the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
     first, to_first = result.names[0], result.to_first
@@ -109,7 +108,7 @@ def lidars_numbers(result: "LidarPoses", nominal: Mapping[str, np.ndarray]) -> d
     return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.diagnostics}
 
 
-def lidars_lines(result: "LidarPoses", numbers: dict) -> list[str]:
+def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
     """Return the lidars and their `lidars_numbers` as lines for the terminal."""
     first, *others = result.names
     how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"

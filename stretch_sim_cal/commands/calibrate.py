@@ -18,7 +18,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, with_lidars
 from stretch_sim_cal.calibration.methods import (
     ALIGNMENT_METHODS_HELP,
     DEFAULT_ALIGNMENT_METHOD,
@@ -41,6 +41,7 @@ from stretch_sim_cal.calibration.pipeline import (
     solved,
     together,
 )
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
 from stretch_sim_cal.commands.described import source_of

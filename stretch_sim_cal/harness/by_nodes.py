@@ -7,9 +7,9 @@ import numpy as np
 
 from stretch_sim_cal.api import Result
 from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, CalibrationFile
-from stretch_sim_cal.calibration.lidars import LidarPoses, of_file
+from stretch_sim_cal.calibration.lidars import of_file
 from stretch_sim_cal.calibration.observability import UNOBSERVED
-from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.run import run_scenario

@@ -25,7 +25,7 @@ from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -52,6 +52,7 @@ from stretch_sim_cal.calibration.pipeline import (
     mounts_stage,
     solved,
 )
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import one_line, refuse

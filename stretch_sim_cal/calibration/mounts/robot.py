@@ -15,13 +15,13 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import left_off
-from stretch_sim_cal.calibration.lidars import LidarPoses
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, mounted_joints
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
 from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals, at_lidar
 from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances, noise_weights, without_readings
 from stretch_sim_cal.calibration.observations import Observations, known_alignment
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
