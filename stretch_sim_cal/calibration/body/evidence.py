@@ -42,8 +42,7 @@ class PoseReturns:
 
 @dataclass(frozen=True)
 class BodyEvidence:
-    """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it;
-    the `registration` is as of `register_returns`.
+    """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
 
     `payloads` are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
     the robot, smoothed, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is not the
@@ -51,7 +50,7 @@ class BodyEvidence:
     """
 
     seen_from_model: np.ndarray
-    registration: tuple[np.ndarray, float, float] | None
+    registration: seen.BodyRegistration | None
     payloads: dict[str, tuple[str, Surface]]
     returns: list[np.ndarray]
     outliers: list[np.ndarray]
@@ -155,7 +154,7 @@ def _compared(
     return points[chosen], np.full(len(chosen), -1) if pose.lidars is None else pose.lidars[chosen], stands_for
 
 
-def _motion(registration: tuple[np.ndarray, float, float] | None) -> tuple[np.ndarray, list[str]]:
+def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
     """Return seen_from_model (4, 4), the identity if the returns show no significant motion, and warnings."""
     if registration is None:
         return np.eye(4), ["too few returns are near the model to determine where the lidars see the robot"]

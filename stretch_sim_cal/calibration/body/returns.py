@@ -10,6 +10,7 @@ of the returns in all poses. It assumes that most returns near the model are fro
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -139,12 +140,20 @@ GRAZING = 0.25  # cosine of incidence, below which a return has little informati
 WEAKEST = 1e-3  # of the strongest direction's information; there is no step along weaker ones
 
 
+class BodyRegistration(NamedTuple):
+    """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which it is seen; `reach` is the
+    largest distance (m) by which it moves a return, `standard_error` its standard deviation."""
+
+    seen_from_model: np.ndarray
+    reach: float
+    standard_error: float
+
+
 def register_returns(
     clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray], views: Sequence[RobotView], origins: np.ndarray,
     range_noise: float,
-) -> tuple[np.ndarray, float, float] | None:  # fmt: skip
-    """Return the motion (4, 4) of the model, in base_footprint, to the pose in which it is seen, the largest distance
-    (m) by which it moves a return, and the standard deviation of that; None if too few returns are near the model.
+) -> BodyRegistration | None:  # fmt: skip
+    """Return the motion between model and returns, or None if too few returns are near the model.
 
     `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown;
     `views` are the model in these poses.
@@ -182,7 +191,7 @@ def register_returns(
     spread = np.sqrt(np.diag(np.linalg.pinv(information)))
     radius = np.linalg.norm(points - centre, axis=1).max()
     error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * radius))
-    return motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error
+    return BodyRegistration(motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error)
 
 
 def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise) -> tuple[np.ndarray, np.ndarray]:
