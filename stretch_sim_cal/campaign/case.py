@@ -26,14 +26,14 @@ from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, with_lidars
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.file import every_mount
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.pipeline import LidarFloor, alignment_of, driven, placed, solved
-from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes

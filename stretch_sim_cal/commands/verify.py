@@ -77,7 +77,7 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
 
 def _history(args: argparse.Namespace) -> int:
     """Print the checks in short, and every change. The exit code is 1 if the present calibration has changed."""
-    from stretch_sim_cal.calibration.watch import BLOCKS, blocks
+    from stretch_sim_cal.calibration.watch import blocks
     from stretch_sim_cal.calibration.watch_history import History, default_history
 
     if not args.days > 0:
@@ -97,7 +97,7 @@ def _history(args: argparse.Namespace) -> int:
         "changes": [vars(change) for change in changes],
     }  # fmt: skip
     if args.plot:
-        known = {block.vector for block in BLOCKS}
+        known = {block.vector for block in blocks()}
         vectors = dict.fromkeys(name for _, look in looks for name in look.vectors if name not in known)
         further = dict.fromkeys(name.removeprefix("lidars ") for name in vectors)
         _draw(args.plot, looks, changes, blocks(further))

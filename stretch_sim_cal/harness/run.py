@@ -13,9 +13,9 @@ import numpy as np
 from stretch_sim_cal import __version__
 from stretch_sim_cal.api import Result
 from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, CalibrationFile
-from stretch_sim_cal.calibration.lidars import LidarPoses, of_file
+from stretch_sim_cal.calibration.lidars import of_file
 from stretch_sim_cal.calibration.observability import UNOBSERVED
-from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.harness.in_process import InProcess

@@ -25,7 +25,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -43,6 +43,7 @@ from stretch_sim_cal.calibration.observations import (
     places_beside,
 )
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, alignment_stage
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.collection import stages as shared
