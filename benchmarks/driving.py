@@ -33,6 +33,7 @@ from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import Priors, Solver, State
+from stretch_sim_cal.calibration.published import PublishedAlignment, PublishedFloor
 from stretch_sim_cal.calibration.room import FloorTrust, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.wheel_odometry import Leg
@@ -64,17 +65,32 @@ def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
     return stations
 
 
-def plain(sim: cal.Simulated, stations: list[Any]) -> tuple[tuple[float, float] | None, np.ndarray]:
-    """Return how far (m, rad) GICP has the second lidar from the truth, None for a single one, and how far x, y, yaw
-    (m, rad) of the first one against the wheels are."""
-    names, rig, pair = sim.rig.names, sim.rig, None
-    first = names[0]
+def standing(sim: cal.Simulated, stations: list[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of two lidars at the first station, by one GICP and by the published methods."""
+    rig, (first, second), clouds = sim.rig, sim.rig.names[:2], stations[0].clouds
+    pairs = [tuple(map(_points, both)) for both in zip(clouds[first], clouds[second], strict=True)]
+    nominal, rows = inverse(rig.base_from_lidar[first]) @ rig.base_from_lidar[second], []
+    for by, method in (("one GICP", GicpAlignment(nominal)), ("published", PublishedAlignment(nominal))):
+        for both in pairs:
+            method.add(*both)
+        found = method.solve().right_to_left
+        far, turned = error(sim.truth.transform(first, second), found)
+        rows.append(("lidar to lidar", by, 1e3 * far, np.degrees(turned), None, True))
+    footprint = np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base
+    floor = PublishedFloor(rig.base_from_lidar[first], found, footprint)
+    for both in pairs:
+        floor.add(*both)
+    result = floor.solve()
+    height, tilt = 1e3 * (result.plane.offset - sim.truth.floor.offset), result.plane.normal @ sim.truth.floor.normal
+    rows.append(("floor", "published", abs(height), np.degrees(np.arccos(min(tilt, 1.0))), None, result.accepted))
+    return rows
+
+
+def plain(sim: cal.Simulated, stations: list[Any]) -> np.ndarray:
+    """Return how far x, y, yaw (m, rad) of the first lidar against the wheels are from the truth by GICP and a
+    hand-eye fit."""
+    rig, first = sim.rig, sim.rig.names[0]
     pose = (np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base) @ rig.base_from_lidar[first]
-    if len(names) > 1:
-        gicp = GicpAlignment(inverse(rig.base_from_lidar[first]) @ rig.base_from_lidar[names[1]])
-        for clouds in zip(*(stations[0].clouds[name] for name in names[:2]), strict=True):
-            gicp.add(*map(_points, clouds))
-        pair = error(sim.truth.transform(*names[:2]), gicp.solve().right_to_left)
     moved, legs = [], []
     for before, after in zip(stations, stations[1:], strict=False):
         leg = Leg.along(np.vstack([before.odometry[-1], after.odometry]))
@@ -100,7 +116,7 @@ def plain(sim: cal.Simulated, stations: list[Any]) -> tuple[tuple[float, float] 
     turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
     true = sim.truth.footprint_from_lidar[first]
     angle = np.arctan2(true[1, 0], true[0, 0]) - np.arctan2(pose[1, 0], pose[0, 0]) - yaw
-    return pair, np.array([*(turn @ pose[:2, 3] + [x, y] - true[:2, 3]), (angle + np.pi) % (2 * np.pi) - np.pi])
+    return np.array([*(turn @ pose[:2, 3] + [x, y] - true[:2, 3]), (angle + np.pi) % (2 * np.pi) - np.pi])
 
 
 def _points(cloud: np.ndarray) -> np.ndarray:
@@ -119,7 +135,7 @@ class TrueDrive(DrivenArray):
         first, errors = inverse(stations[0].world_from_footprint), simulator.driving.errors
         poses = [first @ station.world_from_footprint for station in stations]
         drive = driving._Drive(state, poses, np.array([*errors.scale, errors.track_width]), STANCE)
-        drive = self._learned(drive)
+        drive = self._with_variances(drive)
         unknowns = driving._DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(names)]), len(stations))
         views = drive.views(unknowns)
         pairs = self._pairs([View(lidar.surface) for lidar in lidars], views.base_from_lidar)
@@ -219,9 +235,8 @@ def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool,
     rows: list[tuple[Any, ...]] = []
     results = {"driving": cal.calibrate_by_driving(sim.rig, stations)}
     if not only_driving:
-        by_gicp, by_hand_eye = plain(sim, stations)
-        if by_gicp is not None:
-            rows.append(("lidar to lidar", "one GICP", 1e3 * by_gicp[0], np.degrees(by_gicp[1]), None, True))
+        by_hand_eye = plain(sim, stations)
+        rows += standing(sim, stations) if len(sim.rig.names) > 1 else []
         lever, angle = 1e3 * np.hypot(*by_hand_eye[:2]), np.degrees(abs(by_hand_eye[2]))
         rows.append(("against the wheels", "GICP and hand-eye", lever, angle, None, True))
         results["standing"] = cal.calibrate(sim.rig, stations[0].clouds)
