@@ -102,6 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "centre of rotation and the direction of driving",
     )  # fmt: skip
     add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
+    add(
+        "--continuous", action="store_true",
+        help="use scans on the move as well, by the time of each point (with --drive)",
+    )  # fmt: skip
     add_mounts_arguments(parser)
 
 
@@ -118,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         return calibrate_mounts(args)
     only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
     if not args.drive:
-        only_with(args, {"odometry_topic": None}, "--drive")
+        only_with(args, {"odometry_topic": None, "continuous": False}, "--drive")
     elif len(args.recording) > 1:
         raise InputError(f"--drive: takes one recording, {len(args.recording)} were given")
     else:
@@ -235,7 +239,7 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     topics, frames = ({name: each[name] for name in described} for each in named)
     stations = recorded_stations(
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
-        warn,
+        warn, args.continuous,
     )  # fmt: skip
     array = DrivenArray(source.lidars, footprint, settings, source.body, _accepted_up_to(source))
     with Progress("looking from every stop", len(stations)) as progress:

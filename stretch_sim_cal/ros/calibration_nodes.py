@@ -23,7 +23,7 @@ from stretch_sim_cal.calibration import backups, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
-from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses, with_lidars
 from stretch_sim_cal.calibration.methods import (
@@ -59,6 +59,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
@@ -360,13 +361,17 @@ def calibrate_by_driving(context: RobotContext) -> int:
     footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
     body = _body_settings(context, frames)
     robot = DrivenRobot(profile, lidars_of(options), described, footprint_from_base, body, description)
-    taken = context.drive(robot, directory)
+    settings = DrivingSettings(track_width=profile.driven_base.track_width)
+
+    def solve(stations: Sequence[RecordedStation]) -> DrivenResult:
+        array = DrivenArray(lidars, robot.footprint_from_base, settings, robot.body, profile.accept)
+        result: DrivenResult = driven(array, stations)
+        return result
+
+    taken = context.drive(robot, directory, solve)
     if taken is None:
         return 0
-    plan, stations = taken
-    settings = DrivingSettings(track_width=profile.driven_base.track_width)
-    array = DrivenArray(lidars, robot.footprint_from_base, settings, robot.body, profile.accept)
-    result = driven(array, stations)
+    plan, result = taken
     if plan.only_turns:
         context.log.warning(plan.note)
         result = replace(result, wheels=None)
