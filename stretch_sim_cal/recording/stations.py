@@ -23,7 +23,7 @@ SETTLE = 300_000_000  # ns that the robot stands before a scan counts, so that n
 SCAN = 150_000_000  # ns that a scan may take, counted from its stamp or up to it
 # Of scans on the move: the way, x, y (m) and angle (rad), between two; and for the ways in `WINDOW` (s) before and
 # after, how much they may differ, so that neither acceleration nor the clocks' offset matters, and how long they are.
-SPACING = np.array([0.3, 0.3, np.radians(30.0)])
+SPACING = np.array([0.4, 0.4, np.radians(45.0)])
 WINDOW = 0.15
 STEADY, SLOW = np.array([0.002, 0.002, np.radians(0.1)]), np.array([0.05, 0.05, np.radians(6.0)])
 APART = 0.1  # s between the middles of the lidars' scans, at most
