@@ -5,6 +5,7 @@
     python benchmarks/driving.py --seeds 8 --apart             the lidars see nothing in common from one place
     python benchmarks/driving.py --seeds 8 --uneven 3          a floor with waves of 3 mm rms over 2 m
     python benchmarks/driving.py --seeds 8 --slip 4            wheels that slip four times as much as is expected
+    python benchmarks/driving.py --seeds 8 --continuous        few stops, and scans on the move
     python benchmarks/driving.py --seeds 30 --rows FILE        goes on where it was cut: each robot is a line of FILE
 
 A robot (`--robot`, by default the Stretch 4), its mounts off by 5 mm and 0.5 deg, lidars with errors of their own,
@@ -17,6 +18,7 @@ truth of the first robot, under the priors of the sensor file and of odometry; w
 """
 
 import argparse
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +44,10 @@ from stretch_sim_cal.robot.profile import profile_called
 
 QUARTER = np.pi / 4
 SPIN = [(0, 0, turn * QUARTER) for turn in (1, 2, 3, 4, -3, -2, -1, 0)]
+# At 20 deg/s and 0.15 m/s, with a stop every 60 deg; of these, `FEW` are those every 180 deg.
+SLOWLY = [(0, 0, sign * np.radians(20), 3) for sign in 6 * [1] + 6 * [-1]]
+SLOWLY += [(sign * 0.15, 0, 0, 0.8 / 0.15) for sign in (1, -1)]
+FEW = (0, 3, 6, 9, 12, 13, 14, 15, 16)
 AHEAD = 0.05  # m: with --apart the first lidar sees what is ahead of this, the others what is behind minus this
 
 
@@ -50,6 +56,29 @@ def drive(robot: str | None) -> list[tuple[float, ...]]:
     base = profile_called(robot).driven_base
     sideways = [(0.6, 0.6, 0), (0.6, 0.6, np.pi / 2)] if base.strafes else [(0.6, 0, np.pi / 2), (0.6, 0.6, np.pi / 2)]
     return [*SPIN, (0.6, 0, 0), *sideways, (0, 0, 0)]
+
+
+def slowly(robot: str | None) -> list[tuple[float, ...]]:
+    """Return the legs of a robot whose scans on the move are used."""
+    sideways = [(0, sign * 0.15, 0, 0.8 / 0.15) for sign in (1, -1)]
+    return [*SLOWLY, *(sideways if profile_called(robot).driven_base.strafes else ())]
+
+
+def on_the_move(sim: cal.Simulated) -> dict[str, list[cal.simulated.Station]]:
+    """Return the stations of one drive with many stops, with few, and with few and scans on the move, by the row's
+    name."""
+    stops = [number for number, station in enumerate(sim.stations) if station.sweep is None]
+    few = [stops[number] for number in FEW if number < len(stops)]
+    moving = [number for number in range(len(sim.stations)) if number not in stops]
+    chosen = {"stop every 60 deg": stops, "stop every 180 deg": few, "180 deg, on the move": sorted([*few, *moving])}
+    found: dict[str, list[cal.simulated.Station]] = {}
+    for name, numbers in chosen.items():
+        ways = itertools.pairwise([-1, *numbers])
+        found[name] = [
+            replace(sim.stations[to], odometry=np.vstack([each.odometry for each in sim.stations[left + 1 : to + 1]]))
+            for left, to in ways
+        ]  # fmt: skip
+    return found
 
 
 def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
@@ -203,6 +232,7 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true", help="lidars that see nothing in common from one place")
     parser.add_argument("--uneven", type=float, metavar="MM", help="floor, root mean square height")
     parser.add_argument("--slip", type=float, default=1.0, help="times what is expected")
+    parser.add_argument("--continuous", action="store_true", help="compare scans on the move with stops")
     parser.add_argument("--only-driving", action="store_true", help="neither standing still nor the plain way")
     parser.add_argument(
         "--rows", type=Path, help="file of what is found, a robot a line; robots in it are not run again"
@@ -217,11 +247,16 @@ def main() -> None:
         if seed in robots:
             continue
         sim = cal.simulate(
-            args.robot, args.world, args.sensor, seed, frames=args.frames, drive=drive(args.robot),
-            simulation=simulation,
+            args.robot, args.world, args.sensor, seed, frames=args.frames,
+            drive=slowly(args.robot) if args.continuous else drive(args.robot), simulation=simulation,
+            continuous=args.continuous,
         )  # fmt: skip
-        stations = apart(sim) if args.apart else sim.stations
-        robots[seed] = one_robot(sim, stations, seed, not robots, args.only_driving)
+        if args.continuous:
+            rows = [row for by, stations in on_the_move(sim).items() for row in rows_of(sim, stations, by)]
+            robots[seed] = {"seed": seed, "rows": rows, "bounds": {}}
+        else:
+            stations = apart(sim) if args.apart else sim.stations
+            robots[seed] = one_robot(sim, stations, seed, not robots, args.only_driving)
         if args.rows:
             with args.rows.open("a") as file:
                 file.write(json.dumps(robots[seed]) + "\n")
@@ -232,26 +267,41 @@ def main() -> None:
 def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool, only_driving: bool) -> dict[str, Any]:
     """Return what is found of a robot: rows of (what, by, mm, deg, NEES or None, accepted), and the bounds by what, if
     they are asked for."""
-    rows: list[tuple[Any, ...]] = []
-    results = {"driving": cal.calibrate_by_driving(sim.rig, stations)}
+    rows = rows_of(sim, stations, "driving")
     if not only_driving:
         by_hand_eye = plain(sim, stations)
         rows += standing(sim, stations) if len(sim.rig.names) > 1 else []
         lever, angle = 1e3 * np.hypot(*by_hand_eye[:2]), np.degrees(abs(by_hand_eye[2]))
         rows.append(("against the wheels", "GICP and hand-eye", lever, angle, None, True))
-        results["standing"] = cal.calibrate(sim.rig, stations[0].clouds)
-    for data, found in results.items():
-        errors = found.errors(sim.truth)
-        rows += [("lidar to lidar", data, *off, found.alignment.accepted) for off in errors.pairs.values()]
-        if errors.floor is not None:
-            rows.append(("floor", data, *errors.floor, found.floor.accepted))
-        rows += [("against the wheels", data, *off, found.wheels.accepted) for off in list(errors.wheels.values())[:1]]
-        if found.wheels is not None:
-            rows.append(("odometry", data, *odometry(sim, found.wheels), found.wheels.accepted))
+        rows += rows_from(sim, cal.calibrate(sim.rig, stations[0].clouds), "standing")
     known = bounds(sim, stations) if bounded else {}
     in_units = {what: (1e3 * far, float(np.degrees(turned))) for what, (far, turned) in known.items()}
     plain_rows = [[float(each) if isinstance(each, np.floating) else each for each in row] for row in rows]
     return {"seed": seed, "rows": plain_rows, "bounds": in_units}
+
+
+def rows_of(sim: cal.Simulated, stations: list[Any], by: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a drive's stations."""
+    return rows_from(sim, cal.calibrate_by_driving(sim.rig, stations), by)
+
+
+def rows_from(sim: cal.Simulated, found: Any, by: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a result."""
+    errors = found.errors(sim.truth)
+    rows: list[tuple[Any, ...]] = [
+        ("lidar to lidar", by, *off, found.alignment.accepted) for off in errors.pairs.values()
+    ]
+    if errors.floor is not None:
+        rows.append(("floor", by, *errors.floor, found.floor.accepted))
+    rows += [("against the wheels", by, *off, found.wheels.accepted) for off in list(errors.wheels.values())[:1]]
+    if found.wheels is not None:
+        rows.append(("odometry", by, *odometry(sim, found.wheels), found.wheels.accepted))
+        clock = found.wheels.odometry.get("clock")
+        if clock is not None:
+            off = clock - sim.simulator.driving.errors.clock_offset
+            nees = (off / found.wheels.odometry["clock_std"]) ** 2
+            rows.append(("odometry's clock, ms", by, abs(1e3 * off), 0.0, float(nees), found.wheels.accepted))
+    return rows
 
 
 def table(robots: list[dict[str, Any]], title: str) -> list[str]:
