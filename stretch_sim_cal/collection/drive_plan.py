@@ -173,11 +173,12 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
     else:
         note += " and ".join(lacking)
     additions = [("another full turn and back", tuple(Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)) for yaw in turns))]
-    towards, back = ((Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)),) * bool(best) for yaw in (yaws[best], 0.0))
-    room = np.maximum(free(yaws[best], FURTHER * settings.distance), lengths[best]) * (lengths[best] > 0)
+    heading = np.remainder(yaws[best] + np.pi, 2.0 * np.pi) - np.pi
+    towards, back = ((Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)),) * bool(best) for yaw in (heading, 0.0))
+    room = np.maximum(free(heading, FURTHER * settings.distance), lengths[best]) * (lengths[best] > 0)
     for (angle, words), length in zip(aside, room, strict=True):
         if length:
-            way = (*towards, *_there_and_back(yaws[best], angle, length, words), *back)
+            way = (*towards, *_there_and_back(heading, angle, length, words), *back)
             additions.append((f"{length:.2f} m {words} and back", way))
     reach, further = (float(body.radius + most) for most in (lengths[best].max(), room.max()))
     return DrivePlan(tuple(stops), note, reach, tuple(additions), further)
@@ -265,11 +266,8 @@ class Course:
                     took = go(stop, len(done) >= planned)
                     spent += self._time([way]) if took is None else took
                     done.append(stop)
-                known, at, queue = (
-                    known.after(_legs(ways), self._poses, self._goal),
-                    block[-1].target,
-                    queue[len(block) :],
-                )
+                known = known.after(_legs(ways), self._poses, self._goal)
+                at, queue = block[-1].target, queue[len(block) :]
             if estimated and not queue and not self._reached(known) and (added := self._added(known, spent)):
                 queue += added  # even with that, the prediction has it, too little would be known
                 continue

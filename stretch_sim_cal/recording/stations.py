@@ -118,19 +118,20 @@ def recorded_stations(
     """
     recording.require(odometry_topic, ODOMETRY_TYPE)
     odometry = (message for _, message in recording.messages([odometry_topic]))
-    messages, where = cloud_messages(recording, topics, frames, warn), f"{recording.path}: {odometry_topic}"
-    return stations_of(where, odometry, messages, list(topics), limit, continuous)
+    clouds = ((name, stamp_of(message), message) for name, message in cloud_messages(recording, topics, frames, warn))
+    return stations_of(f"{recording.path}: {odometry_topic}", odometry, clouds, list(topics), limit, continuous)
 
 
 def stations_of(
-    where: str, odometry: Iterable[Any], messages: Iterable[tuple[str, Any]], names: Sequence[str], limit: int,
+    where: str, odometry: Iterable[Any], clouds: Iterable[tuple[str, int, Any]], names: Sequence[str], limit: int,
     continuous: bool,
 ) -> list[RecordedStation]:  # fmt: skip
-    """Return the stations of messages of odometry, and (lidar, message) of clouds, each in order of time; `limit`,
-    `continuous` and errors, which begin with `where`, as of `recorded_stations`."""
+    """Return the stations of messages of odometry, and (lidar, stamp in ns, message or, at stops, its returns) of
+    clouds, each in order of time; `limit`, `continuous` and errors, which begin with `where`, as of
+    `recorded_stations`."""
     stamps, poses = way_of(odometry, where)
     spans = _standing(stamps, poses)
-    clouds: list[dict[str, list[np.ndarray]]] = [{name: [] for name in names} for _ in spans]
+    seen_at: list[dict[str, list[np.ndarray]]] = [{name: [] for name in names} for _ in spans]
     begins = np.array([stamps[first] + SETTLE for first, _ in spans], dtype=np.int64)
     ends = np.array([stamps[last] for _, last in spans], dtype=np.int64)
     ways: dict[int, dict[str, list[Scan]]] = {}  # by the station that they lead to
@@ -142,19 +143,19 @@ def stations_of(
             part = slice(spans[to - 1][1], spans[to][0] + 1)
             moving[to] = sweeps_between(1e-9 * stamps[part], poses[part], ways.pop(to))
 
-    for name, message in messages:
-        stamp = stamp_of(message)
+    for name, stamp, held in clouds:
         number = int(np.searchsorted(begins, stamp - SCAN, side="right")) - 1
-        if continuous and 0 <= number < len(spans) - 1 and stamp + SCAN > ends[number]:
-            ways.setdefault(number + 1, {each: [] for each in names})[name].append(Scan.of(message))
+        on_the_way = 0 <= number < len(spans) - 1 and stamp + SCAN > ends[number]
+        if continuous and on_the_way and not isinstance(held, np.ndarray):
+            ways.setdefault(number + 1, {each: [] for each in names})[name].append(Scan.of(held))
             choose(number + 1)
-        if number < 0 or stamp + SCAN > ends[number] or len(clouds[number][name]) == limit:
+        if number < 0 or stamp + SCAN > ends[number] or len(seen_at[number][name]) == limit:
             continue
-        if len(cloud := returns_from_message(message)):
-            clouds[number][name].append(cloud)
+        if len(cloud := held if isinstance(held, np.ndarray) else returns_from_message(held)):
+            seen_at[number][name].append(cloud)
     choose(len(spans))
     found, left = [], 0
-    for number, ((first, last), seen) in enumerate(zip(spans, clouds, strict=True)):
+    for number, ((first, last), seen) in enumerate(zip(spans, seen_at, strict=True)):
         for sweep, together in moving.get(number, ()) if found else ():
             here = int(np.searchsorted(stamps, 1e9 * sweep.time))
             at = [np.interp(1e9 * sweep.time, stamps, column) for column in poses.T]

@@ -33,6 +33,7 @@ from stretch_sim_cal.collection.drive_plan import (
 from stretch_sim_cal.collection.plan import duration
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.recording.stations import (
     ODOMETRY_TYPE,
@@ -283,7 +284,7 @@ class _Tape(contextlib.AbstractContextManager):
         self._topics, options = robot.topics, context.options
         self._scans, self._continuous = options.scans, options.continuous
         self._said: list[Any] = []
-        self._clouds: list[tuple[str, Any]] = []
+        self._clouds: list[tuple[str, int, Any]] = []
         frames = {(options.footprint_frame, options.base_link_frame): robot.footprint_from_base}
         frames |= {(options.base_link_frame, robot.frames[name]): pose for name, pose in robot.base_from_lidar.items()}
         self._writer = RecordingWriter(directory)
@@ -305,8 +306,9 @@ class _Tape(contextlib.AbstractContextManager):
         for message in messages:
             self._write(self._odometer.topic, message)
 
-    def write_cloud(self, name: str, message: Any) -> None:
-        self._clouds.append((name, message))
+    def write_cloud(self, name: str, message: Any, returns: np.ndarray | None = None) -> None:
+        """Write a cloud; the `returns` at a stop take less memory than the message."""
+        self._clouds.append((name, stamp_of(message), message if returns is None else returns))
         self._write(self._topics[name], message)
 
     def write_moving(self, clouds: Sequence[tuple[str, Any]]) -> None:
@@ -352,7 +354,7 @@ def _stand(
             if stamp - SCAN < settled:
                 stale[name] += 1
             elif counts[name] < scans:
-                tape.write_cloud(name, message)
+                tape.write_cloud(name, message, seen.clouds[name])
                 counts[name] += 1
                 last = max(last, stamp)
                 waiting.begin()
