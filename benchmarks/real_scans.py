@@ -5,7 +5,8 @@
 DIR holds clones of the public repositories (list: docs/real_data.md). The rooms are others, so what is compared
 depends little on them, along each channel's firings:
     noise     the fourth difference of five ranges that follow each other, on surfaces between 1 and 10 m, as a standard
-              deviation (1.48 times the median of its size), and how often it exceeds four of these
+              deviation (1.48 times the median of its size), and how often it exceeds four of these: everywhere, and
+              where the next scan of the lidar at rest says that the surface is smooth (small things leave tails, too)
     holes     how often one return is missing between two that lie within 10 cm
     edges     where ranges jump by 0.2 to 1 m: how often the return between lies on neither side (a mixed pixel); where
               they jump by more: how often there is none
@@ -13,6 +14,7 @@ depends little on them, along each channel's firings:
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -30,14 +32,33 @@ FOURTH = np.array([1.0, -4.0, 6.0, -4.0, 1.0])
 NEAR, FAR = 1.0, 10.0  # m
 SAME_SURFACE, EDGE, BESIDE, MARGIN = 0.1, 0.5, 0.1, 0.05  # m
 TAIL = 4.0
-SCANS = 3
+SCANS, RECORDINGS = 3, 4  # at most, of each kind
+BESIDE_FIRINGS = 8
+SMOOTH = 1.5  # times the median scatter of the next scan
 
 
-def along_channels(cloud: np.ndarray) -> list[np.ndarray]:
-    """Return the ranges (m) of each channel of a cloud by firing, NaN where nothing came back."""
+@dataclass(frozen=True)
+class Line:
+    """The `ranges` (m) of a channel by firing, NaN where nothing came back; the first is at the azimuth `first`, each
+    `step` (rad) after the one before."""
+
+    ranges: np.ndarray
+    first: float
+    step: float
+
+    def around(self, azimuths: np.ndarray) -> np.ndarray:
+        """Return the `BESIDE_FIRINGS` ranges around azimuths (N,), NaN beyond the ends."""
+        centre = np.rint((azimuths - self.first) / self.step).astype(int)
+        index = centre[:, None] + np.arange(BESIDE_FIRINGS) - BESIDE_FIRINGS // 2
+        inside = (index >= 0) & (index < len(self.ranges))
+        return np.where(inside, self.ranges[np.clip(index, 0, len(self.ranges) - 1)], np.nan)
+
+
+def along_channels(cloud: np.ndarray) -> dict[int, Line]:
+    """Return the lines of a cloud by channel."""
     xyz = np.column_stack([cloud[axis] for axis in "xyz"]).astype(float)
     ranges, azimuths = np.linalg.norm(xyz, axis=1), np.arctan2(xyz[:, 1], xyz[:, 0])
-    channels = []
+    channels = {}
     for ring in np.unique(cloud["ring"]):
         own = np.flatnonzero((cloud["ring"] == ring) & (ranges > 0))
         own = own[np.argsort(azimuths[own], kind="stable")]
@@ -48,7 +69,7 @@ def along_channels(cloud: np.ndarray) -> list[np.ndarray]:
         numbers = np.r_[0, np.cumsum(np.rint(gaps / step).astype(int))]
         line = np.full(numbers[-1] + 1, np.nan)
         line[numbers[::-1]] = ranges[own][::-1]  # of two returns of one firing the first
-        channels.append(line)
+        channels[int(ring)] = Line(line, float(azimuths[own[0]]), float(step))
     return channels
 
 
@@ -57,13 +78,34 @@ def windows(line: np.ndarray, size: int) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(line, size) if len(line) >= size else np.zeros((0, size))
 
 
-def measured(clouds: list[np.ndarray]) -> tuple[dict[str, float], np.ndarray]:
-    """Return the statistics of scans, and the noise (m) of each stretch of a surface."""
-    lines = [line for cloud in clouds for line in along_channels(cloud)]
+def scatter_beside(line: Line, other: Line | None) -> np.ndarray:
+    """Return how much (m) another scan's ranges around the middle of each stretch of five firings differ from a
+    parabola, (N,); NaN where it has none."""
+    count = max(len(line.ranges) - 4, 0)
+    if other is None:
+        return np.full(count, np.nan)
+    shapes = np.vander(np.linspace(-1.0, 1.0, BESIDE_FIRINGS), 3)
+    left_over = np.eye(BESIDE_FIRINGS) - shapes @ np.linalg.pinv(shapes)
+    ranges = other.around(line.first + (np.arange(count) + 2.0) * line.step)
+    return np.linalg.norm(ranges @ left_over, axis=1) / np.sqrt(BESIDE_FIRINGS - 3.0)
+
+
+def measured(recordings: list[list[np.ndarray]]) -> tuple[dict[str, float], np.ndarray]:
+    """Return the statistics of recordings of lidars at rest, each of scans, and the noise (m) of each stretch of a
+    surface."""
+    scans = [[along_channels(cloud) for cloud in clouds] for clouds in recordings]
+    lines = [line.ranges for own in scans for scan in own for line in scan.values()]
     five = np.vstack([windows(line, 5) for line in lines])
+    beside = np.concatenate([
+        scatter_beside(line, (own[n + 1] if n + 1 < len(own) else {}).get(ring))
+        for own in scans for n, scan in enumerate(own) for ring, line in scan.items() if len(line.ranges) >= 5
+    ])  # fmt: skip
     near = (five > NEAR).all(axis=1) & (five < FAR).all(axis=1) & (np.ptp(five, axis=1) < EDGE)
     noise = five[near] @ FOURTH / np.linalg.norm(FOURTH)
-    deviation = 1.4826 * np.median(np.abs(noise))
+    deviation = deviation_of(noise)
+    beside = beside[near]
+    known = np.isfinite(beside)
+    smooth = noise[known][beside[known] < SMOOTH * np.median(beside[known])] if known.any() else noise[:0]
     before, at, after = np.vstack([windows(line, 3) for line in lines]).T
     first, one, two, three, last = five.T
     with np.errstate(invalid="ignore"):
@@ -75,6 +117,8 @@ def measured(clouds: list[np.ndarray]) -> tuple[dict[str, float], np.ndarray]:
     return {
         "noise, mm": 1e3 * deviation,
         "noise beyond 4 deviations, %": 100.0 * np.mean(np.abs(noise) > TAIL * deviation),
+        "the same of smooth surfaces, %": 100.0 * np.mean(np.abs(smooth) / deviation_of(smooth) > TAIL)
+        if known.any() else np.nan,
         "holes, %": 100.0 * np.mean(np.isnan(at[same])),
         "mixed at edges of 0.2 to 0.5 m, %": 100.0 * np.mean(between[small]),
         "of 0.5 to 1 m, %": 100.0 * np.mean(between[wide & (jump < 1.0)]),
@@ -82,9 +126,14 @@ def measured(clouds: list[np.ndarray]) -> tuple[dict[str, float], np.ndarray]:
     }, noise  # fmt: skip
 
 
-def real_scans(folder: Path) -> dict[str, list[np.ndarray]]:
-    """Return real scans by the sensor file that fits."""
-    found: dict[str, list[np.ndarray]] = {}
+def deviation_of(noise: np.ndarray) -> float:
+    """Return the standard deviation by the median, which tails do not change."""
+    return float(1.4826 * np.median(np.abs(noise)))
+
+
+def real_scans(folder: Path) -> dict[str, list[list[np.ndarray]]]:
+    """Return recordings of some scans by the sensor file that fits."""
+    found: dict[str, list[list[np.ndarray]]] = {}
     for reader in SETS.values():
         try:
             for recorded in reader(folder):
@@ -92,18 +141,18 @@ def real_scans(folder: Path) -> dict[str, list[np.ndarray]]:
                     if (
                         sensor is not None
                         and "ring" in clouds[0].dtype.names
-                        and len(found.get(sensor, [])) < 4 * SCANS
+                        and len(found.get(sensor, [])) < RECORDINGS
                     ):
-                        found.setdefault(sensor, []).extend(clouds[:SCANS])
+                        found.setdefault(sensor, []).append(clouds[:SCANS])
         except InputError as problem:
             command.warn(f"{problem}: left out")
     return found
 
 
-def simulated_scans(sensor: str, worlds: list[str]) -> list[np.ndarray]:
+def simulated_scans(sensor: str, worlds: list[str]) -> list[list[np.ndarray]]:
     """Return simulated scans of a sensor file, in each world."""
     rooms = [cal.simulate(None, world, sensor, seed, frames=SCANS) for seed, world in enumerate(worlds, 1)]
-    return [cloud for sim in rooms for cloud in sim.clouds["left"]]
+    return [sim.clouds["left"] for sim in rooms]
 
 
 def main() -> None:
@@ -123,7 +172,7 @@ def main() -> None:
         if not header:
             header = list(rows["real"][0])
             print(f"| real, simulated | {' | '.join(header)} |\n|{'---|' * (len(header) + 1)}")
-        cells = (", ".join(f"{rows[which][0][name]:.2g}" for which in rows) for name in header)
+        cells = (", ".join(f"{rows[which][0][name]:.2g}".replace("nan", "-") for which in rows) for name in header)
         print(f"| {sensor} | {' | '.join(cells)} |", flush=True)
         edges = np.linspace(-6.0, 6.0, 61) * rows["real"][0]["noise, mm"]
         for which, (_, noise) in rows.items():

@@ -4,10 +4,10 @@ walls of which a lidar with few channels sees one line.
 Each cell of one lidar is compared with each other lidar's nearest cell, along the mean of both normals. Normals are
 fitted across channels (`surfaces.py`): fitted along single channels, they would say that two lidars on nearly one spot
 have not moved. Shapes between the cells make such residuals larger than the noise, and alike within a piece of
-furniture. So their standard deviation is that of the residuals themselves, and what they determine is that of a
-sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator", Econometrica
-1980), with a margin: on real and simulated rooms, 16 to 32 channels, the sandwich alone is too small by a factor of 4
-to 7.
+furniture. So their standard deviation is that of the residuals themselves, and what they determine of the poses is
+that of a sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator",
+Econometrica 1980), direction by direction: in a street it is twice the mean along the road and in yaw. With a margin:
+on real and simulated rooms, 16 to 32 channels, the sandwich alone is too small by a factor of 4 to 7.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, SCALARS
 
-PIECE = 0.8  # m
+PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
@@ -47,7 +47,7 @@ class Elements:
     """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, `pairs` (K, 2) being
     the lidars of the latter and the former, with `normals` (K, 3) at `middles` (K, 3) between both, `residuals` (K,) in
     m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,)
-    numbers the pieces."""
+    numbers the pieces. About the poses they have the `information` (6 (n - 1), 6 (n - 1)), that of the sandwich."""
 
     surface: Surface
     state: State
@@ -61,6 +61,7 @@ class Elements:
     variance: float
     tilts: np.ndarray
     piece: np.ndarray
+    information: np.ndarray
 
     @property
     def jacobian(self) -> np.ndarray:
@@ -87,6 +88,21 @@ class Elements:
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors to the normal equations."""
+        own = NormalEquations.empty(unknowns.size)
+        self._add_rows(own, unknowns, lidars)
+        # What the poses would have to be, T x = t, is as uncertain as the sandwich; the rest, what channels differ by,
+        # as the rows are.
+        poses = unknowns.free_poses
+        before = own.information[np.ix_(poses, poses)] + 1e-9 / self.variance * np.eye(len(poses))
+        solved = np.linalg.solve(before, np.column_stack([own.information[poses], own.gradient[poses]]))
+        added = (self.information - before) @ solved
+        own.information += solved[:, :-1].T @ added[:, :-1]
+        own.gradient += solved[:, :-1].T @ added[:, -1]
+        equations.information += own.information
+        equations.gradient += own.gradient
+
+    def _add_rows(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
+        """Add the factors' rows as if they were independent of each other."""
         # Each cell's height changes where its ray meets the common plane in the middle between both, as of patches
         # (room.py).
         weights, rows = self.weights / self.variance, _by_twist(self.middles, self.normals)
@@ -182,10 +198,16 @@ def elements(
     piece = piece.ravel()
     of_piece = sparse.csr_array((np.ones(len(piece)), (np.arange(len(piece)), piece)))
     by_piece = products(of_piece, weights * left_over, jacobian)
-    sandwich = np.trace(np.linalg.solve(information, by_piece.T @ by_piece)) / jacobian.shape[1]
+    root = np.linalg.cholesky(information)
+    half = np.linalg.solve(root, by_piece.T)
+    sandwich, axes = np.linalg.eigh(half @ half.T)
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
-    variance = CORRELATED * max(sandwich, deviation**2)
-    return Elements(surface, state, seen, against, sides, middles, normals, residuals, weights, variance, tilts, piece)
+    variance = CORRELATED * max(float(np.mean(sandwich)), deviation**2)
+    axes = root @ axes
+    of_poses = (axes / (CORRELATED * np.maximum(sandwich, deviation**2))) @ axes.T
+    return Elements(
+        surface, state, seen, against, sides, middles, normals, residuals, weights, variance, tilts, piece, of_poses
+    )
 
 
 def _nearest(

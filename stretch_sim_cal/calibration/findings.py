@@ -67,6 +67,8 @@ MAX_GAP = 0.002
 # lidars are 24 cm and 116 deg off. A result so many times as far is of another robot.
 MAX_MODEL_TRANSLATION, MAX_MODEL_ROTATION = 0.1, float(np.deg2rad(5.0))
 ANOTHER_ROBOT = 3.0
+# The same where hardly anything is seen by both lidars.
+NARROW_TRANSLATION, NARROW_ROTATION = 0.03, float(np.deg2rad(1.5))
 
 # Of the lidars in base_link.
 MISPLACED = 3.5  # sigma of the model's uncertainty
@@ -239,15 +241,25 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
     )
 
 
-def narrow_overlap(overlap: float) -> list[Finding]:
-    """Check whether the `overlap` of two views is so small that all of it may have one lidar's error."""
-    return when(
-        not overlap >= NARROW_OVERLAP,
-        "narrow_overlap",
-        f"only {100.0 * overlap:.0f} % of the two views overlap: an error of one lidar in that part of its "
-        "view, beyond what its sensor file allows, cannot be distinguished from its pose",
-        "compare with a calibration by driving, or from several standing places",
+def narrow_overlap(
+    overlap: float, initial: np.ndarray | None, estimate: np.ndarray
+) -> tuple[list[Finding], list[Finding]]:
+    """Check whether the `overlap` of two views is so small that all of it may have one lidar's error: refusals, if the
+    `estimate` is so far from the description's transform `initial`, both (4, 4), that this is likelier than a mount
+    that is off by as much, and warnings."""
+    if overlap >= NARROW_OVERLAP:
+        return [], []
+    sentence = (
+        f"only {100.0 * overlap:.0f} % of the two views overlap: an error of one lidar in that part of its view, "
+        "beyond what its sensor file allows, cannot be distinguished from its pose"
     )
+    distance, angle = (0.0, 0.0) if initial is None else error(initial, estimate)
+    if distance <= NARROW_TRANSLATION and angle <= NARROW_ROTATION:
+        remedy = "compare with a calibration by driving, or from several standing places"
+        return [], [Finding("narrow_overlap", sentence, remedy)]
+    off = f"{1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from the description's transform"
+    remedy = "calibrate by driving, or correct the description if the lidar is really mounted there"
+    return [Finding("narrow_overlap", f"{sentence}, and the result is {off}", remedy)], []
 
 
 def little_support(

@@ -63,6 +63,8 @@ ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
 AS_WELL = 4.0
 SCALAR_KINDS = ("scalars", "harmonics", "shares")
+# Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
+BEYOND_FILE = 2.0
 # An error of more standard deviations of its prior is none of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
@@ -486,9 +488,14 @@ class Solver:
             roots = inverse[:, columns]
             squares = np.einsum("lm,km->lk", z[columns], z[columns]) + np.einsum("nlm,nkm->lk", roots, roots)
             before, count = self._varying[varying], columns.shape[1]
-            # A unit that differs more than the sensor file says counts as it is.
+            # Units that differ more than the sensor file says count as they are.
             values, axes = np.linalg.eigh((squares + FIRM * before) / (count + FIRM))
             after = (axes * np.maximum(values, LEAST_SPREAD**2)) @ axes.T
+            # What they have in common, which hardly any data shows, may then be as large as what they differ by.
+            common = after.mean()
+            differing = (np.trace(after) / len(after) - common) * len(after) / max(len(after) - 1, 1)
+            if differing > BEYOND_FILE**2:
+                after += max(0.0, differing / len(after) - common)
             settled &= np.abs(after - before).max() < 2.0 * SETTLED * before.max()
             self._varying[varying] = after
         return settled

@@ -4,32 +4,54 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
-from stretch_sim_cal.calibration.elements import elements
+from stretch_sim_cal.calibration.elements import Elements, elements
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
 
-def scan_of_curtains(heading: float) -> np.ndarray:
-    """Return what a lidar with 16 channels at a heading (rad) sees of folds all around it: points in its frame."""
+def scan_of_curtains(heading: float, folds: float = 0.05, farther: np.ndarray | float = 0.0) -> np.ndarray:
+    """Return what a lidar with 16 channels at a heading (rad) sees of `folds` (m) all around it, `farther` (N,) by so
+    many m: points in its frame."""
     elevation, azimuth = np.meshgrid(np.radians(np.arange(-15.0, 16.0, 2.0)), np.radians(np.arange(0.0, 360.0, 0.2)))
     elevation, azimuth = elevation.ravel(), azimuth.ravel()
-    distance = 4.0 + 0.05 * np.sin(24.0 * (azimuth + heading))
+    distance = 4.0 + folds * np.sin(24.0 * (azimuth + heading)) + farther
     return distance[:, None] * np.column_stack([np.cos(azimuth), np.sin(azimuth), np.tan(elevation)])
+
+
+def elements_between(scans: list[np.ndarray], heading: float) -> Elements:
+    """Return the factors between two scans, the second at a heading (rad), in which every cell has one."""
+    lidars = []
+    for scan in scans:
+        cells = DirectionCells()
+        cells.add(cloud_of(scan, "cloud"))
+        lidars.append(Lidar.of_cells(cells))
+    state = State((np.eye(4), from_xyz_rpy([0.0] * 3, [0.0, 0.0, heading])), (np.zeros(lidars[0].model.size),) * 2)
+    surface = in_base(lidars, state)
+    found = elements(surface, state, np.zeros(len(surface.points), bool))
+    assert len(found.seen) > 0.9 * len(surface.points)
+    return found
 
 
 @pytest.mark.parametrize("between_grids", [0.1, 0.4])  # deg, by which the cells of both views are apart
 def test_a_curved_surface_does_not_turn_the_cells_of_one_view_onto_those_of_the_other(between_grids):
     heading = np.radians(40.0 + between_grids)
-    lidars = []
-    for yaw in (0.0, heading):
-        cells = DirectionCells()
-        cells.add(cloud_of(scan_of_curtains(yaw), "cloud"))
-        lidars.append(Lidar.of_cells(cells))
-    state = State((np.eye(4), from_xyz_rpy([0.0] * 3, [0.0, 0.0, heading])), (np.zeros(lidars[0].model.size),) * 2)
-    surface = in_base(lidars, state)
-    found = elements(surface, state, np.zeros(len(surface.points), bool))
+    found = elements_between([scan_of_curtains(0.0), scan_of_curtains(heading)], heading)
     by_yaw = found.jacobian[:, 5]
     yaw = -np.sum(found.weights * by_yaw * found.residuals) / np.sum(found.weights * by_yaw**2)
-    assert len(found.seen) > 0.9 * len(surface.points)
     assert abs(np.degrees(yaw)) < 0.02 * abs(between_grids)
+
+
+def test_what_differs_alike_within_a_piece_tells_little_of_the_directions_in_which_it_does():
+    """Of sectors on both sides of the lidar, all differ by as much; those along y by the same over 20 deg, as a tree in
+    the wind, those along x from cell to cell."""
+    random = np.random.default_rng(1)
+    azimuth = np.repeat(np.radians(np.arange(0.0, 360.0, 0.2)), 16)
+    wide, narrow = ((azimuth / np.radians(width)).astype(int) for width in (20.0, 1.0))
+    moved = 0.01 * np.where(
+        np.abs(np.sin(azimuth)) > 0.7, random.choice([-1.0, 1.0], 18)[wide], random.choice([-1.0, 1.0], 360)[narrow]
+    )
+    found = elements_between([scan_of_curtains(0.0, 0.0), scan_of_curtains(0.0, 0.0, moved)], 0.0)
+    as_if_independent = np.sum(found.weights[:, None] * found.jacobian[:, :2] ** 2, axis=0)
+    along_x, along_y = np.diag(found.information)[:2] / as_if_independent
+    assert along_y < 0.3 * along_x

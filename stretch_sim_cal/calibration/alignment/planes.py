@@ -551,15 +551,16 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         )  # fmt: skip
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
     refusals = refusals or [*distorted(wrong_rotor_angles(poses, numbers, names)), *evidence.impossible_units()]
-    far, near = [], []
-    for pair in against_first:
-        other_robot, against_model = model_findings(evidence.described(pair), poses[pair[1]])
-        far += evidence.of_pair(pair, other_robot)
-        near += evidence.of_pair(pair, against_model)
-    against_model = ([] if refusals else near) + ranges
-    narrow = [] if refusals else evidence.in_each_pair(
-        lambda pair: narrow_overlap(max(views[pair].overlap for views in agreement))
-    )  # fmt: skip
+    against_model = [(pair, model_findings(evidence.described(pair), poses[pair[1]])) for pair in against_first]
+    against_model += [
+        (pair, narrow_overlap(
+            max(views[pair].overlap for views in agreement), evidence.described(pair), between(poses, pair)
+        )) for pair in evidence.ties.pairs
+    ]  # fmt: skip
+    far, near = (
+        [finding for pair, kinds in against_model for finding in evidence.of_pair(pair, kinds[kind])] for kind in (0, 1)
+    )
+    near = ([] if refusals else near) + ranges
     refusals = (
         refusals or far
         or evidence.in_each_place(lambda n: evidence.in_each_pair(evidence.opinions[n].__getitem__))
@@ -572,7 +573,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     return AlignedLidars(
         names, poses, covariance,
         _seen_pairs(evidence), evidence.rmse, intake.num_frames, found.get((0, 1), []),
-        warnings=intake.warnings() + against_model + narrow + disturbance(max(place.moving for place in places))
+        warnings=intake.warnings() + near + disturbance(max(place.moving for place in places))
         + unit_warnings(numbers, evidence.sensors, names),
         refusals=refusals,
         diagnostics={
