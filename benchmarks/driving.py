@@ -18,7 +18,6 @@ truth of the first robot, under the priors of the sensor file and of odometry; w
 """
 
 import argparse
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -44,10 +43,6 @@ from stretch_sim_cal.robot.profile import profile_called
 
 QUARTER = np.pi / 4
 SPIN = [(0, 0, turn * QUARTER) for turn in (1, 2, 3, 4, -3, -2, -1, 0)]
-# At 20 deg/s and 0.15 m/s, with a stop every 60 deg; of these, `FEW` are those every 180 deg.
-SLOWLY = [(0, 0, sign * np.radians(20), 3) for sign in 6 * [1] + 6 * [-1]]
-SLOWLY += [(sign * 0.15, 0, 0, 0.8 / 0.15) for sign in (1, -1)]
-FEW = (0, 3, 6, 9, 12, 13, 14, 15, 16)
 AHEAD = 0.05  # m: with --apart the first lidar sees what is ahead of this, the others what is behind minus this
 
 
@@ -58,27 +53,37 @@ def drive(robot: str | None) -> list[tuple[float, ...]]:
     return [*SPIN, (0.6, 0, 0), *sideways, (0, 0, 0)]
 
 
-def slowly(robot: str | None) -> list[tuple[float, ...]]:
-    """Return the legs of a robot whose scans on the move are used."""
-    sideways = [(0, sign * 0.15, 0, 0.8 / 0.15) for sign in (1, -1)]
-    return [*SLOWLY, *(sideways if profile_called(robot).driven_base.strafes else ())]
+def slowly(robot: str | None, step: float) -> list[tuple[float, ...]]:
+    """Return the legs of a robot that turns at 20 deg/s with a stop every `step` (deg), and drives at 0.15 m/s."""
+    count = round(360 / step)
+    turns = [(0, 0, np.radians(20 * sign), step / 20) for sign in count * [1] + count * [-1]]
+    axes = ((1, 0), (0, 1)) if profile_called(robot).driven_base.strafes else ((1, 0),)
+    return [*turns, *((sign * 0.15 * x, sign * 0.15 * y, 0, 0.8 / 0.15) for x, y in axes for sign in (1, -1))]
 
 
-def on_the_move(sim: cal.Simulated) -> dict[str, list[cal.simulated.Station]]:
-    """Return the stations of one drive with many stops, with few, and with few and scans on the move, by the row's
-    name."""
-    stops = [number for number, station in enumerate(sim.stations) if station.sweep is None]
-    few = [stops[number] for number in FEW if number < len(stops)]
-    moving = [number for number in range(len(sim.stations)) if number not in stops]
-    chosen = {"stop every 60 deg": stops, "stop every 180 deg": few, "180 deg, on the move": sorted([*few, *moving])}
-    found: dict[str, list[cal.simulated.Station]] = {}
-    for name, numbers in chosen.items():
-        ways = itertools.pairwise([-1, *numbers])
-        found[name] = [
-            replace(sim.stations[to], odometry=np.vstack([each.odometry for each in sim.stations[left + 1 : to + 1]]))
-            for left, to in ways
-        ]  # fmt: skip
-    return found
+def standing_only(stations: list[Any]) -> list[Any]:
+    """Return the stations of a drive without those on the move."""
+    stood, said = [], []
+    for station in stations:
+        said.append(station.odometry)
+        if station.sweep is None:
+            stood.append(replace(station, odometry=np.vstack(said)))
+            said = []
+    return stood
+
+
+def on_the_move(args: argparse.Namespace, seed: int, simulation: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of one robot's drive with a stop every 60 deg, and with one every 180 deg without and with scans
+    on the move."""
+    rows = []
+    for step in (60.0, 180.0):
+        sim = cal.simulate(
+            args.robot, args.world, args.sensor, seed, frames=args.frames, drive=slowly(args.robot, step),
+            simulation=simulation, continuous=step > 60.0,
+        )  # fmt: skip
+        by = f"stop every {step:.0f} deg"
+        rows += rows_from(sim, cal.calibrate_by_driving(sim.rig, standing_only(sim.stations)), by)
+    return rows + rows_from(sim, cal.calibrate_by_driving(sim.rig, sim.stations), "180 deg, on the move")
 
 
 def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
@@ -246,15 +251,13 @@ def main() -> None:
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         if seed in robots:
             continue
-        sim = cal.simulate(
-            args.robot, args.world, args.sensor, seed, frames=args.frames,
-            drive=slowly(args.robot) if args.continuous else drive(args.robot), simulation=simulation,
-            continuous=args.continuous,
-        )  # fmt: skip
         if args.continuous:
-            rows = [row for by, stations in on_the_move(sim).items() for row in rows_of(sim, stations, by)]
-            robots[seed] = {"seed": seed, "rows": rows, "bounds": {}}
+            robots[seed] = {"seed": seed, "rows": on_the_move(args, seed, simulation), "bounds": {}}
         else:
+            sim = cal.simulate(
+                args.robot, args.world, args.sensor, seed, frames=args.frames, drive=drive(args.robot),
+                simulation=simulation,
+            )  # fmt: skip
             stations = apart(sim) if args.apart else sim.stations
             robots[seed] = one_robot(sim, stations, seed, not robots, args.only_driving)
         if args.rows:
@@ -267,7 +270,7 @@ def main() -> None:
 def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool, only_driving: bool) -> dict[str, Any]:
     """Return what is found of a robot: rows of (what, by, mm, deg, NEES or None, accepted), and the bounds by what, if
     they are asked for."""
-    rows = rows_of(sim, stations, "driving")
+    rows = rows_from(sim, cal.calibrate_by_driving(sim.rig, stations), "driving")
     if not only_driving:
         by_hand_eye = plain(sim, stations)
         rows += standing(sim, stations) if len(sim.rig.names) > 1 else []
@@ -278,11 +281,6 @@ def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool,
     in_units = {what: (1e3 * far, float(np.degrees(turned))) for what, (far, turned) in known.items()}
     plain_rows = [[float(each) if isinstance(each, np.floating) else each for each in row] for row in rows]
     return {"seed": seed, "rows": plain_rows, "bounds": in_units}
-
-
-def rows_of(sim: cal.Simulated, stations: list[Any], by: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a drive's stations."""
-    return rows_from(sim, cal.calibrate_by_driving(sim.rig, stations), by)
 
 
 def rows_from(sim: cal.Simulated, found: Any, by: str) -> list[tuple[Any, ...]]:
