@@ -28,13 +28,12 @@ from scipy.optimize import least_squares
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration import driving
-from stretch_sim_cal.calibration.alignment.gicp import GicpAlignment
 from stretch_sim_cal.calibration.consistency import View, seen_by_another
 from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import Priors, Solver, State
-from stretch_sim_cal.calibration.published import PublishedAlignment, PublishedFloor
+from stretch_sim_cal.calibration.published import GicpAlignment, PublishedAlignment, PublishedFloor
 from stretch_sim_cal.calibration.room import FloorTrust, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.wheel_odometry import Leg

@@ -15,7 +15,6 @@ from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.surfaces import Surface
@@ -23,6 +22,7 @@ from stretch_sim_cal.sensor.points import returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Hits, Optics, Scene
+from stretch_sim_cal.simulation.rooms import Room, write_room
 from stretch_sim_cal.simulation.worlds import load_world
 
 METHODS = ("planes", "gicp", "published")

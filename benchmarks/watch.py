@@ -32,7 +32,6 @@ from stretch_sim_cal.calibration.watch import (
     pose_vectors,
     vectors_of,
 )
-from stretch_sim_cal.campaign.rooms import Room, write_room
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.robot.description import parse_urdf
@@ -40,6 +39,7 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.rooms import Room, write_room
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 PERIOD = 300.0  # s

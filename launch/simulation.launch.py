@@ -6,7 +6,7 @@ from launch.substitutions import LaunchConfiguration
 from launch import Action, LaunchContext, LaunchDescription
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.harness.launched import LaunchedSequence, rviz
-from stretch_sim_cal.harness.processes import simulator_with
+from stretch_sim_cal.harness.processes import simulator_process
 
 # Arguments that are handed on to stretch_simulator where they are given.
 OPTIONS = {
@@ -32,7 +32,7 @@ def simulator(context: LaunchContext) -> list[Action]:
         arguments += ["--lidar", given("lidar"), *(["--gui"] if given("gui") == "true" else [])]
     elif given("gui") == "true":
         raise InputError("gui:=true needs simulator:=gazebo; the embedded simulator has no window, use rviz:=true")
-    return LaunchedSequence([simulator_with(given("simulator"), *arguments)]).start()
+    return LaunchedSequence([simulator_process(given("simulator"), *arguments)]).start()
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -40,7 +40,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, Wheels
 from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.findings import error_in_units
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses, known_mount, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, known_mount, with_lidars
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.pipeline import (
     alignment_stage,
@@ -49,7 +49,7 @@ from stretch_sim_cal.calibration.pipeline import (
     floor_stage,
     together,
 )
-from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
 from stretch_sim_cal.calibration.summaries import floor_numbers, wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
@@ -273,7 +273,6 @@ class Result:
 
     @property
     def accepted(self) -> bool:
-        """Whether the data supports all that was asked for."""
         return all(stage.accepted for stage in (self.array, self.floor, self.wheels) if stage is not None)
 
     @property
@@ -349,7 +348,6 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the result as a table, for notebooks."""
         rows = [("verdict", "accepted" if self.accepted else "<b>refused</b>")]
         first, *others = self.rig.names
         for other in others:

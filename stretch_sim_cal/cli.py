@@ -42,6 +42,9 @@ MODULES = {
 """The modules of `commands/`, imported when called, of sub-commands that have none of their own name."""
 
 
+WITHOUT_JSON = ("sim", "robot")
+
+
 class _SubParser(argparse.ArgumentParser):
     """The parser of a sub-command, which asks its module for example and arguments only when it has to parse."""
 
@@ -56,6 +59,8 @@ class _SubParser(argparse.ArgumentParser):
                 example, add_arguments, run = module.EXAMPLE, module.add_arguments, module.run
             self.epilog = f"example: {example}"
             add_arguments(self)
+            if self.prog.split()[-1] not in WITHOUT_JSON and "--json" not in self._option_string_actions:
+                self.add_argument("--json", action="store_true", help="print the result as JSON")
             self.set_defaults(run=run)
         return super().parse_known_args(args, namespace)
 

@@ -2,17 +2,18 @@
 traceback), and common options."""
 
 import argparse
+import contextlib
 import errno
 import json
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stretch_sim_cal.errors import InputError, StretchSimCalError
+from stretch_sim_cal.errors import InputError, Refused, StretchSimCalError
 
 CRASHED = 3
 INTERRUPTED = 130
@@ -34,22 +35,10 @@ def refuse(text: object) -> None:
 
 
 def show(args: Any, answer: Any, lines: Iterable[str], indent: int | None = 1) -> None:
-    """Print a command's answer: as JSON with `--json`, else as lines."""
     print(json.dumps(answer, indent=indent) if args.json else "\n".join(lines))
 
 
-def tell(result: Any, lines: Sequence[str]) -> None:
-    """Print a calibration's warnings, the `lines` on stdout, and its refusals."""
-    for warning in result.warnings:
-        warn(warning)
-    if lines:
-        print("\n".join(lines))
-    for reason in result.refusals:
-        refuse(reason)
-
-
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table as lines, its columns aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
@@ -57,6 +46,11 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 def listed(values: Sequence[float], digits: int) -> str:
     """Return numbers as `1.00 2.00 3.00`."""
     return " ".join(f"{value:.{digits}f}" for value in values)
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """Return words as "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
@@ -86,15 +80,23 @@ def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--summary", type=Path, metavar="FILE", help="write the tables of all results in Markdown")
 
 
-def add_view_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a command that can be watched."""
-    group = parser.add_argument_group("in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')")
-    group.add_argument("--view", action="store_true", help="open Rerun's viewer, and show the results as they come")
-    group.add_argument("--view-file", type=Path, metavar="F.rrd", help="record it in a file (rerun F.rrd shows it)")
-    group.add_argument(
-        "--view-port", type=int, metavar="PORT", help="serve it to browsers of this machine on this port"
-    )
-    group.add_argument("--view-host", metavar="ADDRESS", help="serve it on this address, 0.0.0.0 for all")
+@contextlib.contextmanager
+def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
+    """A context that leaves the outcome of a program as JSON at `path`, if one is given, for the program that started
+    it: what is filled in, and the error that ends the context."""
+    from stretch_sim_cal.files import write_text  # YAML is not needed for --help
+
+    outcome: dict[str, Any] = {"accepted": True, "warnings": [], "refusals": [], "proposal": ""}
+    try:
+        yield outcome
+    except StretchSimCalError as error:
+        refusals = [{"code": "other", "sentence": one_line(error), "remedy": ""}]
+        outcome |= {"refusals": refusals} if isinstance(error, Refused) else {"error": one_line(error)}
+        outcome["accepted"] = False
+        raise
+    finally:
+        if path and isinstance(sys.exception(), StretchSimCalError | None):  # a crash is none
+            write_text(path, json.dumps(outcome, indent=1) + "\n")
 
 
 def run(action: Callable[[], int | None]) -> int:

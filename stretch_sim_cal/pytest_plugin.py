@@ -111,7 +111,7 @@ def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any
 
         return calibrate(sim.rig, sim.clouds)
     _skip_without(backend)
-    from stretch_sim_cal.harness.by_nodes import calibrated_by_nodes
+    from stretch_sim_cal.harness.run import calibrated_by_nodes
 
     return calibrated_by_nodes(sim, tmp_path / "by_nodes", "gazebo" if backend == "gazebo" else "embedded")
 

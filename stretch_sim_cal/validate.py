@@ -1,7 +1,7 @@
 """Reads values that a user wrote into a YAML file; every `InputError` names the file and the key.
 
-`record` makes a dataclass of a mapping, whose schema are the fields and their types; `written` is its inverse.
-`Section` is for mappings whose keys are no fields; the functions check single values.
+`record` makes a dataclass of a mapping, whose schema are the fields and their types; `written` is its inverse. The
+other functions check small mappings and single values.
 """
 
 import functools
@@ -63,6 +63,22 @@ def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: fl
     if not isinstance(value, (list, tuple)) or len(value) != count:
         raise InputError(f"{where}: is {_shown(value)}, a list of {count} numbers was expected")
     return tuple(number(item, f"{where}[{index}]", low, high) for index, item in enumerate(value))
+
+
+def numbers_by_key(value: Any, where: str, **known: tuple[float, ...]) -> dict[str, float]:
+    """Return a mapping of numbers; `known` are the least and the greatest value of each, and its default; without one
+    it has to be there."""
+    data = mapping(value, set(known), where)
+    return {
+        key: number(data.get(key, *default), f"{where}: {key}", low, high)
+        for key, (low, high, *default) in known.items()
+    }
+
+
+def texts_by_key(value: Any, where: str, **known: str | None) -> dict[str, str | None]:
+    """Return a mapping of texts; `known` are the defaults, also of nulls."""
+    given = {key: each for key, each in mapping(value, set(known), where).items() if each is not None}
+    return known | {key: text(each, f"{where}: {key}") for key, each in given.items()}
 
 
 def flag(value: Any, where: str) -> bool:
@@ -182,35 +198,6 @@ def written(value: Any, unit: str = "") -> Any:
     if isinstance(value, tuple):
         return [written(each, unit) for each in value]
     return FACTORS[unit][1] * float(value) if unit or isinstance(value, float) else value
-
-
-class Section:
-    """A mapping of known keys, read key by key; messages begin with `where` and the key. `in` is false for a null."""
-
-    def __init__(self, value: Any, known: set[str], where: str):
-        self.data, self.where = mapping(value, known, where), where
-
-    def __contains__(self, key: str) -> bool:
-        return self.data.get(key) is not None
-
-    def at(self, key: str) -> str:
-        return f"{self.where}: {key}"
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.data.get(key, default)
-
-    def section(self, key: str, known: set[str]) -> "Section":
-        return Section(self.get(key), known, self.at(key))
-
-    def text(self, key: str, default: Any = None) -> str:
-        """Return a text, checked like the function of that name; without `default` it has to be there."""
-        return text(self.get(key, default), self.at(key))
-
-    def integer(self, key: str, low: int, high: int, default: Any = None) -> int:
-        return integer(self.get(key, default), self.at(key), low, high)
-
-    def number(self, key: str, low: float = -math.inf, high: float = math.inf, default: Any = None) -> float:
-        return number(self.get(key, default), self.at(key), low, high)
 
 
 def _shown(value: Any) -> str:

@@ -16,15 +16,8 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 
 APPLICATION = "stretch_sim_cal"
-LEFT, RIGHT, RETURNS, FIT, ZONE, ROBOT, REJECTED = (
-    (31, 111, 180),
-    (224, 123, 0),
-    (150, 150, 150),
-    (194, 24, 43),
-    (220, 90, 90),
-    (170, 175, 185),
-    (60, 60, 60),
-)
+LEFT, RIGHT, RETURNS, FIT = (31, 111, 180), (224, 123, 0), (150, 150, 150), (194, 24, 43)
+ZONE, ROBOT, REJECTED = (220, 90, 90), (170, 175, 185), (60, 60, 60)
 DRAWN = 60_000  # points of a cloud; more is slow in a browser and shows nothing more
 SHOWN = 0.01  # m, where the scale of residuals ends
 RADIUS = 0.006
@@ -35,14 +28,14 @@ EYE, TARGET = (-3.2, -3.4, 2.6), (0.0, 0.0, 0.6)  # m: the viewer's first eye po
 STAGES = ("described", "alignment", "floor", "mounts", "body_shape")
 
 
-def opened(
-    view: bool = False, file: str | Path | None = None, port: int | None = None, host: str | None = None
-) -> "View | None":
-    """Return the view of the options, None without any. A `port` is served on the address `host`, by default to this
-    machine only. Raises `InputError` if Rerun is not installed, the file cannot be written, or the port is taken."""
+def opened(options: Any) -> "View | None":
+    """Return the view that `options` ask for (`view`, `view_file`, `view_port`, `view_host`), None without any. A port
+    is served on the address of the host, by default to this machine only. Raises `InputError` if Rerun is not
+    installed, the file cannot be written, or the port is taken."""
+    file, port, host = options.view_file, options.view_port, options.view_host
     if host and not port:
         raise InputError("--view-host goes with --view-port only")
-    if not (view or file or port):
+    if not (options.view or file or port):
         return None
     try:
         import rerun
@@ -50,25 +43,25 @@ def opened(
         raise InputError(
             "--view, --view-file and --view-port need Rerun: pip install 'stretch_sim_cal[view]' (or rerun-sdk)"
         ) from error
-    if port is not None and not 1 <= port <= 65535:
+    if port and not 1 <= port <= 65535:
         raise InputError(f"--view-port: is {port}, a port from 1 to 65535 was expected")
-    if file is not None:
+    if file:
         try:
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             Path(file).touch()
         except OSError as error:
             raise InputError(f"--view-file {file}: cannot be written: {error.strerror}") from error
-    return View(rerun, view, file, None if port is None else (host or LOOPBACK, port))
+    return View(rerun, options.view, file, (host or LOOPBACK, port) if port else None)
 
 
 class View:
     """A recording in Rerun. Coordinates are in base_link, but for floor and body shape: those are in base_footprint."""
 
     def __init__(self, rerun: Any, view: bool, file: str | Path | None, served: tuple[str, int] | None):
-        self._rerun, self._server = rerun, None
+        self._rerun, self._server, self._stages = rerun, None, list(STAGES)
         self._recording, self._live = rerun.RecordingStream(APPLICATION), 0
         sinks: list[Any] = []
-        if file is not None:
+        if file:
             sinks.append(rerun.FileSink(str(file)))
         if served is not None:
             self._server, url = _server(*served)
@@ -82,12 +75,12 @@ class View:
         self._log("world", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
 
     def stage(self, name: str) -> None:
-        """Begin a stage: all that is shown next belongs to it."""
-        self._recording.set_time("stage", sequence=STAGES.index(name))
-        self.say(f"{name}")
+        if name not in self._stages:
+            self._stages.append(name)
+        self._recording.set_time("stage", sequence=self._stages.index(name))
+        self.say(name)
 
     def say(self, text: str, level: str = "INFO") -> None:
-        """Show a line of the log."""
         self._log("log", self._rerun.TextLog(text, level=level))
 
     def clouds(self, when: str, left: np.ndarray, right: np.ndarray) -> None:
@@ -126,7 +119,6 @@ class View:
         self._log("world/footprint/floor", self._rerun.Points3D(near, colors=coloured(near[:, 2]), radii=RADIUS))
 
     def place(self, path: str, parent_from_child: np.ndarray) -> None:
-        """Place an entity's coordinates."""
         self._log(path, self._rerun.Transform3D(translation=parent_from_child[:3, 3], mat3x3=parent_from_child[:3, :3]))
 
     def robot(self, surfaces: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
@@ -162,7 +154,6 @@ class View:
             self._log("world/footprint/returns", self._rerun.Points3D(thinned(marked), colors=FIT, radii=2 * RADIUS))
 
     def series(self, name: str, value: float) -> None:
-        """Show a number over the stages."""
         self._log(f"plots/{name.replace(' ', '_')}", self._rerun.Scalars(value))
 
     def close(self) -> None:
@@ -220,36 +211,25 @@ def _wait_for(server: subprocess.Popen, host: str, port: int) -> None:
 
 
 def _blueprint(rerun: Any) -> Any:
-    from rerun import blueprint
+    from rerun import blueprint as layout
 
     def space(name: str, *contents: str) -> Any:
-        return blueprint.Spatial3DView(
+        return layout.Spatial3DView(
             origin="world", name=name, contents=[*contents, "world/robot/**"],
-            eye_controls=blueprint.EyeControls3D(position=EYE, look_target=TARGET),
+            eye_controls=layout.EyeControls3D(position=EYE, look_target=TARGET),
         )  # fmt: skip
 
-    return blueprint.Blueprint(
-        blueprint.Horizontal(
-            blueprint.Vertical(
-                blueprint.Horizontal(
-                    space("before", "world/before/by_lidar/**"), space("after", "world/after/by_lidar/**")
-                ),
-                blueprint.Horizontal(
-                    blueprint.Tabs(
-                        space("residuals after", "world/after/by_residual/**", "world/footprint/floor"),
-                        space("patches", "world/patches/**"),
-                    ),
-                    space("body shape", *(f"world/footprint/{name}" for name in ("returns", "shape", "stop_zone"))),
-                ),
-            ),
-            blueprint.Vertical(
-                blueprint.TimeSeriesView(origin="plots", name="standard deviations, gaps"),
-                blueprint.TextLogView(origin="log"),
-            ),
-            column_shares=[4, 1],
-        ),
-        collapse_panels=True,
-    )
+    clouds = (space(when, f"world/{when}/by_lidar/**") for when in ("before", "after"))
+    residuals = space("residuals after", "world/after/by_residual/**", "world/footprint/floor")
+    body = space("body shape", *(f"world/footprint/{name}" for name in ("returns", "shape", "stop_zone")))
+    below = layout.Horizontal(layout.Tabs(residuals, space("patches", "world/patches/**")), body)
+    plots = layout.TimeSeriesView(origin="plots", name="standard deviations, gaps")
+    return layout.Blueprint(
+        layout.Horizontal(
+            layout.Vertical(layout.Horizontal(*clouds), below),
+            layout.Vertical(plots, layout.TextLogView(origin="log")), column_shares=[4, 1],
+        ), collapse_panels=True,
+    )  # fmt: skip
 
 
 def thinned(points: np.ndarray) -> np.ndarray:

@@ -93,28 +93,32 @@ class Entry:
 class CalibrationFile:
     """The content of a calibration file; immutable, the `with_...` methods return an updated copy.
 
-    `right_to_left` (4, 4) maps the right lidar's frame into the left's, `further_to_left` by name those of lidars
-    beyond two; `footprint_from_base` (4, 4) maps base_link into base_footprint; `floor_plane` is the floor in base_link
-    with `normal . p + offset = 0` and its normal up. Each is None if the file has no such entry. `footprint_from_lidar`
-    are the lidars' poses (4, 4) against the wheels, by name. `contradictions` are one-line sentences; a file with any
-    must not be used. `data` is the whole mapping of the file, `as_read` the one that was read.
+    `to_left` (4, 4) maps the frame of each lidar but the left one, by name, the right one first, into the left one's;
+    `footprint_from_base` (4, 4) maps base_link into base_footprint; `floor_plane` is the floor in base_link with
+    `normal . p + offset = 0` and its normal up. Both are None if the file has no such entry. `footprint_from_lidar` are
+    the lidars' poses (4, 4) against the wheels, by name. `contradictions` are one-line sentences; a file with any must
+    not be used. `data` is the whole mapping of the file, `as_read` the one that was read.
     """
 
-    right_to_left: np.ndarray | None = None
+    to_left: dict[str, np.ndarray] = field(default_factory=dict)
     footprint_from_base: np.ndarray | None = None
     floor_plane: Plane | None = None
     contradictions: tuple[str, ...] = ()
     entries: dict[str, Entry] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None
-    further_to_left: dict[str, np.ndarray] = field(default_factory=dict)
     as_read: dict[str, Any] | None = None
     footprint_from_lidar: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def to_left(self) -> dict[str, np.ndarray]:
-        """The transforms (4, 4) of all lidars that the file has to the left one, by name."""
-        return transforms_to_left(self.right_to_left, self.further_to_left)
+    def right_to_left(self) -> np.ndarray | None:
+        """The transform of the right lidar; None if the file has none."""
+        return self.to_left.get("right")
+
+    @property
+    def further_to_left(self) -> dict[str, np.ndarray]:
+        """The transforms of the lidars beyond two."""
+        return {name: pose for name, pose in self.to_left.items() if name != "right"}
 
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationFile":
@@ -150,20 +154,18 @@ class CalibrationFile:
                 f"{path}: {VERSION_KEY}: is {str(version)[:40]!r}; {VERSION} is read: update this package, or roll back"
             )
         contradictions: list[str] = []
-        right_to_left = transform_of(data, RIGHT_TO_LEFT, path)
+        lidars = sorted((key for key in data if str(key).endswith(TO_LEFT)), key=RIGHT_TO_LEFT.__ne__)
+        to_left = {key.removesuffix(TO_LEFT): transform_of(data, key, path) for key in lidars}
         footprint = footprint_of(data, path, contradictions)
         plane, footprint = floor_of(data, footprint, path, contradictions)
-        further = [key for key in data if str(key).endswith(TO_LEFT) and key != RIGHT_TO_LEFT]
-        further_to_left = {key.removesuffix(TO_LEFT): transform_of(data, key, path) for key in further}
-        entries = {
-            key: entry_of(data[key], key, path)
-            for key in (RIGHT_TO_LEFT, *further, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
-            if key in data
-        }
+        known = (key for key in (*lidars, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR) if key in data)
+        entries = {key: entry_of(data[key], key, path) for key in known}
+        wheels = poses_of(data, WHEELS, path)[0] if WHEELS in data else {}
+        if wheels:
+            check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], f"{path}: {WHEELS}")
         return cls(
-            right_to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), further_to_left,
-            footprint_from_lidar=wheels_of(data, path),
-        )  # fmt: skip
+            to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), footprint_from_lidar=wheels
+        )
 
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
         """Return a copy that holds an `AlignmentResult`. Raises `Refused` if the result carries refusals."""
@@ -263,13 +265,6 @@ class CalibrationFile:
         return replace(CalibrationFile.from_mapping(data, self.path or FILE_NAME), as_read=self.as_read)
 
 
-def transforms_to_left(
-    right_to_left: np.ndarray | None, further_to_left: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return the transforms (4, 4) of the right lidar, if any, and of further ones to the left one, by name."""
-    return ({} if right_to_left is None else {"right": right_to_left}) | dict(further_to_left)
-
-
 def calibrated_frame(name: str) -> str:
     """Return the frame in which a lidar beyond two, by its name, is calibrated."""
     return f"lidar_{name}_calibrated"
@@ -350,12 +345,12 @@ def floor_of(
 
 def _plane_numbers(params: Any, path) -> tuple[np.ndarray, float]:
     try:
-        normal = np.array([float(x) for x in params["normal"]])
-        distance = float(params["distance"])
+        normal, distance = np.array([float(x) for x in params["normal"]]), float(params["distance"])
+        if normal.shape != (3,) or not np.isfinite([*normal, distance]).all():
+            raise ValueError
     except (KeyError, TypeError, ValueError) as problem:
-        raise InputError(f"{path}: {FLOOR}: needs 'normal' (three numbers) and 'distance' (a number)") from problem
-    if normal.shape != (3,) or not np.isfinite([*normal, distance]).all():
-        raise InputError(f"{path}: {FLOOR}: needs 'normal' (three finite numbers) and 'distance' (a finite number)")
+        needed = "needs 'normal' (three finite numbers) and 'distance' (a finite number)"
+        raise InputError(f"{path}: {FLOOR}: {needed}") from problem
     length = float(np.linalg.norm(normal))
     if abs(length - 1.0) > 1e-4:
         raise InputError(f"{path}: {FLOOR}: 'normal' has length {length:.4g}, not 1")
@@ -394,18 +389,21 @@ def convention_of(name: str) -> str:
     return RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}")
 
 
-def wheels_of(data: dict[str, Any], path) -> dict[str, np.ndarray]:
-    """Return the lidars' poses (4, 4) in base_footprint by driving, by name; empty if there are none."""
-    if WHEELS not in data:
-        return {}
-    poses, where = _data(data, WHEELS, path), f"{path}: {WHEELS}"
-    if not isinstance(poses, dict) or not poses:
-        raise InputError(f"{where}: data: a pose of each lidar by its name was expected; calibrate again or roll back")
-    poses = {str(name): transform_of({str(name): {"data": pose}}, str(name), where) for name, pose in poses.items()}
-    check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], where)
-    size = 6 * len(poses)
-    check_covariance(numbers_of(data[WHEELS].get("covariance"), (size, size), f"{where}: covariance"), where)
-    return poses
+def poses_of(data: dict[str, Any], key: str, path, first: Sequence[str] = ()) -> tuple[dict[str, Any], np.ndarray]:
+    """Return the lidars' poses (4, 4) by name in an entry, perhaps of one that has to be the `first`, and their
+    covariance (6 n, 6 n). Raises `InputError` if the entry lacks any of it."""
+    entry, where = data[key], f"{path}: {key}"
+    try:
+        poses = {str(name): check_rigid(pose, f"{where}: {name}") for name, pose in entry["data"].items()}
+        poses, covariance = {name: poses[name] for name in first} | poses, entry["covariance"]
+        if not poses:
+            raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        needed = "".join(f" {name} and" for name in first)
+        raise InputError(f"{where}: needs data with{needed} each lidar (4x4 each) and a covariance") from problem
+    covariance = numbers_of(covariance, (6 * len(poses), 6 * len(poses)), f"{where}: covariance")
+    check_covariance(covariance, f"{where}: covariance")
+    return poses, covariance
 
 
 def check_convention(convention: Any, known: list[str], where: str) -> None:

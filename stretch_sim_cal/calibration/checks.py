@@ -14,7 +14,6 @@ from stretch_sim_cal.calibration.calibration_file import (
     TO_LEFT,
     CalibrationFile,
     Entry,
-    transforms_to_left,
 )
 from stretch_sim_cal.calibration.findings import model_findings
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, stored_mounts
@@ -41,16 +40,21 @@ class Described:
     @property
     def to_left(self) -> dict[str, np.ndarray]:
         """The transforms (4, 4) of all lidars to the left one, by name."""
-        return transforms_to_left(self.right_to_left, self.further_to_left)
+        return ({} if self.right_to_left is None else {"right": self.right_to_left}) | dict(self.further_to_left)
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The difference of two calibrations of one part: `distance` (m), `angle` (rad)."""
+class Change:
+    """How far two calibrations of one part are apart: `distance` (m), `angle` (rad); the largest standard deviations
+    (m, rad) `before` and `after`, None for a calibration without. `sigmas` is the change over both uncertainties
+    together, root mean square over its directions: about 1 for two calibrations of an unchanged robot."""
 
     what: str
     distance: float
     angle: float
+    before: tuple[float, float] | None = None
+    after: tuple[float, float] | None = None
+    sigmas: float | None = None
 
     def within(self, distance: float, angle: float) -> bool:
         """Return whether neither bound is exceeded."""
@@ -85,11 +89,12 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
     robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})
     if len(robots) > 1:
         sentences.append(f"its entries are of different robots: {', '.join(robots)}")
-    return sentences + [
-        f"{key}: its covariance is not one (not symmetric, or a negative variance)"
-        for key, entry in calibration.entries.items()
-        if entry.covariance is not None and not _is_covariance(entry.covariance)
-    ]
+    for key, entry in calibration.entries.items():
+        if (matrix := entry.covariance) is not None:
+            least = -1e-9 * (np.abs(matrix).max() or 1.0)
+            if not np.allclose(matrix, matrix.T, atol=-least) or np.linalg.eigvalsh(matrix)[0] < least:
+                sentences.append(f"{key}: its covariance is not one (not symmetric, or a negative variance)")
+    return sentences
 
 
 def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str | None = None) -> list[str]:
@@ -129,30 +134,15 @@ def deviations(covariance: np.ndarray) -> tuple[float, float]:
     return largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
 
 
-def compare(first: CalibrationFile, second: CalibrationFile) -> list[Difference]:
-    """Return the differences of the entries that two files have in common."""
-    differences = []
-    for name, pose in first.to_left.items():
-        if name in second.to_left:
-            what = "alignment" if name == "right" else f"alignment of the {name} lidar"
-            differences.append(Difference(what, *error(pose, second.to_left[name])))
+def compare(first: CalibrationFile, second: CalibrationFile) -> list[Change]:
+    """Return the differences of the entries that two files have in common, without their uncertainties."""
+    differences = [
+        Change("alignment" if name == "right" else f"alignment of the {name} lidar", *error(pose, second.to_left[name]))
+        for name, pose in first.to_left.items() if name in second.to_left
+    ]  # fmt: skip
     if first.floor_plane is not None and second.floor_plane is not None:
-        differences.append(Difference("floor", *floor_error(first.floor_plane, second.floor_plane)))
+        differences.append(Change("floor", *floor_error(first.floor_plane, second.floor_plane)))
     return differences
-
-
-@dataclass(frozen=True)
-class Change:
-    """The change of one part from one calibration to the next: `distance` (m), `angle` (rad); the largest standard
-    deviations (m, rad) `before` and `after`, None for a calibration without. `sigmas` is the change over both
-    uncertainties together, root mean square over its directions: about 1 for two calibrations of an unchanged robot."""
-
-    what: str
-    distance: float
-    angle: float
-    before: tuple[float, float] | None
-    after: tuple[float, float] | None
-    sigmas: float | None
 
 
 def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
@@ -161,12 +151,13 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
     parts = []
     mounts = stored_mounts(old), stored_mounts(new)
     for name in filter(new.to_left.__contains__, old.to_left):
-        entries = [file.entries.get(f"{name}{TO_LEFT}") for file in (old, new)]
+        known = [file.entries.get(f"{name}{TO_LEFT}", Entry()).covariance for file in (old, new)]
         what = "lidar to lidar" if name == "right" else f"left to {name} lidar"
-        parts.append(_pose_change(what, old.to_left[name], new.to_left[name], *map(_covariance, entries)))
+        parts.append(_pose_change(what, old.to_left[name], new.to_left[name], known))
     if old.floor_plane is not None and new.floor_plane is not None:
         planes = [file.floor_plane.facing(np.array([0.0, 0.0, 1.0])) for file in (old, new)]
-        covariances = [_covariance(file.entries.get(FOOTPRINT) or file.entries.get(FLOOR)) for file in (old, new)]
+        entries = [file.entries.get(FOOTPRINT) or file.entries.get(FLOOR, Entry()) for file in (old, new)]
+        covariances = [entry.covariance for entry in entries]
         comparable = (mounts[0] is None) == (mounts[1] is None)
         sigmas = sigmas_of(floor_between(*planes), covariances) if comparable else None
         parts.append(Change("floor", *floor_error(*planes), *_deviations(covariances), sigmas))
@@ -175,19 +166,17 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         poses = [of_file[name][0] for of_file in every]
         # About the lidar's origin: a turn about base_link's would count as a shift as well.
         covariances = [at_lidar(of_file[name][1], of_file[name][0]) for of_file in every]
-        parts.append(_pose_change(f"{name} lidar on the robot", *poses, *covariances, about=poses[0][:3, 3]))
+        parts.append(_pose_change(f"{name} lidar on the robot", *poses, covariances, at_lidar=True))
     return parts
 
 
-def _pose_change(what: str, old: np.ndarray, new: np.ndarray, *covariances, about=None) -> Change:
+def _pose_change(
+    what: str, old: np.ndarray, new: np.ndarray, covariances: Sequence[np.ndarray | None], at_lidar: bool = False
+) -> Change:
     step = log(new @ inverse(old))
-    if about is not None:
-        step = np.concatenate([new[:3, 3] - old[:3, 3], step[3:]])
+    if at_lidar:
+        step[:3] = new[:3, 3] - old[:3, 3]
     return Change(what, *error(old, new), *_deviations(covariances), sigmas_of(step, covariances))
-
-
-def _covariance(entry: Entry | None) -> np.ndarray | None:
-    return None if entry is None else entry.covariance
 
 
 def _deviations(covariances: Sequence[np.ndarray | None]) -> list[tuple[float, float] | None]:
@@ -205,11 +194,6 @@ def sigmas_of(step: np.ndarray, covariances: Sequence[np.ndarray | None]) -> flo
     if any(known is None for known in covariances):
         return None
     return float(np.sqrt(step @ np.linalg.pinv(sum(covariances), hermitian=True) @ step / len(step)))
-
-
-def _is_covariance(matrix: np.ndarray) -> bool:
-    scale = np.abs(matrix).max() or 1.0
-    return bool(np.allclose(matrix, matrix.T, atol=1e-9 * scale) and np.linalg.eigvalsh(matrix)[0] >= -1e-9 * scale)
 
 
 def _age(entry: Entry, now: datetime.datetime) -> datetime.timedelta:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.robust import weighted_quantile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
@@ -45,6 +45,13 @@ MAX_LEFT_OUT = 0.2
 # Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that
 # the driver corrects, or does not, moves them by less.
 SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
+
+
+def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
+    """Return the error model of a lidar, perhaps of a known kind, whose channels are rows at `elevations` (R,): nothing
+    is known of azimuth offsets and firing times."""
+    spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.expected, sensor.optical_centre)
+    return ErrorModel(spread, elevations, np.zeros(len(elevations)), centre)
 
 
 class DirectionGrid:
@@ -190,9 +197,10 @@ class DirectionCells:
         }  # fmt: skip
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray], sensor: Sensor | None = None) -> "DirectionCells":
-        """Return the sums of `arrays`; no frames are to be added to them. Raises `InputError` if they are another
-        sensor's."""
+    def of_arrays(cls, data: Mapping[str, np.ndarray], prefix: str, sensor: Sensor | None) -> "DirectionCells":
+        """Return the sums of the arrays whose names begin with `prefix`; no frames are to be added to them. Raises
+        `InputError` if they are another sensor's."""
+        arrays = {name.removeprefix(prefix): data[name] for name in data if name.startswith(prefix)}
         cells, by_ring = cls(sensor), bool(arrays["by_ring"])
         cells.grid = DirectionGrid(arrays["elevations"], by_ring) if by_ring else DirectionGrid.by_elevation()
         if by_ring and (sensor is None or not np.array_equal(sensor.elevations, cells.grid.elevations)):
@@ -209,22 +217,15 @@ class DirectionCells:
         return np.unique(self.grid.row_of(np.flatnonzero(sum(block[0] for block in self._blocks))))
 
     def model(self, rows: np.ndarray | None = None) -> tuple[ErrorModel, np.ndarray]:
-        """Return the error model of the lidar and the channel (R,) of each row of cells.
-
-        Without rings a channel is one of `rows`, by default those that hold anything, and nothing is known of azimuth
-        offsets and firing times.
-        """
-        sensor = self._sensor
+        """Return the error model of the lidar and the channel (R,) of each row of cells; without rings a channel is one
+        of `rows`, by default those that hold anything."""
         if self.grid is None:  # a silent lidar
-            return ErrorModel(UNKNOWN_SENSOR, np.zeros(1), np.zeros(1)), np.zeros(1, dtype=int)
+            return model_of_rows(None, np.zeros(1)), np.zeros(1, dtype=int)
         if self.grid.by_ring:
-            return sensor.error_model(), np.arange(len(self.grid.elevations))
-        spread = UNKNOWN_SENSOR if sensor is None else sensor.expected
-        rows = self.rows if rows is None else rows
-        channel = np.full(len(self.grid.elevations), -1)
+            return self._sensor.error_model(), np.arange(len(self.grid.elevations))
+        rows, channel = self.rows if rows is None else rows, np.full(len(self.grid.elevations), -1)
         channel[rows] = np.arange(len(rows))
-        centre = np.zeros(3) if sensor is None else sensor.optical_centre
-        return ErrorModel(spread, self.grid.elevations[rows], np.zeros(len(rows)), centre), channel
+        return model_of_rows(self._sensor, self.grid.elevations[rows]), channel
 
     def cells(self) -> Cells:
         """Return the occupied cells.
@@ -329,13 +330,11 @@ class FrameIntake:
     def warnings(self) -> list[Finding]:
         """Return a finding for everything that was left out."""
         warnings = []
-        for side, name in enumerate(self._names):
-            if self.repeated[side]:
-                sentence = f"{self.repeated[side]} {name} clouds repeat an earlier one and were counted once"
-                warnings.append(Finding("repeated_clouds", sentence))
-            if self.empty[side]:
-                sentence = f"{self.empty[side]} {name} clouds hold no usable return and were skipped"
-                warnings.append(Finding("empty_clouds", sentence))
+        for name, repeated, empty in zip(self._names, self.repeated, self.empty, strict=True):
+            sentence = f"{repeated} {name} clouds repeat an earlier one and were counted once"
+            warnings += when(bool(repeated), "repeated_clouds", sentence)
+            sentence = f"{empty} {name} clouds hold no usable return and were skipped"
+            warnings += when(bool(empty), "empty_clouds", sentence)
         return warnings
 
     def _usable(self, array: np.ndarray, side: int) -> "Cloud":

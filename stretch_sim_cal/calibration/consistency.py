@@ -17,7 +17,7 @@ LITTLE_OVERLAP = 0.2
 # Directions are compared in a cube map of this many squared cells per face, 1.5 deg wide: wider than channels are
 # apart.
 FACE_CELLS = 60
-_NUM_DIRECTIONS = 6 * FACE_CELLS**2
+NUM_DIRECTIONS = 6 * FACE_CELLS**2
 
 
 def direction_of(points: np.ndarray) -> np.ndarray:
@@ -126,8 +126,8 @@ class View:
         # Directions that changed for a while confirm and contradict nothing.
         still = surface.disturbed == 0
         self.points = surface.points[surface.usable & still]
-        self._near, self._far = np.full(_NUM_DIRECTIONS, np.inf), np.full(_NUM_DIRECTIONS, -np.inf)
-        self._body = np.full(_NUM_DIRECTIONS, np.inf)
+        self._near, self._far = np.full(NUM_DIRECTIONS, np.inf), np.full(NUM_DIRECTIONS, -np.inf)
+        self._body = np.full(NUM_DIRECTIONS, np.inf)
         of_body = np.flatnonzero(~surface.usable)
         for of_cell in (of_body, *surface.neighbours[of_body].T):
             np.minimum.at(self._body, direction[of_cell], ranges[of_body])

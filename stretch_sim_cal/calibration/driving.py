@@ -46,14 +46,14 @@ from stretch_sim_cal.calibration.findings import (
 from stretch_sim_cal.calibration.floor.cells import RADIUS
 from stretch_sim_cal.calibration.floor.findings import uncertain_floor
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses
+from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import Direction, unobserved
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, Unknowns, sensor_numbers
-from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body

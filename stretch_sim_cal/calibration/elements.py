@@ -6,8 +6,9 @@ fitted across channels (`surfaces.py`): fitted along single channels, they would
 have not moved. Shapes between the cells make such residuals larger than the noise, and alike within a piece of
 furniture. So their standard deviation is that of the residuals themselves, and what they determine of the poses is
 that of a sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator",
-Econometrica 1980), direction by direction: in a street it is twice the mean along the road and in yaw. With a margin:
-on real and simulated rooms, 16 to 32 channels, the sandwich alone is too small by a factor of 4 to 7.
+Econometrica 1980): its mean over all directions, or more in those in which it is larger, as in a street along the road
+and in yaw by twice (less in the others cost accuracy). With a margin: on real and simulated rooms, 16 to 32 channels,
+the sandwich alone is too small by a factor of 4 to 7.
 """
 
 import itertools
@@ -204,7 +205,7 @@ def elements(
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     variance = CORRELATED * max(float(np.mean(sandwich)), deviation**2)
     axes = root @ axes
-    of_poses = (axes / (CORRELATED * np.maximum(sandwich, deviation**2))) @ axes.T
+    of_poses = (axes / np.maximum(CORRELATED * sandwich, variance)) @ axes.T
     return Elements(
         surface, state, seen, against, sides, middles, normals, residuals, weights, variance, tilts, piece, of_poses
     )

@@ -22,15 +22,7 @@ from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADI
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding, when
 from stretch_sim_cal.calibration.motion import Motion
-from stretch_sim_cal.calibration.mounts.result import (
-    FARTHEST,
-    FARTHEST_ANGLE,
-    JointOffset,
-    LinkResidual,
-    MountSettings,
-    MountsResult,
-    Residuals,
-)
+from stretch_sim_cal.calibration.mounts import result as mounts
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import BEYOND_PRIOR
@@ -429,9 +421,9 @@ UNSETTLED = Finding(
 
 
 def mount_warnings(
-    observed: Mapping[str, list[Direction]], joints: Sequence[JointOffset], link_residuals: Sequence[LinkResidual],
-    residuals: Residuals, links: Sequence[str], poses: Mapping[str, np.ndarray], alignment: Observations | None,
-    asked: bool,
+    observed: Mapping[str, list[Direction]], joints: Sequence[mounts.JointOffset],
+    link_residuals: Sequence[mounts.LinkResidual], residuals: mounts.Residuals, links: Sequence[str],
+    poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return the warnings of the lidar extrinsics; `observed` are their directions by lidar, `asked` whether joint
     zeros were asked for."""
@@ -452,11 +444,9 @@ def mount_warnings(
         )
         off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
         warnings += when(
-            not asked and abs(joint.value) > MISPLACED * joint.standard_deviation,
-            "joint_zero_off",
-            f"{joint.joint} zero offset: {off}",
-            "home the robot, or use --with-joint-offsets",
-        )
+            not asked and abs(joint.value) > MISPLACED * joint.standard_deviation, "joint_zero_off",
+            f"{joint.joint} zero offset: {off}", "home the robot, or use --with-joint-offsets",
+        )  # fmt: skip
         further = "further" if joint.scale > 0 else "less"
         warnings += when(
             abs(joint.scale) > MISPLACED * joint.scale_deviation,
@@ -483,7 +473,7 @@ def mount_warnings(
 
 def mount_refusals(
     counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
-    nominal: Mapping[str, np.ndarray], min_points: int, settings: MountSettings, tied: bool,
+    nominal: Mapping[str, np.ndarray], min_points: int, settings: mounts.MountSettings, tied: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return why the lidar extrinsics are rejected; not all lidars that are `tied` to each other need returns from the
     robot."""
@@ -500,7 +490,7 @@ def mount_refusals(
             refusals += when(weak, "unobserved", f"{lidar} lidar: {sentence}")
         distance, angle = error(nominal[lidar], poses[lidar])
         refusals += when(
-            distance > FARTHEST or angle > FARTHEST_ANGLE,
+            distance > mounts.FARTHEST or angle > mounts.FARTHEST_ANGLE,
             "far_from_description",
             f"{lidar} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its described pose, "
             "beyond the range of this method; are the lidars swapped, or the description another robot's?",
@@ -513,7 +503,7 @@ def _deviation(direction: Direction) -> str:
     return f"{direction.factor * direction.standard_deviation:.{digits}f} {direction.unit}"
 
 
-def left_off(result: MountsResult, described: np.ndarray) -> list[Finding]:
+def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding]:
     """Check the left lidar's extrinsics: are they off its described pose (4, 4), significantly and by enough to
     matter?"""
     pose = result.base_from_lidar["left"]
@@ -530,7 +520,7 @@ def left_off(result: MountsResult, described: np.ndarray) -> list[Finding]:
     )
 
 
-def unexplained(residuals: Residuals, links: Sequence[str]) -> list[tuple[str, float]]:
+def unexplained(residuals: mounts.Residuals, links: Sequence[str]) -> list[tuple[str, float]]:
     """Return the links, with the share of their returns, that have many returns in front of them."""
     front = residuals.distances > FRONT
     counts = np.bincount(residuals.links, minlength=len(links))

@@ -24,7 +24,7 @@ DEFAULT_FLOOR_METHOD = "support"
 BUILT_IN = {
     ALIGNMENT_GROUP: {
         "planes": "stretch_sim_cal.calibration.alignment.planes:PlaneAlignment",
-        "gicp": "stretch_sim_cal.calibration.alignment.gicp:GicpAlignment",
+        "gicp": "stretch_sim_cal.calibration.published:GicpAlignment",
         "published": "stretch_sim_cal.calibration.published:PublishedAlignment",
     },
     FLOOR_GROUP: {

@@ -72,7 +72,8 @@ class Observations:
     What was made of them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the parameters; and
     how the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing
     place counted, in the first lidar's frame. A transform that is known by its covariance alone says nothing of the
-    lidars: it has no models. `names` are what the lidars are called in the calibration file.
+    lidars: it has no models. `names` are what the lidars are called in the calibration file. `by_chance` is the part of
+    the information about the poses that is noise; files do not keep it.
     """
 
     poses_at: tuple[np.ndarray, ...]
@@ -86,6 +87,7 @@ class Observations:
     floor: FloorByUnits | None = None
     patches: SeenPatches | None = None
     names: tuple[str, ...] = SIDES
+    by_chance: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -180,12 +182,8 @@ class Observations:
         """Whether channels are the clouds' rings, not rows of about equal elevation."""
         return any(np.any(model.azimuth_offsets) for model in self.models)
 
-    def of_the_transform(self) -> "Observations":
-        """Return the observations of the poses only, by their covariance."""
-        return Observations.of_known_poses(self.poses, self.covariance, self.names)
-
-    def loosened(self, position: float, angle: float) -> "Observations":
-        """Return those of the poses only, each less certain by standard deviations in m and rad."""
+    def of_the_transform(self, position: float = 0.0, angle: float = 0.0) -> "Observations":
+        """Return those of the poses only, by their covariance, less certain by standard deviations in m and rad."""
         loose = np.tile([position**2] * 3 + [angle**2] * 3, len(self.poses))
         return Observations.of_known_poses(self.poses, self.covariance + np.diag(loose), self.names)
 
@@ -213,9 +211,7 @@ class Observations:
     def equations_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the normal equations over all unknowns at another state, the poses in any frame."""
         poses, size = state.base_from_lidar[: len(self.poses_at) + 1], 6 * len(self.poses_at)
-        deltas = [_twists(poses, self.poses_at)]
-        deltas += [now - then for now, then in zip(state.units, self.at_units, strict=False)]
-        gradient = self.gradient - self.information @ np.concatenate(deltas)
+        gradient = self._gradient_at(poses, state.units)
         equations, by_pose = NormalEquations.empty(unknowns.size), by_poses(poses[0], len(self.poses_at))
         own = unknowns.pose_columns[: 6 * len(poses)]
         units = np.concatenate(list(map(columns_of, unknowns.units)))[: len(gradient) - size]
@@ -226,26 +222,29 @@ class Observations:
         equations.gradient[own], equations.gradient[units] = by_pose.T @ gradient[:size], gradient[size:]
         return equations
 
-    def bias_corrected(self, by_chance: np.ndarray) -> "Observations":
+    def bias_corrected(self) -> "Observations":
         """Return the same, about the result, without the information on the poses that noise alone brings.
 
         The result stays what it is: it is not moved along the directions in which little is left.
         """
-        deltas = [_twists((np.eye(4), *self.poses), self.poses_at)]
-        deltas += [now - then for now, then in zip(self.units, self.at_units, strict=True)]
-        shortened, size = np.eye(len(self.gradient)), len(by_chance)
-        shortened[:size, :size] = bias_correction(self.information[:size, :size], by_chance)
+        shortened, size = np.eye(len(self.gradient)), len(self.by_chance)
+        shortened[:size, :size] = bias_correction(self.information[:size, :size], self.by_chance)
         return replace(
             self, poses_at=self.poses, at_units=self.units,
             information=shortened.T @ self.information @ shortened,
-            gradient=shortened.T @ (self.gradient - self.information @ np.concatenate(deltas)),
+            gradient=shortened.T @ self._gradient_at((np.eye(4), *self.poses), self.units),
         )  # fmt: skip
+
+    def _gradient_at(self, poses: Sequence[np.ndarray], units: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the gradient (m,) at other poses (4, 4) of all lidars, in any frame, and parameters."""
+        deltas = [now - then for now, then in zip(units, self.at_units, strict=False)]
+        return self.gradient - self.information @ np.concatenate([_twists(poses, self.poses_at), *deltas])
 
     def of_poses(self, poses: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return information (6 n, 6 n) and gradient (6 n,) about twists of the lidars' poses (4, 4), if nothing but
         the transforms is observed."""
-        deltas, by_pose = _twists(poses, self.poses_at), by_poses(poses[0], len(self.poses_at))
-        return by_pose.T @ self.information @ by_pose, by_pose.T @ (self.gradient - self.information @ deltas)
+        by_pose = by_poses(poses[0], len(self.poses_at))
+        return by_pose.T @ self.information @ by_pose, by_pose.T @ self._gradient_at(poses, ())
 
     def beside(self, calibration_file: Path) -> tuple[Path, Callable[[BinaryIO], object]]:
         """Return the file beside a calibration file, and what writes it (see `CalibrationFile.update`)."""

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.calibration_file import ARRAY, CalibrationFile
 from stretch_sim_cal.calibration.clouds import cloud_of, given_clouds
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -24,18 +25,8 @@ from stretch_sim_cal.calibration.mounts.file import each_mount
 from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, proposed
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
-from stretch_sim_cal.calibration.summaries import (
-    alignment_lines,
-    alignment_numbers,
-    floor_lines,
-    floor_numbers,
-    lidars_lines,
-    lidars_numbers,
-    mount_lines,
-    mount_numbers,
-)
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.sensor.sensor import of_two
 
@@ -200,25 +191,25 @@ def alignment_stage(aligned: LidarPoses, described: Mapping[str, np.ndarray], an
     if len(aligned.names) == 1:
         return Stage("alignment", aligned, {}, ["one lidar: there is nothing to align"])
     if len(aligned.names) > len(SIDES) or aligned.method == ARRAY:
-        numbers = lidars_numbers(aligned, described)
-        return Stage("lidars", aligned, numbers, lidars_lines(aligned, numbers))
+        numbers = summaries.lidars_numbers(aligned, described)
+        return Stage("lidars", aligned, numbers, summaries.lidars_lines(aligned, numbers))
     left, right = described.values()
     of_two = aligned.aligned(*aligned.names)
-    numbers = alignment_numbers(of_two, inverse(left) @ right, left, another_place)
-    lines = alignment_lines(of_two, numbers)
+    numbers = summaries.alignment_numbers(of_two, inverse(left) @ right, left, another_place)
+    lines = summaries.alignment_lines(of_two, numbers)
     return Stage("alignment", aligned, numbers, lines, lines[-1].strip() if numbers["further_place"] else "")
 
 
 def floor_stage(floor: FloorResult, nominal_footprint_from_base: np.ndarray) -> Stage:
     """Return a floor against that of the description."""
-    numbers = floor_numbers(floor, nominal_footprint_from_base)
-    return Stage("floor", floor, numbers, floor_lines(floor, numbers))
+    numbers = summaries.floor_numbers(floor, nominal_footprint_from_base)
+    return Stage("floor", floor, numbers, summaries.floor_lines(floor, numbers))
 
 
 def mounts_stage(result: MountsResult, robot: MountedRobot, settings: MountSettings, file: CalibrationFile) -> Stage:
     """Return the lidars' extrinsics that were found of a robot, those that the file has no returns of by its transforms
     to the left lidar."""
-    numbers = mount_numbers(result, robot.nominal, each_mount(file, result))
+    numbers = summaries.mount_numbers(result, robot.nominal, each_mount(file, result))
     further = proposed(result, robot, settings)
-    lines = mount_lines(result, numbers, further, robot.profile)
+    lines = summaries.mount_lines(result, numbers, further)
     return Stage("mounts", result, numbers, lines, "" if further is None else lines[-1].strip())

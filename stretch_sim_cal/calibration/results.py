@@ -1,12 +1,16 @@
 """Results of alignment and floor: the estimate, its covariance, its support, and whether it may be used."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_file import ARRAY, ONE_LIDAR
+from stretch_sim_cal.calibration.finding import Finding, coded
 from stretch_sim_cal.calibration.observability import Direction
-from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
+from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, by_poses
 from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.transforms import adjoint, inverse
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,154 @@ class FloorResult:
     def accepted(self) -> bool:
         """Whether the data supports the result."""
         return not self.refusals
+
+
+@dataclass(frozen=True)
+class SeenPair:
+    """What two lidars see in common: their `names`, the `overlap`, the share (0 to 1) of both views that the other
+    lidar confirms, and, of two that do not tie each other, `refusals` that say why."""
+
+    names: tuple[str, str]
+    overlap: float
+    refusals: list[Finding] = field(default_factory=list)
+
+    @property
+    def used(self) -> bool:
+        """Whether the two tie each other."""
+        return not self.refusals
+
+
+@dataclass(frozen=True)
+class LidarPoses:
+    """The poses of a robot's lidars to each other.
+
+    `base_from_lidar` are their poses (4, 4) by name and `pose_covariance` (6 n, 6 n) is over their twists in base_link
+    in the same order, true = exp(twist) @ pose; without known mounts the first lidar is where the description has it,
+    and the others as seen from there. `pairs` are what every two of them see in common, `rmse` (m) the root mean square
+    distance between their surfaces, `diagnostics` the lidars' errors and other figures, `method` the method's name.
+    `directions` (of two lidars) are how well each direction of their transform is determined. `floor` is that of an
+    estimate which included it. A result with `refusals` must not be written. `observations` are for later stages.
+    """
+
+    base_from_lidar: dict[str, np.ndarray]
+    pose_covariance: np.ndarray
+    pairs: list[SeenPair]
+    num_frames: int
+    rmse: float
+    refusals: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    method: str = ARRAY
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    directions: list[Direction] = field(default_factory=list)
+    floor: FloorResult | None = None
+    observations: Observations | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_one_lidar(cls, name: str, base_from_lidar: np.ndarray) -> "LidarPoses":
+        """Return the result for a robot with one lidar, which there is nothing to align to."""
+        return cls({name: base_from_lidar}, np.zeros((6, 6)), [], 0, 0.0, method=ONE_LIDAR)
+
+    @classmethod
+    def of_pairs(cls, first: str, base_from_first: np.ndarray, found: Mapping[str, AlignmentResult]) -> "LidarPoses":
+        """Return the result of a method for two that aligned each of the other lidars with the `first` one; their
+        errors count as independent. Findings name the lidar if there are several."""
+
+        def named(sentences: Sequence[str], name: str) -> list[Finding]:
+            return [coded(each) if len(found) == 1 else coded(each).at(f"lidar {name}") for each in sentences]
+
+        results = list(found.values())
+        poses = {first: base_from_first} | {
+            name: base_from_first @ result.right_to_left for name, result in found.items()
+        }
+        covariance, to_base = np.zeros((6 * len(poses), 6 * len(poses))), adjoint(base_from_first)
+        for number, result in enumerate(results, start=1):
+            block = slice(6 * number, 6 * number + 6)
+            covariance[block, block] = to_base @ result.covariance @ to_base.T
+        pairs = [
+            SeenPair((first, name), result.overlap, named(result.refusals, name)) for name, result in found.items()
+        ]
+        of_two = results[0] if len(results) == 1 else None
+        return cls(
+            poses, covariance, pairs, results[0].num_frames, max(result.rmse for result in results),
+            [finding for pair in pairs for finding in pair.refusals],
+            [finding for name, result in found.items() for finding in named(result.warnings, name)],
+            results[0].method, of_two.diagnostics if of_two else {}, of_two.directions if of_two else [],
+            observations=of_two.observations if of_two else None,
+        )  # fmt: skip
+
+    def in_order(self, names: Sequence[str]) -> "LidarPoses":
+        """Return the same poses with the lidars in another order."""
+        columns = np.concatenate([6 * self.names.index(name) + np.arange(6) for name in names])
+        poses = {name: self.base_from_lidar[name] for name in names}
+        return replace(self, base_from_lidar=poses, pose_covariance=self.pose_covariance[np.ix_(columns, columns)])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lidars' names, in the order in which they were given."""
+        return tuple(self.base_from_lidar)
+
+    @property
+    def first_two(self) -> tuple[str, str]:
+        """The names of the first two lidars, which a file calls left and right; the same one twice of one lidar."""
+        return self.names[0], self.names[min(1, len(self.names) - 1)]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the data supports the lidars' poses; the floor has its own refusals."""
+        return not self.refusals
+
+    def transform(self, target: str, source: str) -> np.ndarray:
+        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`; of one lidar
+        it is exactly the identity."""
+        if target == source:
+            return np.eye(4)
+        found: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
+        return found
+
+    def covariance(self, target: str, source: str) -> np.ndarray:
+        """Return the covariance (6, 6) of `transform`, in the target's frame, `true = exp(xi) @ transform`."""
+        return self.covariance_between(target, source, source)
+
+    def covariance_between(self, target: str, source: str, other: str) -> np.ndarray:
+        """Return the covariance (6, 6) between the twists of `transform(target, source)` and `(target, other)`."""
+        size, blocks = len(self.names), []
+        for name in (source, other):
+            change = np.zeros((6, 6 * size))
+            by_both = by_poses(self.base_from_lidar[target])
+            for lidar, part in ((target, by_both[:, :6]), (name, by_both[:, 6:])):
+                change[:, 6 * self.names.index(lidar) :][:, :6] += part
+            blocks.append(change)
+        found: np.ndarray = blocks[0] @ self.pose_covariance @ blocks[1].T
+        return found
+
+    @property
+    def to_first(self) -> dict[str, np.ndarray]:
+        """The transforms (4, 4) of all lidars but the first into its frame, by name."""
+        first, *others = self.names
+        return {name: self.transform(first, name) for name in others}
+
+    @property
+    def covariance_to_first(self) -> np.ndarray:
+        """The covariance (6 (n - 1), 6 (n - 1)) of the twists of `to_first`, in its order, in the first one's frame."""
+        change = by_poses(self.base_from_lidar[self.names[0]], len(self.names) - 1)
+        found: np.ndarray = change @ self.pose_covariance @ change.T
+        return found
+
+    @property
+    def known(self) -> Observations | None:
+        """The observations for later stages: the estimate's, or the lidars' transforms by their covariance; None of one
+        lidar."""
+        if self.observations is not None or len(self.names) == 1:
+            return self.observations
+        return Observations.of_known_poses(tuple(self.to_first.values()), self.covariance_to_first, self.names)
+
+    def aligned(self, target: str, source: str) -> AlignmentResult:
+        """Return the transform between two lidars, with the findings on all of them; directions and observations are of
+        all lidars in their order, and so only of two."""
+        overlaps = (pair.overlap for pair in self.pairs if set(pair.names) == {target, source})
+        of_all = (target, source) == self.names
+        return AlignmentResult(
+            self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, self.method,
+            next(overlaps, float(target == source)), self.directions if of_all else [], list(self.warnings),
+            list(self.refusals), self.diagnostics, self.observations if of_all else None,
+        )  # fmt: skip

@@ -50,29 +50,40 @@ def products(first: Matrix, weights: np.ndarray, second: Matrix) -> np.ndarray:
     return found.toarray() if sparse.issparse(found) else found
 
 
+def robust_equations(
+    jacobian: Matrix, residuals: np.ndarray, least: float, width: float = TUKEY
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return one iteration of a robust fit: the normal equations (n, n) and (n,) of `residuals` (K,) and their
+    `jacobian` (K, n), sparse or not, and Tukey's weights (K,), which are 0 from `width` standard deviations on. The
+    standard deviation is the residuals' own, but not smaller than `least`."""
+    deviation = max(least, robust_deviation(residuals)) if len(residuals) else least
+    weights = tukey_weights(residuals / (width * deviation))
+    precisions = weights / deviation**2
+    return products(jacobian, precisions, jacobian), -(jacobian.T @ (precisions * residuals)), weights
+
+
 def tukey_fit(jacobian: Matrix, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
     """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
 
     Directions that the jacobian (G, n), sparse or not, does not contain stay 0.
     """
-    deviations = np.sqrt(variances)
-    twist = np.zeros(jacobian.shape[1])
+    twist, deviations = np.zeros(jacobian.shape[1]), np.sqrt(variances)
     if not len(twist):
         return TukeyFit(twist, np.ones(len(values)), 1.0)
+    values = values / deviations
+    if sparse.issparse(jacobian):
+        jacobian = jacobian.multiply(1.0 / deviations[:, None]).tocsr()
+    else:
+        jacobian = jacobian / deviations[:, None]
     for _ in range(30):
-        normalised = (values + jacobian @ twist) / deviations
-        width = TUKEY * max(1.0, robust_deviation(normalised)) if len(values) else TUKEY
-        weights = tukey_weights(normalised / width)
-        precisions = weights / variances
-        update = _solve_semidefinite(
-            products(jacobian, precisions, jacobian), -(jacobian.T @ (precisions * (values + jacobian @ twist)))
-        )
+        information, gradient, weights = robust_equations(jacobian, values + jacobian @ twist, 1.0)
+        update = _solve_semidefinite(information, gradient)
         twist = twist + update
         if np.abs(update).max() < 1e-8:
             break
     kept = weights > 0
-    normalised = ((values + jacobian @ twist) / deviations)[kept]
-    variance = float(np.sum(normalised**2)) / max(np.count_nonzero(kept) - float(len(twist)), 1.0)
+    variance = float(np.sum((values + jacobian @ twist)[kept] ** 2))
+    variance /= max(np.count_nonzero(kept) - float(len(twist)), 1.0)
     return TukeyFit(twist, weights, max(1.0, float(np.sqrt(variance))))
 
 

@@ -81,12 +81,10 @@ Pairs = Sequence[tuple[int, int]]
 
 COUNTS, DISAGREE, NOT_FLAT, FEW, UNSURE = range(5)
 VERDICTS = (
-    "counts",
-    "rejected: the lidars disagree there more than elsewhere",
-    "rejected: not flat as one of the lidars sees it",
-    "rejected: too few returns of one of the lidars",
+    "counts", "rejected: the lidars disagree there more than elsewhere",
+    "rejected: not flat as one of the lidars sees it", "rejected: too few returns of one of the lidars",
     "rejected: the lidars see different parts, or its normal is not known well",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -335,21 +333,21 @@ def room_block(
     return block.with_elements() if of_room and not exact else block
 
 
-def remeasured_block(lidars: Sequence[Lidar], state: State, before: RoomBlock, floor: FloorTrust | None) -> RoomBlock:
+def remeasured_block(
+    lidars: Sequence[Lidar], state: State, before: RoomBlock, floor: FloorTrust | None = None
+) -> RoomBlock:
     """Return the same patches and members at another state close by."""
     surface = in_base(lidars, state)
-    patches = before.flat[0]
-    members = remeasured(surface, patches, before.members)
-    block = _measured(
-        lidars, state, surface, before.noise, before.grids, before.flat, members, 0.0, floor, before.pairs
-    )
+    members = remeasured(surface, before.flat[0], before.members)
+    noise, grids, flat, pairs = before.noise, before.grids, before.flat, before.pairs
+    block = _measured(lidars, state, surface, noise, grids, flat, members, 0.0, floor, pairs)
     return block if before.elements is None else block.with_elements()
 
 
 def _measured(
     lidars: Sequence[Lidar], state: State, surface: Surface, noise: Noise, grids: int,
     flat: tuple[Patches, Members, Fits], members: Members, slack: float, floor: FloorTrust | None,
-    pairs: Pairs | None = None,
+    pairs: Pairs | None,
 ) -> RoomBlock:  # fmt: skip
     """Return the block of selected members, with the gaps of all patches and their weights."""
     patches, number = flat[0], len(flat[0].centres)
@@ -422,22 +420,19 @@ def flat_patches(
         for doubled in range(sizes):
             seeds = seed_patches(surface, free, doubled, grid / grids, floor)
             own, cells = _converged(surface, free, noise, slack, seeds)
-            if doubled < sizes - 1:
-                own, cells = _only(own, cells, _with_gaps(surface, noise, own, cells, pairs))
+            if doubled < sizes - 1:  # those stay that two lidars see as flat, and know the planes of
+                variances, side = noise.variances(surface, cells), surface.side[cells.cell]
+                fits = _fits_by_lidar(cells, variances, side, len(own.centres), len(noise.sigma))
+                kept, number = np.unique(measure_gaps(own, fits, pairs).patches), np.full(len(own.centres), -1)
+                number[kept] = np.arange(len(kept))
+                cells = cells.only(number[cells.patch] >= 0)
+                cells = replace(cells, patch=number[cells.patch])
+                own = Patches(*(getattr(own, field.name)[kept] for field in fields(Patches)))
                 free[cells.cell] = False
             patches.append(own)
             members.append(replace(cells, patch=cells.patch + count))
             count += len(own.centres)
     return joined(Patches, patches), joined(Members, members)
-
-
-def _only(patches: Patches, members: Members, kept: np.ndarray) -> tuple[Patches, Members]:
-    """Return the patches of an index (P,), and their members."""
-    number = np.full(len(patches.centres), -1)
-    number[kept] = np.arange(len(kept))
-    members = members.only(number[members.patch] >= 0)
-    of_kept = (getattr(patches, field.name)[kept] for field in fields(Patches))
-    return Patches(*of_kept), replace(members, patch=number[members.patch])
 
 
 def _converged(
@@ -452,13 +447,6 @@ def _converged(
         near = np.abs(fits.residuals) < np.maximum(5.0 * np.sqrt(variances), 0.5 * WIDEST_HEIGHT)
         members = remeasured(surface, patches, members.only(near))
     return patches, members
-
-
-def _with_gaps(surface: Surface, noise: Noise, patches: Patches, members: Members, pairs: Pairs | None) -> np.ndarray:
-    """Return which patches (G,) two lidars see as flat, and know the planes of."""
-    variances, side = noise.variances(surface, members), surface.side[members.cell]
-    fits = _fits_by_lidar(members, variances, side, len(patches.centres), len(noise.sigma))
-    return np.unique(measure_gaps(patches, fits, pairs).patches)
 
 
 def _fits_by_lidar(

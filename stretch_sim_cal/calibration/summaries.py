@@ -8,70 +8,66 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import ARRAY
-from stretch_sim_cal.calibration.mounts.poses import Chosen
 from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
+from stretch_sim_cal.calibration.mounts.robot import Chosen
 from stretch_sim_cal.calibration.observability import UNOBSERVED
-from stretch_sim_cal.calibration.results import AlignmentResult, Direction, FloorResult
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
 from stretch_sim_cal.command import listed
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
-from stretch_sim_cal.robot.profile import RobotProfile
 
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
     from stretch_sim_cal.calibration.driving import Wheels
-    from stretch_sim_cal.calibration.lidars import LidarPoses
 
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
 WORTH = 0.1
 
 
+def placed_in(pose: np.ndarray) -> dict:
+    """Return a pose (4, 4) as position (m) and fixed-axis angles (deg)."""
+    xyz, rpy = to_xyz_rpy(pose)
+    return {"xyz": xyz, "rpy_deg": np.degrees(rpy)}
+
+
+def _deviations(covariance: np.ndarray) -> dict:
+    """Return the standard deviations of a covariance (6, 6) of a pose."""
+    deviations = np.sqrt(np.diag(covariance))
+    return {"standard_deviation_mm": 1e3 * deviations[:3], "standard_deviation_deg": np.degrees(deviations[3:])}
+
+
+def _moved(described: np.ndarray, pose: np.ndarray, before: str) -> dict:
+    """Return how far a pose (4, 4) is from the described one."""
+    moved, turned = error(described, pose)
+    return {f"moved_from_{before}_mm": 1e3 * moved, f"turned_from_{before}_deg": np.degrees(turned)}
+
+
 def alignment_numbers(
     result: AlignmentResult, first_guess: np.ndarray, base_from_left: np.ndarray,
     another_place: "AnotherPlace | None" = None,
 ) -> dict:  # fmt: skip
-    """Return an alignment as plain numbers and arrays by name: mm, deg, standard deviations, the frames they are in;
-    and what `another_place` would gain, if that is known and worth the while."""
-    xyz, rpy = to_xyz_rpy(result.right_to_left)
-    base_xyz, base_rpy = to_xyz_rpy(base_from_left @ result.right_to_left)
-    moved, turned = error(first_guess, result.right_to_left)
-    deviations = np.sqrt(np.diag(result.covariance))
+    """Return an alignment of two lidars by another method as plain numbers and arrays by name: mm, deg, standard
+    deviations, the frames they are in; and what `another_place` would gain, if that is known and worth the while."""
+    found, further = result.right_to_left, None
+    if another_place is not None and another_place.gain.max() >= WORTH:
+        both = np.column_stack([another_place.before, another_place.after])
+        further = {"turn_deg": np.degrees(another_place.turn), "standard_deviation_mm": (1e3 * both[0]).tolist(),
+                   "standard_deviation_deg": np.degrees(both[1]).tolist()}  # fmt: skip
     return {
-        "method": result.method,
-        "num_frames": result.num_frames,
-        "right_to_left": result.right_to_left,
-        "xyz": xyz,
-        "rpy_deg": np.degrees(rpy),
-        "standard_deviation_mm": deviations[:3] * 1e3,
-        "standard_deviation_deg": np.degrees(deviations[3:]),
-        "right_in_base_link": {"xyz": base_xyz, "rpy_deg": np.degrees(base_rpy)},
-        "moved_from_first_guess_mm": moved * 1e3,
-        "turned_from_first_guess_deg": np.degrees(turned),
-        "rmse_mm": result.rmse * 1e3,
-        "overlap": result.overlap,
+        "method": result.method, "num_frames": result.num_frames, "right_to_left": found, **placed_in(found),
+        **_deviations(result.covariance), "right_in_base_link": placed_in(base_from_left @ found),
+        **_moved(first_guess, found, "first_guess"), "rmse_mm": result.rmse * 1e3, "overlap": result.overlap,
         "directions": [asdict(direction) | {"observed": direction.observed} for direction in result.directions],
-        "diagnostics": result.diagnostics,
-        "further_place": _further_place(another_place),
-    }
-
-
-def _further_place(place: "AnotherPlace | None") -> dict | None:
-    if place is None or place.gain.max() < WORTH:
-        return None
-    (position, angle), (position_after, angle_after) = place.before, place.after
-    return {
-        "turn_deg": np.degrees(place.turn),
-        "standard_deviation_mm": [1e3 * position, 1e3 * position_after],
-        "standard_deviation_deg": [np.degrees(angle), np.degrees(angle_after)],
-    }
+        "diagnostics": result.diagnostics, "further_place": further,
+    }  # fmt: skip
 
 
 def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
     """Return an alignment and its `alignment_numbers` as lines for the terminal."""
-    base, places = numbers["right_in_base_link"], result.diagnostics.get("places", 1)
+    base, places, further = numbers["right_in_base_link"], result.diagnostics.get("places", 1), numbers["further_place"]
     standing = f" from {places} standing places" if places > 1 else ""
-    return [
+    lines = [
         f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds{standing}):",
         f"  xyz  {listed(numbers['xyz'], 5)} m    standard deviation {listed(numbers['standard_deviation_mm'], 3)} mm",
         f"  rpy  {listed(numbers['rpy_deg'], 4)} deg  standard deviation"
@@ -80,57 +76,39 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         f"  {numbers['moved_from_first_guess_mm']:.2f} mm and {numbers['turned_from_first_guess_deg']:.3f} deg from the"
         " first guess",
         f"  surfaces agree to {numbers['rmse_mm']:.2f} mm (rms), overlap {100 * result.overlap:.0f} %",
-        *(f"  {_direction(direction)}" for direction in result.directions),
-        *_proposed_place(numbers["further_place"]),
     ]
+    for direction in result.directions:
+        scale, unit = direction.factor, direction.unit
+        bound = f"{direction.standard_deviation * scale:.4f} {unit} (bound {direction.bound * scale:.3g} {unit})"
+        lines.append(f"  {direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}")
+    if further is not None:
+        (before, after), (angle_before, angle_after) = (further[f"standard_deviation_{of}"] for of in ("mm", "deg"))
+        lines.append(
+            f"  a further standing place that would help most: the robot turned by {further['turn_deg']:.0f} deg (the "
+            f"standard deviation of lidar to lidar, {before:.2f} mm and {angle_before:.4f} deg on each axis, would be "
+            f"{100 * (1 - after / before):.0f} % and {100 * (1 - angle_after / angle_before):.0f} % smaller)"
+        )
+    return lines
 
 
-def _proposed_place(place: dict | None) -> list[str]:
-    if place is None:
-        return []
-    (before, after), (angle_before, angle_after) = place["standard_deviation_mm"], place["standard_deviation_deg"]
-    return [
-        f"  a further standing place that would help most: the robot turned by {place['turn_deg']:.0f} deg (the "
-        f"standard deviation of lidar to lidar, {before:.2f} mm and {angle_before:.4f} deg on each axis, would be "
-        f"{100 * (1 - after / before):.0f} % and {100 * (1 - angle_after / angle_before):.0f} % smaller)"
-    ]
-
-
-def _direction(direction: Direction) -> str:
-    scale, unit = direction.factor, direction.unit
-    bound = f"{direction.standard_deviation * scale:.4f} {unit} (bound {direction.bound * scale:.3g} {unit})"
-    return f"{direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}"
-
-
-def lidars_numbers(result: "LidarPoses", nominal: Mapping[str, np.ndarray]) -> dict:
+def lidars_numbers(result: LidarPoses, nominal: Mapping[str, np.ndarray]) -> dict:
     """Return the lidars against their `nominal` poses (4, 4) by name, as plain numbers and arrays: each in
     the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
-    first = result.names[0]
-    lidars = {}
-    for name in result.names:
-        base_xyz, base_rpy = to_xyz_rpy(result.base_from_lidar[name])
-        lidars[name] = {"in_base_link": {"xyz": base_xyz, "rpy_deg": np.degrees(base_rpy)}}
-        if name != first:
-            found = result.transform(first, name)
-            xyz, rpy = to_xyz_rpy(found)
-            moved, turned = error(inverse(nominal[first]) @ nominal[name], found)
-            lidars[name] |= {f"to_{first}": found, "xyz": xyz, "rpy_deg": np.degrees(rpy)}
-            lidars[name] |= {
-                "moved_from_description_mm": 1e3 * moved,
-                "turned_from_description_deg": np.degrees(turned),
-            }
-    pairs = []
-    for pair in result.pairs:
-        deviations = np.sqrt(np.diag(result.covariance(*pair.names)))
-        pairs.append({
+    first, to_first = result.names[0], result.to_first
+    lidars = {name: {"in_base_link": placed_in(pose)} for name, pose in result.base_from_lidar.items()}
+    for name, found in to_first.items():
+        described = inverse(nominal[first]) @ nominal[name]
+        lidars[name] |= {f"to_{first}": found, **placed_in(found), **_moved(described, found, "description")}
+    pairs = [
+        {
             "lidars": list(pair.names), "used": pair.used, "overlap": pair.overlap,
-            "standard_deviation_mm": 1e3 * deviations[:3], "standard_deviation_deg": np.degrees(deviations[3:]),
-            "refusals": list(pair.refusals),
-        })  # fmt: skip
+            **_deviations(result.covariance(*pair.names)), "refusals": list(pair.refusals),
+        } for pair in result.pairs
+    ]  # fmt: skip
     return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.diagnostics}
 
 
-def lidars_lines(result: "LidarPoses", numbers: dict) -> list[str]:
+def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
     """Return the lidars and their `lidars_numbers` as lines for the terminal."""
     first, *others = result.names
     how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"
@@ -155,12 +133,11 @@ def wheels_numbers(result: "Wheels") -> dict:
     """Return the lidars against the wheels as plain numbers and arrays: mm, deg, standard deviations."""
     lidars = {}
     for name, pose in result.footprint_from_lidar.items():
-        xyz, rpy = to_xyz_rpy(pose)
         planar, covariance = result.planar(name)
         deviations = np.sqrt(np.diag(covariance))
         lidars[name] = {
-            "base_footprint_from_lidar": pose, "xyz": xyz, "rpy_deg": np.degrees(rpy), "x_mm": 1e3 * planar[0],
-            "y_mm": 1e3 * planar[1], "yaw_deg": np.degrees(planar[2]), "standard_deviation_mm": 1e3 * deviations[:2],
+            "base_footprint_from_lidar": pose, **placed_in(pose), "x_mm": 1e3 * planar[0], "y_mm": 1e3 * planar[1],
+            "yaw_deg": np.degrees(planar[2]), "standard_deviation_mm": 1e3 * deviations[:2],
             "standard_deviation_yaw_deg": np.degrees(deviations[2]),
         }  # fmt: skip
     return {
@@ -246,42 +223,18 @@ def mount_numbers(
     (6, 6), as of `each_mount`, whose described poses are in `nominal`."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
     for side, (pose, covariance) in every.items():
-        xyz, rpy = to_xyz_rpy(pose)
         position, angle = spread(covariance, pose)
         distance, turned = error(nominal[side], pose)
         numbers[side] = {
-            "base_link_from_lidar": pose, "xyz": xyz, "rpy_deg": np.degrees(rpy),
+            "base_link_from_lidar": pose, **placed_in(pose),
             "from_description_mm": 1e3 * distance, "from_description_deg": np.degrees(turned),
             "standard_deviation_mm": 1e3 * position, "standard_deviation_deg": np.degrees(angle),
         }  # fmt: skip
-    numbers["joint_offsets"] = {
-        offset.joint: {
-            "value": offset.value,
-            "standard_deviation": offset.standard_deviation,
-            "separable": offset.separable,
-            "scale": offset.scale,
-            "scale_standard_deviation": offset.scale_deviation,
-        }
-        for offset in result.joint_offsets
-    }
-    numbers["diagnostics"] = result.diagnostics
-    return numbers
+    offsets = {offset.joint: offset.numbers | {"separable": offset.separable} for offset in result.joint_offsets}
+    return numbers | {"joint_offsets": offsets, "diagnostics": result.diagnostics}
 
 
-def _gain(result: MountsResult, proposal: Chosen) -> str:
-    """Return what a further pose would bring, in words; nothing if the pose's gain is not known."""
-    if not proposal.before:
-        return ""
-    share, (position, angle) = proposal.spread / proposal.before, max(map(result.spread_of, result.directions))
-    return (
-        f" (the less sure lidar's standard deviation {1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be "
-        f"{100 * (1 - share):.0f} % smaller)"
-    )
-
-
-def mount_lines(
-    result: MountsResult, numbers: dict, proposal: Chosen | None, profile: RobotProfile | None = None
-) -> list[str]:
+def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) -> list[str]:
     """Return the result as lines for the terminal."""
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
     for side in (name for name, own in numbers.items() if isinstance(own, dict) and "base_link_from_lidar" in own):
@@ -304,7 +257,11 @@ def mount_lines(
             f"and moves {100 * offset.scale:+.2f} % further (+- {100 * offset.scale_deviation:.2f} %)"
         )
     if proposal is not None:
-        lines.append(f"  a further pose that would help most: {proposal.name}{_gain(result, proposal)}")
+        share, (position, angle) = proposal.spread / proposal.before, max(map(result.spread_of, result.directions))
+        lines.append(
+            f"  a further pose that would help most: {proposal.name} (the less sure lidar's standard deviation "
+            f"{1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be {100 * (1 - share):.0f} % smaller)"
+        )
     return lines
 
 

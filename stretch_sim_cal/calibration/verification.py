@@ -95,13 +95,9 @@ class FoundAnew:
 
 
 def found_anew(
-    file: CalibrationFile,
-    clouds: Iterable[Clouds],
-    base_from_left: np.ndarray,
-    nominal_footprint_from_base: np.ndarray,
-    sensor: Sensors = None,
-    body: Mapping[str, Any] | None = None,
-) -> FoundAnew:
+    file: CalibrationFile, clouds: Iterable[Clouds], base_from_left: np.ndarray,
+    nominal_footprint_from_base: np.ndarray, sensor: Sensors = None, body: Mapping[str, Any] | None = None,
+) -> FoundAnew:  # fmt: skip
     """Estimate alignment and floor again; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
         raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
@@ -138,14 +134,10 @@ def found_anew(
 
 
 def verify(
-    file: CalibrationFile,
-    clouds: Iterable[Clouds],
-    base_from_left: np.ndarray,
-    nominal_footprint_from_base: np.ndarray,
-    tolerances: Tolerances = Tolerances(),
-    sensor: Sensors = None,
+    file: CalibrationFile, clouds: Iterable[Clouds], base_from_left: np.ndarray,
+    nominal_footprint_from_base: np.ndarray, tolerances: Tolerances = Tolerances(), sensor: Sensors = None,
     body: Mapping[str, Any] | None = None,
-) -> Verification:
+) -> Verification:  # fmt: skip
     """Compare the calibration in `file` with fresh clouds of all its lidars, each in its own frame; `sensor` is their
     kind, `body` as of `body_settings`.
 
@@ -153,28 +145,19 @@ def verify(
     4) are the description's. Raises `InputError` if the file holds no alignment.
     """
     found = found_anew(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
-    drifts = []
+    drifts, parts = [], []
     for name, aligned in found.aligned.items():
-        apart = error(file.to_left[name], aligned.right_to_left)
-        covariance = _covariance(found, f"{name}{TO_LEFT}", aligned.covariance)
         which = f"lidars left and {name}" if file.further_to_left else "lidars"
-        drifts += _drifts((f"{which}, translation", f"{which}, rotation"), apart, covariance, tolerances)
+        apart = error(file.to_left[name], aligned.right_to_left)
+        parts.append((f"{which}, translation", f"{which}, rotation", apart, f"{name}{TO_LEFT}", aligned.covariance))
     if found.floor is not None:
         apart = floor_error(found.file.floor_plane, found.floor.plane)
-        covariance = _covariance(found, FLOOR, found.floor.covariance)
-        drifts += _drifts(("floor, height", "floor, tilt"), apart, covariance, tolerances)
+        parts.append(("floor, height", "floor, tilt", apart, FLOOR, found.floor.covariance))
+    for of_length, of_angle, (distance, turned), key, fresh in parts:
+        length, angle = deviations(_covariance(found, key, fresh))
+        drifts.append(Drift(of_length, distance, length, tolerances.length, False))
+        drifts.append(Drift(of_angle, turned, angle, tolerances.angle, True))
     return Verification(drifts, found.open_questions)
-
-
-def _drifts(
-    names: tuple[str, str], apart: tuple[float, float], covariance: np.ndarray, tolerances: Tolerances
-) -> list[Drift]:
-    """Return the drifts of a length and an angle."""
-    length, angle = deviations(covariance)
-    return [
-        Drift(names[0], apart[0], length, tolerances.length, False),
-        Drift(names[1], apart[1], angle, tolerances.angle, True),
-    ]
 
 
 def _covariance(found: FoundAnew, key: str, fresh: np.ndarray) -> np.ndarray:

@@ -29,17 +29,19 @@ error of the baseline is common to all of them: it is added to the station's eff
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
+from stretch_sim_cal.calibration.consistency import NUM_DIRECTIONS, direction_of
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
-from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.geometry.planes import floor_between
+from stretch_sim_cal.geometry.points import group_medians
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
 WINDOW = 10  # measurements within which a change is to be detected, and any of which may be its first
@@ -68,8 +70,9 @@ FLOOR_AGAIN = (
 PARTS = (("translation", slice(0, 3)), ("rotation", slice(3, 6)))
 
 
-def _directions(size: int) -> np.ndarray:
-    """Return unit vectors (M, size) both ways along axes and diagonals; none is more than 28 deg from the next."""
+def _directions(columns: slice) -> np.ndarray:
+    """Return unit vectors (M, columns) both ways along axes and diagonals; none is more than 28 deg from the next."""
+    size = columns.stop - columns.start
     vectors = np.array([v for v in product((-1, 0, 1), repeat=size) if any(v)], dtype=float)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -90,10 +93,6 @@ class Block:
     on_robot: bool = False
 
     @property
-    def size(self) -> int:
-        return self.columns.stop - self.columns.start
-
-    @property
     def shift(self) -> float:
         return ANGLE if self.angular else LENGTH
 
@@ -106,28 +105,19 @@ class Block:
         return f"{math.degrees(value):.2f} deg" if self.angular else f"{1e3 * value:.1f} mm"
 
 
-def _of_pose(name: str, vector: str, on_robot: bool = False) -> tuple[Block, ...]:
-    return tuple(
-        Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot) for part, columns in PARTS
-    )
-
-
-def _on_robot(names: Iterable[str]) -> tuple[Block, ...]:
-    return tuple(block for name in names for block in _of_pose(f"{name} lidar on the robot", name, on_robot=True))
-
-
-BLOCKS = (
-    *_of_pose("lidar to lidar", "lidars"),
-    Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN),
-    Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN),
-    *_on_robot(SIDES),
-)
-
-
-def blocks(further: Iterable[str] = ()) -> tuple[Block, ...]:
+def blocks(further: Sequence[str] = ()) -> list[Block]:
     """Return all blocks of a robot with `further` lidars beyond two, by name."""
-    pairs = [block for name in further for block in _of_pose(f"left to {name} lidar", between(name))]
-    return (*BLOCKS, *pairs, *_on_robot(further))
+    poses = [
+        ("lidar to lidar", "lidars", False), *((f"{name} lidar on the robot", name, True) for name in SIDES),
+        *((f"left to {name} lidar", between(name), False) for name in further),
+        *((f"{name} lidar on the robot", name, True) for name in further),
+    ]  # fmt: skip
+    found = [
+        Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot)
+        for name, vector, on_robot in poses for part, columns in PARTS
+    ]  # fmt: skip
+    height = Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN)
+    return [*found[:2], height, Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *found[2:]]
 
 
 def between(name: str) -> str:
@@ -185,32 +175,24 @@ def pose_twist(
     matches = model.match(LidarRays(points), base_from_lidar, GATE, GRAZING)
     if len(matches.distances) < ENOUGH:
         return None
-    jacobian = np.column_stack([matches.normals, np.cross(matches.hits - base_from_lidar[:3, 3], matches.normals)])
-    prior = np.diag(POSE_PRIOR**-2)
-    twist = np.zeros(6)
+    (jacobian, distances), prior, twist = matches.by_twist(base_from_lidar[:3, 3]), np.diag(POSE_PRIOR**-2), np.zeros(6)
     for _ in range(STEPS):
-        residual = matches.distances + jacobian @ twist
-        noise = max(robust_deviation(residual), LEAST_NOISE)
-        weighted = (jacobian * (tukey_weights(residual / (TUKEY * noise)) / noise**2)[:, None]).T
-        information = weighted @ jacobian + prior
-        twist = twist - np.linalg.solve(information, weighted @ residual + prior @ twist)
-    return twist, np.linalg.inv(information)
+        information, gradient, _ = robust_equations(jacobian, distances + jacobian @ twist, LEAST_NOISE)
+        twist = twist + np.linalg.solve(information + prior, gradient - prior @ twist)
+    return twist, np.linalg.inv(information + prior)
 
 
 def pose_vectors(
-    robot: MountedRobot,
-    positions: Mapping[str, float],
-    poses: Mapping[str, np.ndarray],
+    robot: MountedRobot, positions: Mapping[str, float], poses: Mapping[str, np.ndarray],
     clouds: Mapping[str, np.ndarray],
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:  # fmt: skip
     """Return by lidar the `pose_twist` of its returns (N, 3), with the robot's joints at `positions` (m, rad, by the
     description's names) and the lidars' stored `poses` (4, 4) in base_link."""
     (model,) = posed([robot.sample("measurement", positions, clouds)], robot.surfaces)
-    twists = {name: pose_twist(model, poses[name], model.near(cloud, poses[name])) for name, cloud in clouds.items()}
+    twists = {name: pose_twist(model, poses[name], model.around(name, poses[name])) for name in clouds}
     return {name: twist for name, twist in twists.items() if twist is not None}
 
 
-AZIMUTHS, ELEVATIONS = 180, 60
 SAME_WITHIN, SAME_SHARE, FEWEST = 0.05, 0.8, 200  # m, of the directions, and how many of them are needed
 
 
@@ -219,14 +201,10 @@ class Panorama:
 
     def __init__(self, points: np.ndarray):
         ranges = np.linalg.norm(points, axis=1)
-        azimuth = np.arctan2(points[:, 1], points[:, 0]) / (2 * np.pi) % 1.0
-        elevation = np.arcsin(np.clip(points[:, 2] / np.maximum(ranges, 1e-9), -1, 1)) / np.pi + 0.5
-        row = np.minimum((elevation * ELEVATIONS).astype(int), ELEVATIONS - 1)
-        cell = (azimuth * AZIMUTHS).astype(int) % AZIMUTHS * ELEVATIONS + row
-        order = np.lexsort((ranges, cell))
-        cells, first, counts = np.unique(cell[order], return_index=True, return_counts=True)
-        self._ranges = np.full(AZIMUTHS * ELEVATIONS, np.nan)
-        self._ranges[cells] = ranges[order][first + counts // 2]
+        points, ranges = points[ranges > 0], ranges[ranges > 0]
+        cells, group, counts = np.unique(direction_of(points), return_inverse=True, return_counts=True)
+        self._ranges = np.full(NUM_DIRECTIONS, np.nan)
+        self._ranges[cells] = group_medians(group, counts, ranges)
 
     def same(self, other: "Panorama") -> bool:
         """Return whether most directions have the same range; a person who walks by changes few."""
@@ -315,7 +293,7 @@ class BlockTest:
 
     def __init__(self, block: Block, threshold: float):
         self.block, self.threshold = block, threshold
-        self.directions = _directions(block.size)
+        self.directions = _directions(block.columns)
         count = len(self.directions)
         self._before = np.zeros(count)  # sums of the stations before, by direction
         self._began: list[float | None] = [None] * count  # when each of them left zero
@@ -325,7 +303,7 @@ class BlockTest:
         self._within: deque[float] = deque(maxlen=REMEMBERED)  # squared, between measurements, over the expected
         self._first: list[np.ndarray] = []  # means of the first stations
         self._few: list[float] = []  # their mean squares, until `STATIONS_NEEDED` steps are known
-        self._offset = np.zeros(block.size)
+        self._offset = np.zeros(self.directions.shape[1])
         self._sums = self._before.copy()
         self.changed = False
         self._common = np.zeros(count)
@@ -422,9 +400,9 @@ class DriftMonitor:
     """The tests of all blocks of one stored calibration. `period` (s) is the time between measurements, for the rate of
     false alarms of one a month; `further` are the lidars beyond two."""
 
-    def __init__(self, period: float, further: Iterable[str] = ()):
-        tested = blocks(tuple(further))
-        count = sum(len(_directions(block.size)) for block in tested)
+    def __init__(self, period: float, further: Sequence[str] = ()):
+        tested = blocks(further)
+        count = sum(len(_directions(block.columns)) for block in tested)
         threshold = math.log(count * WINDOW * max(MONTH / period, 1.0))
         self.tests = {block.name: BlockTest(block, threshold) for block in tested}
         self._on_robot = {block.vector for block in tested if block.on_robot}

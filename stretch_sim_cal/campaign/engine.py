@@ -1,12 +1,12 @@
 """Runs the cases of a campaign on Dask, and keeps their results so that nothing is lost, whatever is killed.
 
-Results stream into a Parquet dataset (`cases/*.parquet`), written whole or not at all. Whoever starts the
-same campaign in the same folder again gets the cases that are missing, and no other. A case is computed in a
-process of its own behind each Dask worker: one that crashes, hangs or needs too much memory is a result of
-that kind, and the worker goes on.
+Results stream into a Parquet dataset (`cases/*.parquet`), written whole or not at all. Who starts the same campaign in
+the same folder again gets the cases that are missing, and no other. A case is computed in a process of its own behind
+each Dask worker: one that crashes, hangs or needs too much memory is a result of that kind, and the worker goes on.
 """
 
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -30,24 +30,21 @@ from dask.distributed import Client, Future, LocalCluster, Security, as_complete
 
 from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign
 from stretch_sim_cal.command import one_line
-from stretch_sim_cal.errors import InputError, StretchSimCalError
+from stretch_sim_cal.errors import InputError, RunFailure, StretchSimCalError
 from stretch_sim_cal.files import read_text, write_atomic, write_text
 from stretch_sim_cal.programs import THREADS
 
-# A part is written so often (s); what was computed since is computed again after a kill, with the same result.
-FLUSH = 2.0
-# Parts are put together when there are more than this.
-MAX_PARTS = 64
+FLUSH = 2.0  # s from write to write; what was computed since is computed again after a kill, with the same result
+PART = 1000  # cases in a file
 TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
-# Cases a worker has waiting: enough to hide the way to the scheduler, few enough to bound the client's memory.
-WAITING_PER_WORKER = 3
-# So often (s) it is looked how many workers there are; they come and go.
-LOOK_AT_WORKERS = 5.0
-# So many workers may die under one case until the case is taken for the cause.
-ALLOWED_DEATHS = 3
+WAITING_PER_WORKER = 3  # cases: enough to hide the way to the scheduler, few enough to bound the client's memory
+LOOK_AT_WORKERS = 5.0  # s from count to count of them; they come and go
 SCHEDULER_SILENT = "10s"
-# Dask's workers sample their own calls a hundred times a second, and their load twice.
-WITHOUT_MONITORS = {
+CONFIGURATION = {
+    "distributed.scheduler.allowed-failures": 3,  # workers that may die under a case until it is taken for the cause
+    "distributed.worker.memory.target": False, "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False, "distributed.logging.distributed": "error",
+    # Dask's workers sample their own calls a hundred times a second, and their load twice.
     "distributed.worker.profile.enabled": False, "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.system-monitor.gil.enabled": False,
 }  # fmt: skip
@@ -57,16 +54,8 @@ GONE = "the scheduler is gone ({}); finished cases are kept: run the same comman
 MOST_TOLD = 4000  # characters of what a process that crashed said last
 
 
-class ClusterLost(StretchSimCalError):
-    """The scheduler is gone; what was finished is kept."""
-
-    exit_code = 3
-
-
-class CannotCompute(StretchSimCalError):
+class CannotCompute(RunFailure):
     """No case can be computed, whichever it is: the package on a worker is incomplete, say."""
-
-    exit_code = 3
 
 
 class CaseProcess:
@@ -98,8 +87,9 @@ class CaseProcess:
             return json.loads(answer)
         code = process.wait()
         self._end()
-        message = f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
-        return {"index": index, "status": "crashed", "message": message, "traceback": self._logged()}
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        failed = {"index": index, "status": "crashed", "message": f"its process ended with {how}"}
+        return failed | {"traceback": self._logged()}
 
     def _answer(self, limit: float) -> str:
         """Return the process's next line, "" if it ended. Raises `TimeoutError` after `limit` s, not counting the time
@@ -161,11 +151,11 @@ class Results:
         """Open or make the folder; with `again`, failed cases count as missing. Raises `InputError` if it holds another
         campaign, or another process works on it."""
         self.folder, self.cases, self._again = folder, folder / "cases", again
-        definition = folder / DEFINITION
+        definition, other = folder / DEFINITION, "give another --out"
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: is a file; --out is the campaign's folder")
         if definition.exists():
-            known, other = read_definition(folder), "give another --out"
+            known = read_definition(folder)
             if known["key"] != campaign.key:
                 name = known["data"]["name"]
                 raise InputError(f"{folder}: holds cases of campaign '{name}' that this one does not have; {other}")
@@ -175,16 +165,16 @@ class Results:
                     f"with that, or {other}"
                 )
         elif self.cases.exists():
-            raise InputError(f"{folder}: has no {DEFINITION}, so its cases are unknown; give another --out")
+            raise InputError(f"{folder}: has no {DEFINITION}, so its cases are unknown; {other}")
         self.cases.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.cases, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{folder}: another process runs this campaign; wait, or give another --out") from None
+            raise InputError(f"{folder}: another process runs this campaign; wait, or {other}") from None
         content = {"key": campaign.key, "code": campaign.code, "data": dict(campaign.data)}
         write_text(definition, json.dumps(content, indent=1) + "\n")
-        self._waiting: list[dict[str, Any]] = []
+        self._records: list[dict[str, Any]] = []  # of the present part
         self._written = time.monotonic()
         self._number = 1 + max((int(part.stem.split("_")[1]) for part in parts_of(folder)), default=0)
 
@@ -201,44 +191,30 @@ class Results:
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep a record; it is in a file after at most `FLUSH` seconds of further records, or at the next flush."""
-        self._waiting.append(record)
+        self._records.append(record)
         if time.monotonic() - self._written > FLUSH:
             self.flush()
 
     def flush(self) -> None:
-        if self._waiting:
-            self._write(pa.Table.from_pylist(self._waiting, SCHEMA))
-            self._waiting = []
+        if self._records:
+            table = pa.Table.from_pylist(self._records, SCHEMA)
+            write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
+        if len(self._records) >= PART:
+            self._records, self._number = [], self._number + 1
         self._written = time.monotonic()
-        parts = parts_of(self.folder)
-        if len(parts) > MAX_PARTS:
-            # If this is cut off in the middle, a case is there twice, with equal records, and read once.
-            self._write(read_table(self.folder))
-            for part in parts:
-                part.unlink()
-
-    def _write(self, table: pa.Table) -> None:
-        write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
-        self._number += 1
 
 
-LIDAR = pa.struct(
-    [("name", pa.string()), ("translation_mm", pa.float64()), ("rotation_deg", pa.float64()), ("sigmas", pa.float64())]
-)
+FLOAT, TEXT = pa.float64(), pa.string()
+LIDAR = pa.struct([("name", TEXT), ("translation_mm", FLOAT), ("rotation_deg", FLOAT), ("sigmas", FLOAT)])
 """The result of one lidar."""
+OF_STAGE = (("accepted", pa.bool_()), ("refusals", TEXT), ("nees", FLOAT), ("sigmas", FLOAT))
 SCHEMA = pa.schema([
-    ("index", pa.int64()), *((name, pa.string()) for name in ("status", "message", "traceback")),
-    *((f"input.{name}", pa.float64()) for name in INPUTS),
-    *(
-        (f"{stage}.{name}", kind)
-        for stage in STAGES
-        for name, kind in (
-            ("accepted", pa.bool_()), ("refusals", pa.string()), ("nees", pa.float64()), ("sigmas", pa.float64()),
-        )
-    ),
+    ("index", pa.int64()), *((name, TEXT) for name in ("status", "message", "traceback")),
+    *((f"input.{name}", FLOAT) for name in INPUTS),
+    *((f"{stage}.{name}", kind) for stage in STAGES for name, kind in OF_STAGE),
     ("alignment.places", pa.int64()), *((f"{stage}.lidars", pa.list_(LIDAR)) for stage in OF_LIDARS),
-    *((name, pa.float64()) for name in QUANTITIES), *((f"nodes.{stage}.sigmas", pa.float64()) for stage in STAGES),
-    ("nodes.agree", pa.bool_()), ("nodes.message", pa.string()), ("seconds", pa.float64()),
+    *((name, FLOAT) for name in QUANTITIES), *((f"nodes.{stage}.sigmas", FLOAT) for stage in STAGES),
+    ("nodes.agree", pa.bool_()), ("nodes.message", TEXT), ("seconds", FLOAT),
 ])  # fmt: skip
 """The columns of the dataset. All but `seconds` (of CPU) and the nodes' are functions of campaign and index alone."""
 
@@ -293,12 +269,7 @@ def cluster(
     """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each. `tls`
     are the files of the authority's certificate, the client's certificate and its key (default: Dask's configuration).
     Raises `InputError` without such a scheduler."""
-    with dask.config.set(WITHOUT_MONITORS | {
-        "distributed.scheduler.allowed-failures": ALLOWED_DEATHS,
-        "distributed.comm.timeouts.connect": SCHEDULER_SILENT,
-        "distributed.worker.memory.target": False, "distributed.worker.memory.spill": False,
-        "distributed.worker.memory.pause": False, "distributed.logging.distributed": "error",
-    }):  # fmt: skip
+    with dask.config.set(CONFIGURATION | {"distributed.comm.timeouts.connect": SCHEDULER_SILENT}):
         if address is not None:
             try:
                 security = Security(**dict(zip(TLS_FILES, map(str, tls), strict=True))) if tls else None
@@ -320,14 +291,14 @@ def run(
     campaign: Campaign, count: int, results: Results, client: Client, tell: Callable[[dict[str, Any]], None],
     work: Callable[[Campaign, int], dict[str, Any]] | None = None,
 ) -> None:  # fmt: skip
-    """Compute those of the first `count` cases that `results` lacks; `tell` takes each record. Raises `ClusterLost` if
+    """Compute those of the first `count` cases that `results` lacks; `tell` takes each record. Raises `RunFailure` if
     the scheduler goes away; finished cases are in `results`."""
     done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
     case = partial(work or partial(compute, code=campaign.code), campaign)  # one object, so that it is serialized once
 
     def submit(number: int) -> list[Future]:
-        chosen = [index for _, index in zip(range(number), missing, strict=False)]
+        chosen = list(itertools.islice(missing, number))
         return client.map(case, chosen, pure=False, key=[f"case-{i}-{this_run}" for i in chosen])
 
     def records_of(batch: list[Future]) -> list[dict[str, Any]]:
@@ -340,7 +311,7 @@ def run(
                 message = f"on its worker: {future.exception()!r}"
                 records.append({"index": int(future.key.split("-")[1]), "status": "crashed", "message": message})
             elif future.status != "finished":
-                raise ClusterLost(GONE.format(future.status))
+                raise RunFailure(GONE.format(future.status))
         return records
 
     try:
@@ -357,7 +328,7 @@ def run(
             if (left := waiting.count()) <= (WAITING_PER_WORKER - 1) * workers:
                 waiting.update(submit(WAITING_PER_WORKER * workers - left))
     except (OSError, TimeoutError, RuntimeError) as error:
-        raise ClusterLost(GONE.format(error)) from error
+        raise RunFailure(GONE.format(error)) from error
     finally:
         results.flush()
 

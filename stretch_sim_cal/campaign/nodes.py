@@ -1,8 +1,8 @@
 """A case through the real nodes: simulated as a scenario, in processes that speak ROS, and compared with what the
 same case came to without ROS.
 
-The nodes take other scans of the same recording (which ones is a matter of time), so both results differ, but by no
-more than two results with the same covariance may.
+The nodes take other scans of the same recording, whichever come in time, so both results differ, but by no more than
+two results with the same covariance may.
 """
 
 from collections.abc import Mapping
@@ -13,24 +13,23 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.campaign.plan import DEFAULT_STAGES, Campaign, contradicts
+from stretch_sim_cal.campaign.plan import METHODS, Campaign, contradicts
 from stretch_sim_cal.files import find_shared, read_yaml, write_yaml
 from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.processes import RunFiles, scenario_processes
 from stretch_sim_cal.harness.run import run_scenario
-from stretch_sim_cal.harness.scenario import Scenario, scenario_from_mapping
+from stretch_sim_cal.harness.scenario import scenario_from_mapping
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
-# Cases that go through the nodes are spread evenly over the indices: every step is this share of a turn.
 GOLDEN_SHARE = 0.5 * (5.0**0.5 - 1.0)
-MOVED = "recording.moved_mm"
+"""Cases that go through the nodes are spread evenly over the indices: every step is this share of a turn."""
 
 
 def goes_through_nodes(campaign: Campaign, index: int, numbers: Mapping[str, float]) -> bool:
     """Return whether a case also runs through the nodes; none in which the robot is pushed, as no scenario does
     that."""
-    return (index * GOLDEN_SHARE) % 1.0 < campaign.nodes and not numbers[MOVED]
+    return (index * GOLDEN_SHARE) % 1.0 < campaign.nodes and not numbers["recording.moved_mm"]
 
 
 def through_nodes(
@@ -39,11 +38,18 @@ def through_nodes(
     """Run a case as a scenario in `folder`; return, by `nodes.` names, the distance in standard deviations of the
     nodes' result from each of the `results` (None: not run), whether they agree, and why not. Without a covariance only
     the acceptance is compared."""
-    scenario = _scenario(campaign, numbers, setup, folder)
-    files = RunFiles((folder / "nodes").resolve())
+    files, path = RunFiles((folder / "nodes").resolve()), folder / "sensor.yaml"
+    sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
+    write_yaml(path, sensor | {"range_noise": sensor["range_noise"] * numbers["lidar.noise"]})
+    stages = {
+        stage: {"num_samples": int(numbers[f"recording.{stage}_frames"]), "method": campaign.methods[stage]}
+        for stage in campaign.stages if stage in METHODS
+    }  # fmt: skip
+    said = {"name": campaign.name, "stages": stages, "simulation": replace(setup, sensor=str(path)).to_mapping()}
     verdict = run_scenario(
-        scenario, files.folder, processes=lambda *run: [p for p in scenario_processes(*run) if p.name != "capture"]
-    )
+        scenario_from_mapping(said, folder / "scenario.yaml"), files.folder,
+        processes=lambda *run: [each for each in scenario_processes(*run) if each.name != "capture"],
+    )  # fmt: skip
     found: dict[str, Any] = {"nodes.message": ""}
     if verdict.broken:
         return found | {"nodes.agree": False, "nodes.message": "; ".join(verdict.reasons)}
@@ -66,21 +72,6 @@ def through_nodes(
                     f"{stage}: the nodes' result is {np.sqrt(squares):.1f} standard deviations from the arrays'"
                 )
     return found | {"nodes.agree": not reasons, "nodes.message": "; ".join(reasons)}
-
-
-def _scenario(campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, folder: Path) -> Scenario:
-    """Return the case as a scenario; the sensor file with its noise is in `folder`."""
-    sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
-    sensor["range_noise"] *= numbers["lidar.noise"]
-    path = folder / "sensor.yaml"
-    write_yaml(path, sensor)
-    stages = {
-        stage: {"num_samples": int(numbers[f"recording.{stage}_frames"]), "method": campaign.methods[stage]}
-        for stage in campaign.stages
-        if stage in DEFAULT_STAGES
-    }
-    said = {"name": campaign.name, "stages": stages, "simulation": replace(setup, sensor=str(path)).to_mapping()}
-    return scenario_from_mapping(said, folder / "scenario.yaml")
 
 
 def _off(stage: str, written: CalibrationFile, result: Any) -> tuple[np.ndarray, np.ndarray]:

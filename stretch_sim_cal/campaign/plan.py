@@ -1,10 +1,10 @@
-"""What a campaign is: distributions over rooms, lidars, robots and recordings, and which
-numbers a case draws from them."""
+"""What a campaign is: distributions over rooms, lidars, robots and recordings, and which numbers a case draws from
+them."""
 
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -13,12 +13,7 @@ import numpy as np
 from scipy.special import chdtrc, ndtri
 
 from stretch_sim_cal import validate
-from stretch_sim_cal.calibration.methods import (
-    DEFAULT_ALIGNMENT_METHOD,
-    DEFAULT_FLOOR_METHOD,
-    alignment_method,
-    floor_method,
-)
+from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, read_yaml, share_directory
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -27,7 +22,8 @@ from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
 
 class Input(NamedTuple):
-    """A number that may differ from case to case: its value if a campaign does not say, its bounds, its meaning."""
+    """A number that may differ from case to case: its value if a campaign does not say, its bounds, its meaning. It is
+    a whole number if its default is."""
 
     default: float
     low: float
@@ -71,12 +67,8 @@ INPUTS = {
     "odometry.scale": Input(0.01, 0.0, 0.1, "one sigma of its relative errors: of ways along x and y, of angles"),
     "odometry.slip_mm": Input(5.0, 0.0, 100.0, "what the base slips in the wheels' way of 1 m; 0.04 deg for each"),
 }
-"""All inputs by name, in the order in which a case draws them; a new one comes last, so that
-known cases stay as they are."""
+"""In the order in which a case draws them; a new one comes last, so that known cases stay as they are."""
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
-WHOLE = {"room.furniture", "room.people", "lidar.driver_corrects", "robot.payload", "recording.alignment_frames",
-         "recording.floor_frames", "recording.places", "recording.mounts_frames", "robot.tool",
-         "recording.body_shape_frames", "recording.drive_frames"}  # fmt: skip
 TOOLS = tuple(f"eoa_wrist_dw4_tool_{name}" for name in ("calibration", "nil", "pg4", "sg4", "sg4_v2", "tablet"))
 """The vendor's tools, from 1 on."""
 OF_THE_STRETCH = ("robot.payload", "robot.tool")
@@ -105,14 +97,24 @@ OF_LIDARS = ("alignment", "mounts", "drive")
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
 """The stages in their order."""
 STAGE_LISTS = [["alignment"]] + [["alignment", "floor", *last] for last in ([], ["mounts"], ["drive"], ["body_shape"])]
-DEFAULT_STAGES = ("alignment", "floor")
-# An accepted result that is further off than this is wrong: as rare, if the covariance is right, as four standard
-# deviations of a single number.
+METHODS = {"alignment": methods.DEFAULT_ALIGNMENT_METHOD, "floor": methods.DEFAULT_FLOOR_METHOD}
+"""The default methods of the default stages."""
 WRONG = 4.0
+"""An accepted result further off is wrong: as rare, if the covariance is right, as so many standard deviations of a
+single number."""
 NOT_IN_CASES = ("commands", "ros", "studies")
-"""Rooms of the package that no case is computed by."""
-READ = {"name", "seed", "share", "confidence", "time_limit", "memory_limit", "nodes", "cases"}
-KEYS = READ | {"description", "sensor", "stages", "methods", "inputs", "limits", "robot"}
+"""Packages that no case is computed by."""
+QUANTILES: dict[str, tuple[int | None, Callable[..., float]]] = {
+    "constant": (1, lambda p, value: value),
+    "uniform": (2, lambda p, low, high: low + p * (high - low)),
+    "log_uniform": (2, lambda p, low, high: np.exp(np.log(low) + p * np.log(high / low))),
+    "integer": (2, lambda p, low, high: np.floor(low + p * (high - low + 1))),
+    "normal": (2, lambda p, mean, deviation: mean + deviation * np.clip(ndtri(p), -4.0, 4.0)),
+    "half_normal": (1, lambda p, deviation: deviation * min(ndtri(0.5 + p / 2), 4.0)),
+    "choice": (None, lambda p, *values: values[int(p * len(values))]),
+}
+"""Kinds of distributions: how many numbers each takes (None: any number of them), and its quantile of a probability.
+Normal ones are cut off at four standard deviations; `integer` includes both ends."""
 
 
 def as_rare_as(squares: np.ndarray | float, freedom: int) -> np.ndarray:
@@ -130,38 +132,42 @@ def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Distribution:
-    """How an input is distributed: `kind` with its `numbers`, not 0 in a `share` of the cases. Kinds: constant (value),
-    uniform and log_uniform (low, high), integer (both included), normal (mean, standard deviation; cut off at four),
-    half_normal (standard deviation), choice (values)."""
+    """How an input is distributed: a `kind` of `QUANTILES` with its `numbers`, and 0 beyond a `share` of the cases."""
 
     kind: str
     numbers: tuple[float, ...]
     share: float = 1.0
 
+    @classmethod
+    def read(cls, spec: Any, name: str, where: str) -> "Distribution":
+        """Return a distribution as written: a number, or {kind: numbers}, perhaps with `in_share` of the cases."""
+        if isinstance(spec, int | float) and not isinstance(spec, bool):
+            spec = {"constant": spec}
+        if not isinstance(spec, Mapping):
+            raise InputError(f"{where}: is {spec!r}; a number or a mapping like {{uniform: [1, 2]}} was expected")
+        spec = dict(spec)
+        share = validate.number(spec.pop("in_share", 1.0), f"{where}: in_share", 1e-6, 1.0)
+        if len(spec) != 1 or (kind := next(iter(spec))) not in QUANTILES:
+            raise InputError(f"{where}: give one of {', '.join(QUANTILES)}, and in_share if it is 0 in the other cases")
+        values = spec[kind] if isinstance(spec[kind], list) else [spec[kind]]
+        found = cls(kind, validate.numbers(values, QUANTILES[kind][0] or len(values) or 1, f"{where}: {kind}"), share)
+        if kind in ("uniform", "log_uniform", "integer") and found.numbers[0] > found.numbers[1]:
+            raise InputError(f"{where}: {kind}: {found.numbers[0]:g} is above {found.numbers[1]:g}")
+        if (kind == "log_uniform" and found.numbers[0] <= 0) or ("normal" in kind and found.numbers[-1] < 0):
+            raise InputError(f"{where}: {kind}: has to be greater than zero")
+        (low, high), known = found.extent, INPUTS[name]
+        if low < known.low or high > known.high:
+            raise InputError(f"{where}: reaches from {low:g} to {high:g}, allowed is {known.low:g} to {known.high:g}")
+        return found
+
     def at(self, probability: float) -> float:
         """Return the quantile of that probability (from 0 to 1)."""
         if probability >= self.share:
             return 0.0
-        probability = min(probability / self.share, 1.0 - 1e-12)
-        numbers = self.numbers
-        match self.kind:
-            case "constant":
-                return numbers[0]
-            case "uniform":
-                return numbers[0] + probability * (numbers[1] - numbers[0])
-            case "log_uniform":
-                return float(np.exp(np.log(numbers[0]) + probability * np.log(numbers[1] / numbers[0])))
-            case "integer":
-                return float(np.floor(numbers[0] + probability * (numbers[1] - numbers[0] + 1)))
-            case "normal":
-                return float(numbers[0] + numbers[1] * np.clip(ndtri(probability), -4.0, 4.0))
-            case "half_normal":
-                return float(numbers[0] * min(ndtri(0.5 + probability / 2), 4.0))
-        return numbers[int(probability * len(numbers))]  # choice
+        return float(QUANTILES[self.kind][1](min(probability / self.share, 1.0 - 1e-12), *self.numbers))
 
     @property
     def extent(self) -> tuple[float, float]:
-        """The least and the greatest value."""
         ends = [self.at(0.0), self.at(np.nextafter(self.share, 0.0)), *(self.numbers if self.kind == "choice" else ())]
         return min(ends + [0.0] * (self.share < 1)), max(ends + [0.0] * (self.share < 1))
 
@@ -176,15 +182,13 @@ class Campaign:
     Stretch."""
 
     name: str
-    description: str = ""
+    description: Any = ""
     seed: Annotated[int, validate.Bounds(0, 2**31 - 1)] = 1
     sensor: str = DEFAULT_SENSOR
-    stages: tuple[str, ...] = DEFAULT_STAGES
-    methods: Mapping[str, str] = field(
-        default_factory=lambda: {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
-    )
+    stages: tuple[str, ...] = tuple(METHODS)
+    methods: Mapping[str, str] = field(default_factory=lambda: dict(METHODS))
     inputs: Mapping[str, Distribution] = field(default_factory=dict)
-    limits: Mapping[str, float] = field(default_factory=dict)
+    limits: Annotated[Mapping[str, float], validate.Bounds(1e-9, 1e6)] = field(default_factory=dict)
     share: Annotated[float, validate.Bounds(0.01, 0.9999)] = 0.99
     confidence: Annotated[float, validate.Bounds(0.5, 0.9999)] = 0.95
     time_limit: Annotated[float, validate.Bounds(1.0, 1e5)] = 300.0
@@ -211,53 +215,48 @@ class Campaign:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign that a file says. Raises `InputError` naming `source` and the key."""
-        given = validate.Section(dict(data), KEYS, source)
-        data = given.data
-        robot, kind = "", DEFAULT_SENSOR
+        data, usual = dict(data), {}
         if "robot" in data:
-            robot = given.text("robot")
+            robot = validate.text(data["robot"], f"{source}: robot")
             if (beside := Path(source).parent / robot).is_file():  # workers start elsewhere
-                robot = data["robot"] = str(beside.resolve())
-            kind = load_profile(robot).sensor
-        stages = data.get("stages", list(DEFAULT_STAGES))
+                data["robot"] = str(beside.resolve())
+            usual["sensor"] = load_profile(data["robot"]).sensor
+        inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
+        drawn = {name: Distribution.read(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()}
+        read = usual | {key: each for key, each in data.items() if key != "inputs"}
+        found = validate.record(cls, read, source, inputs=drawn, data=data)
+        stages = list(found.stages)
         if stages not in STAGE_LISTS:
             said = " or ".join(f"[{', '.join(names)}]" for names in STAGE_LISTS)
             raise InputError(f"{source}: stages: is {stages!r}; {said} was expected")
-        if "drive" in stages and profile_called(robot).base is None:
-            raise InputError(f"{source}: stages: drive: {robot} has no 'base:' that says how the robot drives; add it")
-        methods = {"alignment": DEFAULT_ALIGNMENT_METHOD, "floor": DEFAULT_FLOOR_METHOD}
-        named = validate.mapping(data.get("methods"), set(DEFAULT_STAGES), f"{source}: methods")
-        methods |= {stage: validate.text(name, f"{source}: methods: {stage}") for stage, name in named.items()}
-        for load, stage in ((alignment_method, "alignment"), (floor_method, "floor")):
-            try:
-                load(methods[stage])
-            except InputError as error:
-                raise InputError(f"{source}: methods: {stage}: {error}") from error
-        sensor = given.text("sensor", kind)
-        if validate.BETWEEN in sensor:
-            raise InputError(f"{source}: sensor: is '{sensor}'; a campaign's lidars are of one kind: name it")
-        load_sensor(sensor)
-        known = {name for name in QUANTITIES if name.partition(".")[0] in stages}
-        limits = {
-            name: validate.number(value, f"{source}: limits: {name}", 1e-9, 1e6)
-            for name, value in validate.mapping(data.get("limits"), known, f"{source}: limits").items()
-        }
-        inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
+        if "drive" in stages and profile_called(found.robot).base is None:
+            raise InputError(
+                f"{source}: stages: drive: {found.robot} has no 'base:' that says how the robot drives; add it"
+            )
+        validate.mapping(data.get("methods"), set(METHODS), f"{source}: methods")
+        object.__setattr__(found, "methods", METHODS | dict(found.methods))
+        try:
+            for stage in METHODS:
+                found._method(stage)
+        except InputError as error:
+            raise InputError(f"{source}: methods: {stage}: {error}") from error
+        if validate.BETWEEN in found.sensor:
+            raise InputError(f"{source}: sensor: is '{found.sensor}'; a campaign's lidars are of one kind: name it")
+        load_sensor(found.sensor)
+        validate.mapping(data.get("limits"), set(found.quantities), f"{source}: limits")
         for name in OF_THE_STRETCH:
-            if robot and name in inputs:
+            if found.robot and name in inputs:
                 raise InputError(f"{source}: inputs: {name}: a Stretch alone has it; leave it out, or the key robot")
-        drawn = {name: _distribution(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()}
-        read = {key: value for key, value in data.items() if key in READ}
-        return validate.record(
-            cls, read, source, description=data.get("description", ""), sensor=sensor, stages=tuple(stages),
-            methods=methods, inputs=drawn, limits=limits, robot=robot, data=data,
-        )  # fmt: skip
+        return found
 
     def of_robot(self, robot: str) -> "Campaign":
         """Return the campaign with another robot, a profile by name or path, and the lidars that it has."""
         kept = {key: value for key, value in self.data.items() if key != "sensor"}
         kept["inputs"] = {key: value for key, value in kept.get("inputs", {}).items() if key not in OF_THE_STRETCH}
         return Campaign.from_mapping(kept | {"robot": robot, "name": f"{self.name}_{Path(robot).stem}"}, "--robot")
+
+    def _method(self, stage: str) -> Any:
+        return getattr(methods, f"{stage}_method")(self.methods[stage])
 
     @property
     def quantities(self) -> dict[str, str]:
@@ -275,8 +274,8 @@ class Campaign:
     @property
     def key(self) -> str:
         """A digest of all that the campaign says of its cases: with equal `code`, equal keys give equal cases."""
-        said = {name: value for name, value in self.data.items()
-                if name not in ("name", "description", "limits", "share", "confidence", "cases")}  # fmt: skip
+        asked = ("name", "description", "limits", "share", "confidence", "cases")
+        said = {name: value for name, value in self.data.items() if name not in asked}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -287,8 +286,7 @@ class Campaign:
         found = {name: path for name, path in found.items() if name.parts[0] not in NOT_IN_CASES}
         for pattern in ("config/*.yaml", "config/robots/*", "models/*", "worlds/meshes/*"):
             found |= {path.relative_to(shared): path for path in shared.glob(pattern) if path.is_file()}
-        for stage, load in (("alignment", alignment_method), ("floor", floor_method)):
-            found[Path(stage)] = Path(inspect.getfile(load(self.methods[stage])))
+        found |= {Path(stage): Path(inspect.getfile(self._method(stage))) for stage in METHODS}
         digest = hashlib.sha256()
         for name in sorted(found):
             content = found[name].read_bytes()
@@ -308,41 +306,10 @@ class Campaign:
         """Return the inputs by name at a point (D,) of the unit cube, an axis per input in the order of `INPUTS`."""
         found = {}
         for (name, known), probability in zip(INPUTS.items(), point, strict=True):
-            value = self.inputs[name].at(float(probability)) if name in self.inputs else float(known.default)
-            found[name] = float(round(value)) if name in WHOLE else float(value)
+            value = self.inputs[name].at(float(probability)) if name in self.inputs else known.default
+            found[name] = float(round(value) if isinstance(known.default, int) else value)
         return found
 
     @property
     def varied(self) -> list[str]:
-        """The names of the inputs that differ between cases."""
         return [name for name in INPUTS if name in self.inputs and len(set(self.inputs[name].extent)) > 1]
-
-
-def _distribution(spec: Any, name: str, where: str) -> Distribution:
-    """Return a distribution as written: a number, or {kind: numbers}, perhaps with `in_share` of the cases."""
-    if isinstance(spec, int | float) and not isinstance(spec, bool):
-        found = Distribution("constant", (validate.number(spec, where),))
-    else:
-        if not isinstance(spec, Mapping):
-            raise InputError(f"{where}: is {spec!r}; a number or a mapping like {{uniform: [1, 2]}} was expected")
-        spec = dict(spec)
-        share = validate.number(spec.pop("in_share", 1.0), f"{where}: in_share", 1e-6, 1.0)
-        if len(spec) != 1 or (kind := next(iter(spec))) not in KINDS:
-            raise InputError(f"{where}: give one of {', '.join(KINDS)}, and in_share if it is 0 in the other cases")
-        values = spec[kind] if isinstance(spec[kind], list) else [spec[kind]]
-        count = KINDS[kind] or max(len(values), 1)
-        found = Distribution(kind, validate.numbers(values, count, f"{where}: {kind}"), share)
-        if kind in ("uniform", "log_uniform", "integer") and found.numbers[0] > found.numbers[1]:
-            raise InputError(f"{where}: {kind}: {found.numbers[0]:g} is above {found.numbers[1]:g}")
-        if (kind == "log_uniform" and found.numbers[0] <= 0) or ("normal" in kind and found.numbers[-1] < 0):
-            raise InputError(f"{where}: {kind}: has to be greater than zero")
-    low, high = found.extent
-    if low < INPUTS[name].low or high > INPUTS[name].high:
-        raise InputError(
-            f"{where}: reaches from {low:g} to {high:g}, allowed is {INPUTS[name].low:g} to {INPUTS[name].high:g}"
-        )
-    return found
-
-
-# Kinds of distributions, with how many numbers each takes (None: any number of them).
-KINDS = {"constant": 1, "uniform": 2, "log_uniform": 2, "integer": 2, "normal": 2, "half_normal": 1, "choice": None}

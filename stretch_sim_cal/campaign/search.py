@@ -1,8 +1,7 @@
 """Looks for the realistic case in which an accepted result is most wrong, in units of what it says of itself.
 
-An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package
-`cma`) over the unit cube that the campaign's distributions are drawn from, so that every case it tries is
-one that the campaign may draw.
+An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package `cma`) over
+the unit cube that the campaign's distributions are drawn from: every case it tries is one that the campaign may draw.
 """
 
 import json
@@ -22,15 +21,15 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 
 START_SPREAD = 0.3
-# Beyond the first and last half percent of a distribution nothing is tried.
-MARGIN = 0.005
+MARGIN = 0.005  # of a distribution, at both ends, of which nothing is tried
 
 
 def wrongness(record: dict[str, Any], freedom: Mapping[str, int]) -> float:
     """Return the standard deviations of a single number that are as rare as the worst accepted stage; 0 without one.
     `freedom` is how many numbers each stage estimates."""
-    return max([0.0] + [float(as_rare_as(record[f"{stage}.sigmas"] ** 2, number)) for stage, number in freedom.items()
-                        if record.get(f"{stage}.accepted") and record.get(f"{stage}.sigmas") is not None])  # fmt: skip
+    sigmas = {stage: record.get(f"{stage}.sigmas") for stage in freedom if record.get(f"{stage}.accepted")}
+    rare = (as_rare_as(each**2, freedom[stage]) for stage, each in sigmas.items() if each is not None)
+    return max(map(float, rare), default=0.0)
 
 
 def search(
@@ -53,7 +52,7 @@ def search(
         cube = np.full(len(INPUTS), 0.5)
         cube[varied] = reduced
         point, drawn = cube.tolist(), [campaign.seed, seed, number]
-        if (case := _case(key, point, drawn)) in known:
+        if (case := json.dumps([point, drawn])) in known:
             return known[case]
         process = processes.get()
         try:
@@ -84,11 +83,7 @@ def search(
     return worst
 
 
-def _case(key: str, point: list[float], seed: list[int]) -> tuple:
-    return key, tuple(point), tuple(seed)
-
-
-def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
+def _known(kept: Path | None, key: str) -> dict[str, dict[str, Any]]:
     """Return the cases of a campaign in the file; a last line that a kill cut off is taken out of it."""
     if kept is None or not kept.exists():
         return {}
@@ -99,6 +94,6 @@ def _known(kept: Path | None, key: str) -> dict[tuple, dict[str, Any]]:
             write_text(kept, whole)
         lines = [json.loads(line) for line in whole.splitlines()]
         records = [line["record"] for line in lines if line["campaign"] == key]
-        return {_case(key, record["point"], record["seed"]): record for record in records}
+        return {json.dumps([record["point"], record["seed"]]): record for record in records}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{kept}: is damaged or no search ({error!r}); move it away") from error

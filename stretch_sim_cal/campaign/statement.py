@@ -26,7 +26,6 @@ from stretch_sim_cal.harness.report import as_png
 
 WORST = 10
 TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in a leaf
-MOST_CASES = 10_000_000
 
 
 def upper_bound(failures: int, cases: int, confidence: float) -> float:
@@ -43,12 +42,8 @@ def cases_needed(failures: int, cases: int, share: float, confidence: float) -> 
     def is_enough(number: int) -> bool:
         return upper_bound(int(np.ceil(rate * number)), number, confidence) <= 1.0 - share
 
-    high = 1
-    while not is_enough(high):
-        high *= 2
-        if high > MOST_CASES:
-            return None
-    return 1 + bisect.bisect_left(range(1, high), True, key=is_enough)
+    high = next((number for number in 2 ** np.arange(24) if is_enough(int(number))), None)
+    return None if high is None else 1 + bisect.bisect_left(range(1, int(high)), True, key=is_enough)
 
 
 def quantile_bounds(values: np.ndarray, quantile: float, confidence: float) -> tuple[float, float, float]:
@@ -113,25 +108,20 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
     wrong, refused = int(cases.wrong.sum()), cases.computed & ~cases.all_accepted
     agree = np.array([value for value in table["nodes.agree"].to_pylist() if value is not None], dtype=bool)
     shown = 1.0 - bound >= campaign.share and wrong == 0 and bool(agree.all())
-    quantities = {}
+    quantities, levels = {}, {"median": 0.5, "p95": 0.95, "p99": 0.99}
     for name, stage in campaign.quantities.items():
         values = cases.of_results(name, stage)
         if len(values):
-            quantities[name] = {
-                "label": QUANTITIES[name], "limit": campaign.limits.get(name), "cases": len(values),
-                "worst": float(values.max()),
-            } | {
-                key: quantile_bounds(values, quantile, campaign.confidence)
-                for key, quantile in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))
-            }  # fmt: skip
+            bounds = {key: quantile_bounds(values, level, campaign.confidence) for key, level in levels.items()}
+            said = {"label": QUANTITIES[name], "limit": campaign.limits.get(name), "cases": len(values)}
+            quantities[name] = said | {"worst": float(values.max())} | bounds
     honesty = {}
     for stage, freedom in cases.freedom.items():
         nees = cases.of_results(f"{stage}.nees", stage)
         if len(nees := nees[np.isfinite(nees)]):
-            beyond = chi2.cdf(nees * freedom, freedom) > 0.95
+            beyond = float((chi2.cdf(nees * freedom, freedom) > 0.95).mean())
             honesty[stage] = {
-                "mean_nees_over_freedom": float(nees.mean()), "cases": len(nees),
-                "beyond_95_percent": float(beyond.mean()),
+                "mean_nees_over_freedom": float(nees.mean()), "cases": len(nees), "beyond_95_percent": beyond,
             }  # fmt: skip
     seconds = cases.column("seconds")[cases.computed]
     return {
@@ -233,10 +223,11 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
-    """Return the statement in words, the verdict first."""
-    limits = " and ".join(f"{value:g} {name.rpartition('_')[2]} ({name.replace('.', ' ').rpartition('_')[0]})"
-                          for name, value in found["limits"].items()) or "any error"  # fmt: skip
-    return text_lines("statement", found=found, limits=limits, beyond=WRONG, bounded=_bounded)
+    limits = " and ".join(
+        f"{value:g} {name.rpartition('_')[2]} ({name.replace('.', ' ').rpartition('_')[0]})"
+        for name, value in found["limits"].items()
+    )
+    return text_lines("statement", found=found, limits=limits or "any error", beyond=WRONG, bounded=_bounded)
 
 
 def _bounded(bounds: tuple[float, float, float]) -> str:
@@ -329,8 +320,3 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
             "wilcoxon_p": float(wilcoxon(*errors).pvalue), "first_smaller": float((errors[0] < errors[1]).mean()),
         }  # fmt: skip
     return found
-
-
-def comparison_sentences(found: Mapping[str, Any]) -> list[str]:
-    """Return a comparison in words."""
-    return text_lines("comparison", found=found)

@@ -5,6 +5,7 @@ import argparse
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from stretch_sim_cal.calibration.body.model import (
     save_body_shape_model,
 )
 from stretch_sim_cal.calibration.body.settings import FIT, find_settings, fit_settings
+from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
@@ -29,8 +31,9 @@ from stretch_sim_cal.robot.profile import profile_called
 MOST_COLUMNS, MOST_ROWS = 8, 6
 
 
-def run(args: argparse.Namespace) -> int:
-    """Fit, write, report. Raises `InputError` for unusable input and `Refused` if the robot is not enclosed."""
+def run(args: argparse.Namespace, outcome: dict[str, Any]) -> int:
+    """Fit, write, report, also to `outcome`. Raises `InputError` for unusable input and `Refused` if the robot is not
+    enclosed."""
     if args.plot and args.plot.suffix.lower() != ".png":
         raise InputError(f"--plot {args.plot}: the picture is a .png")
     path = find_settings(args.settings)
@@ -61,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         png = picture(model, fitted.evidence, seen)
         write_atomic(args.plot, lambda file: file.write(png))
     report(args, path, out, dataset, fitted)
+    outcome["warnings"] = [coded(warning).as_json() for warning in fitted.warnings]
     return 0
 
 

@@ -8,7 +8,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarPoses, with_lidars
+from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.methods import (
     ALIGNMENT_METHODS_HELP,
     DEFAULT_ALIGNMENT_METHOD,
@@ -27,22 +27,12 @@ from stretch_sim_cal.calibration.methods import (
     alignment_method,
     floor_method,
 )
-from stretch_sim_cal.calibration.mounts.file import left_pose, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
-from stretch_sim_cal.calibration.pipeline import (
-    LidarFloor,
-    Stage,
-    alignment_of,
-    alignment_stage,
-    driven,
-    floor_stage,
-    mounts_stage,
-    placed,
-    solved,
-    together,
-)
+from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, placed, together
 from stretch_sim_cal.calibration.summaries import plain
-from stretch_sim_cal.command import add_view_arguments, only_with, tell, warn
+from stretch_sim_cal.collection import stages as shared
+from stretch_sim_cal.command import only_with, warn
 from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.commands.recorded import (
     Source,
@@ -61,7 +51,8 @@ from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, MOUNT_OPTIONS
+from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS
+from stretch_sim_cal.ros.options import add_group
 from stretch_sim_cal.sensor.sensor import by_lidar, sensors_called
 from stretch_sim_cal.view import opened
 
@@ -94,8 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
     add("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
     add("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
-    add("--json", action="store_true", help="print the results as JSON on standard output")
-    add_view_arguments(parser)
+    add_group(parser, IN_3D, VIEW_OPTIONS)
     add(
         "--drive", action="store_true",
         help="the robot drove, with stops of 2 s or more: find lidar to lidar, floor, and the lidars against the "
@@ -118,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
     if args.mounts:
-        only_with(args, {"view": False, "view_file": None, "view_port": None, "view_host": None}, "alignment and floor")
+        only_with(args, {option.name: option.default for option in VIEW_OPTIONS}, "alignment and floor")
         return calibrate_mounts(args)
     only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
     if not args.drive:
@@ -129,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         only_with(
             args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a robot that stands, not with --drive,"
         )
-    view = opened(args.view, args.view_file, args.view_port, args.view_host)
+    view = opened(args)
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
         only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
@@ -163,35 +153,45 @@ def _accepted_up_to(source: Source) -> tuple[float, float] | None:
 def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence[Recording], view: Any) -> int:
     """Calibrate by a recording of a robot that stands, and `further` ones, each of another standing place; return the
     exit code. With `--only floor` the lidars are where the file has them."""
-    args, described, footprint = source.args, source.frames.base_from_left, source.footprint_from_base
-    floor_by, with_floor_too = args.floor_method or DEFAULT_FLOOR_METHOD, args.only != "alignment"
-    robot_id = args.robot_id or default_robot_id()
+    args, described = source.args, source.frames.base_from_left
+    with_floor_too, robot_id = args.only != "alignment", args.robot_id or default_robot_id()
     left = left_pose(file, described) if with_floor_too else described
     stages: list[Stage] = []
-    changes: list[Callable[[CalibrationFile], CalibrationFile]] = []
+    changes: list[shared.Change] = []
     if args.only == "floor":
         check_lidars(file, source.profile.further)
         to_left, observations = {"left": np.eye(4)} | file.to_left, load_beside(file)
         lidars = {name: replace(each, base_from_lidar=left @ to_left[name]) for name, each in source.lidars.items()}
         known = known_alignment(file, tuple(lidars))
     else:
-        begin = left @ inverse(described)
+        begin, limit = left @ inverse(described), _samples(args, "alignment")
         lidars = {
             name: replace(each, base_from_lidar=begin @ each.base_from_lidar) for name, each in source.lidars.items()
         }
-        aligned, another_place = _align(source, file, lidars, further)
-        stages.append(_told(alignment_stage(aligned, source.described, another_place), args))
+        name = args.method or DEFAULT_ALIGNMENT_METHOD
+        stage, unchecked = shared.align(
+            source, alignment_of(name, lidars, source.body, _accepted_up_to(source)), lidars,
+            source.clouds(limit, "aligning"), recorded_joints(source.recording), file,
+            (replace(source, recording=each).clouds(limit, f"aligning ({each.path.name})") for each in further),
+        )  # fmt: skip
+        if unchecked:
+            print(unchecked, file=sys.stderr)
+        shared.tell([stage], warn, args.json)
+        aligned = stage.found
+        stages.append(stage)
         changes.append(lambda file: with_lidars(file, aligned, robot_id))
         lidars, known, observations = placed(lidars, aligned), aligned.known, aligned.observations
-    if with_floor_too and all(stage.found.accepted for stage in stages):
+    if with_floor_too and shared.accepted(stages):
         if further:
             print(f"the floor is found from the first recording, {source.recording.path}, alone", file=sys.stderr)
-        method = LidarFloor(floor_by, lidars, footprint, source.body, known)
-        floor = solved(method, source.clouds(_samples(args, "floor"), "looking at the floor"))
-        stages.append(_told(floor_stage(floor, footprint), args))
-        changes.append(lambda file: with_floor(file, floor, robot_id, described))
-        observations = observations and replace(observations, floor=floor.by_units)
-        if len(stages) > 1 and not floor.accepted:
+        clouds = source.clouds(_samples(args, "floor"), "looking at the floor")
+        method = args.floor_method or DEFAULT_FLOOR_METHOD
+        stage, change = shared.find_floor(source, method, lidars, clouds, known, described, robot_id)
+        shared.tell([stage], warn, args.json)
+        stages.append(stage)
+        changes.append(change)
+        observations = observations and replace(observations, floor=stage.found.by_units)
+        if len(stages) > 1 and not stage.found.accepted:
             print("nothing written: --only alignment writes the alignment alone", file=sys.stderr)
     return _ended(source, stages, changes, source.clouds(3, "drawing"), view, observations)
 
@@ -200,113 +200,54 @@ def _samples(args: argparse.Namespace, stage: str) -> int:
     return args.num_samples or DEFAULT_SAMPLES[stage]
 
 
-def _align(
-    source: Source, file: CalibrationFile, lidars: Mapping[str, DescribedLidar], further: Sequence[Recording]
-) -> tuple[LidarPoses, Any]:
-    """Return the alignment from a recording and `further` ones of other standing places, and what one more would
-    gain."""
-    from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
-
-    args, limit = source.args, _samples(source.args, "alignment")
-    method = alignment_of(args.method or DEFAULT_ALIGNMENT_METHOD, lidars, source.body, _accepted_up_to(source))
-    if len(lidars) == 1:
-        return method.solve(), None
-    check = LeftMountCheck(tuple(lidar.sensor for lidar in lidars.values()), source.profile)
-    for clouds in source.clouds(limit, "aligning"):
-        method.add(clouds)
-        check.add(clouds)
-    for recording in further:
-        method.new_place()
-        for clouds in replace(source, recording=recording).clouds(limit, f"aligning ({recording.path.name})"):
-            method.add(clouds)
-    result, unchecked = check.with_warning(method.solve(), source.description, recorded_joints(source.recording), file)
-    if unchecked:
-        print(unchecked, file=sys.stderr)
-    return result, method.another_place() if result.accepted else None
-
-
 def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     """Calibrate the lidars of a robot that drove against each other, the floor and the wheels; return the exit code."""
-    from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
-    from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
-    from stretch_sim_cal.calibration.mounts.file import stored_mounts
     from stretch_sim_cal.recording.stations import recorded_stations
-    from stretch_sim_cal.ros.watchdog import Progress
+    from stretch_sim_cal.ros.watchdog import progressing
 
-    args, profile, described, footprint = source.args, source.profile, source.described, source.footprint_from_base
-    settings = DrivingSettings() if profile.base is None else DrivingSettings(track_width=profile.base.track_width)
+    args, profile = source.args, source.profile
     named = topics_and_frames(args, profile.further)
-    topics, frames = ({name: each[name] for name in described} for each in named)
+    topics, frames = ({name: each[name] for name in source.described} for each in named)
     stations = recorded_stations(
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
         warn, args.continuous,
     )  # fmt: skip
-    array = DrivenArray(source.lidars, footprint, settings, source.body, _accepted_up_to(source))
-    with Progress("looking from every stop", len(stations)) as progress:
-
-        def seen() -> Iterator[Any]:
-            for station in stations:
-                yield station
-                progress.advance()
-
-        result = driven(array, seen())
-    stages = [_told(stage, args) for stage in drive_stages(result, described, footprint)]
-    changes = [lambda file: with_drive(file, result, args.robot_id or default_robot_id(), described)]
-    kept = stored_mounts(file) is not None  # lidars and floor stay with these
+    robot_id, seen = args.robot_id or default_robot_id(), progressing(stations, "looking from every stop")
+    found = shared.solve_drive(source, source.lidars, seen, _accepted_up_to(source))
+    stages, change, written, by_arm = shared.drive(source, found, file, robot_id)
+    shared.tell(stages, warn, args.json, by_arm)
     drawn = together({name: own[:3] for name, own in stations[0].clouds.items()})
-    code = _ended(source, stages, changes, drawn, view, written=["wheels"] if kept else ())
-    for each in agreements(CalibrationFile.load(args.out)) if kept and code == 0 else ():
-        if not args.json:
-            print(each.sentence())
-        for finding in each.findings():
-            warn(str(finding))
-    return code
-
-
-def _told(stage: Stage, args: argparse.Namespace) -> Stage:
-    tell(stage.found, [] if args.json else stage.lines)
-    return stage
+    return _ended(source, stages, [change], drawn, view, written=written)
 
 
 def _ended(
-    source: Source, stages: Sequence[Stage], changes: Sequence[Callable[[CalibrationFile], CalibrationFile]],
+    source: Source, stages: Sequence[Stage], changes: Sequence[shared.Change],
     clouds: Iterable[Mapping[str, np.ndarray]], view: Any, observations: Observations | None = None,
     written: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Write the `stages` (those `written`; default: all) if all are accepted, draw the `clouds`; return the exit
     code."""
-    args, accepted = source.args, all(stage.found.accepted for stage in stages)
+    args, accepted = source.args, shared.accepted(stages)
     if accepted:
-        _write(args, " and ".join(written or [stage.name for stage in stages]), changes, observations)
+        shared.write(args.out, written or [stage.name for stage in stages], changes, observations, args.json)
     if args.report or view:
         file = CalibrationFile.load_or_empty(args.out)
         if accepted or (file.right_to_left is not None and not source.profile.further):
             _report(source, file, clouds, view)
+    return _answer(args, stages)
+
+
+def _answer(args: argparse.Namespace, stages: Sequence[Stage]) -> int:
+    """Print the stages as JSON if that is asked for, and return the exit code."""
     if args.json:
         print(json.dumps({stage.name: _as_json(stage) for stage in stages} | {"file": str(args.out)}))
-    return 0 if accepted else Refused.exit_code
+    return 0 if shared.accepted(stages) else Refused.exit_code
 
 
 def _as_json(stage: Stage) -> dict[str, Any]:
     found = stage.found
     outcome = {"accepted": found.accepted, "warnings": found.warnings, "refusals": found.refusals}
     return plain(stage.numbers) | outcome
-
-
-def _write(
-    args: argparse.Namespace, what: str, changes: Sequence[Callable[[CalibrationFile], CalibrationFile]],
-    observations: Observations | None = None,
-) -> None:  # fmt: skip
-    """Write all accepted results together with their observations, if they have any, and then say so."""
-
-    def changed(file: CalibrationFile) -> CalibrationFile:
-        for change in changes:
-            file = change(file)
-        return file
-
-    CalibrationFile.update(args.out, changed, None if observations is None else observations.beside(args.out))
-    if not args.json:
-        print(f"accepted: {what} written to {args.out}")
 
 
 def _report(source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any) -> None:
@@ -390,22 +331,15 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     else:
         settings = settings_for(sensor=sensors_called(args.sensor or profile.sensor))
         result, robot = solve_dataset(read_dataset(path), file, settings, model, profile)
-    stage = _told(mounts_stage(result, robot, settings, file), args)
+    stage, change, observations = shared.by_mounts(result, robot, settings, file, args.robot_id or default_robot_id())
+    shared.tell([stage], warn, args.json)
     if result.accepted:
-        robot_id, file = args.robot_id or default_robot_id(), CalibrationFile.load_or_empty(args.out)
-        observations = load_beside(file)
-        _write(
-            args, "mounts",
-            [lambda file: with_mounts(file, result, robot_id, robot.nominal["left"], observations=observations)],
-            observations and observations.better(result.units),
-        )  # fmt: skip
+        shared.write(args.out, ["mounts"], [change], observations, args.json)
     if args.report:
         from stretch_sim_cal.harness.report import mounts_page
 
         print(f"report: {mounts_page(args.report, result)}", file=sys.stderr)
-    if args.json:
-        print(json.dumps({stage.name: _as_json(stage), "file": str(args.out)}))
-    return 0 if result.accepted else Refused.exit_code
+    return _answer(args, [stage])
 
 
 def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: Any, robot: Any) -> list[Any]:

@@ -13,7 +13,18 @@ from typing import Any
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.ros.node_commands import ALIGN, COLLECT, DRIVE, FLOOR, MOUNTS, ROBOT_OPTION, SENSOR_OPTION
+from stretch_sim_cal.ros.node_commands import (
+    ALIGN,
+    COLLECT,
+    DRIVE,
+    FLOOR,
+    IN_3D,
+    MOUNTS,
+    ROBOT_OPTION,
+    SENSOR_OPTION,
+    VIEW_OPTIONS,
+)
+from stretch_sim_cal.ros.options import add_group
 
 EXAMPLE = "ros_calibrate_robot"
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
@@ -81,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
     add("--verbose", action="store_true", help="show all output of every node")
     add("--json", action="store_true", help="print the outcome as JSON on standard output")
-    command.add_view_arguments(parser)
+    add_group(parser, IN_3D, VIEW_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,7 +136,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
 
     profile = profile_called(args.robot)
     sensor = args.sensor or profile.sensor
-    view = opened(args.view, args.view_file, args.view_port, args.view_host)
+    view = opened(args)
     if args.drive:
         _ = profile.driven_base  # one that does not drive is told before anything is done
     order = stages_of(profile, args.drive)
@@ -163,7 +174,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
             raise error(
-                f"{TITLES[stage]}: {failure.last_line}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
+                f"{TITLES[stage]}: {failure.reason}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
                 f"(all output: {session.files.logs / stage})"
             )
     code = _accept(session, args, say, ask=not args.yes)
@@ -211,7 +222,7 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
             break
         first, final = False, (seen if further else 0) + 1 >= args.places
         failure = run(another_place=further, final=final)
-        if failure is not None and not another_place_may_help(session):
+        if failure is not None and not another_place_may_help(failure):
             return failure
         if failure is None and final:
             break

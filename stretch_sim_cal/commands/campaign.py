@@ -43,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
     add("--again", action="store_true", help="compute cases again that crashed or took longer than the time limit")
-    add("--json", action="store_true", help="print the result as JSON")
     add_ci_arguments(parser)
 
 
@@ -172,7 +171,8 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
 def _compare(args: argparse.Namespace) -> int:
     from stretch_sim_cal.campaign.engine import DEFINITION, read_definition, read_table
     from stretch_sim_cal.campaign.plan import Campaign
-    from stretch_sim_cal.campaign.statement import compare, comparison_sentences
+    from stretch_sim_cal.campaign.statement import compare
+    from stretch_sim_cal.harness.pages import text_lines
 
     if len(args.folders) != 2:
         raise InputError(f"compare: {len(args.folders)} folders were given; give the folders of two campaigns")
@@ -181,5 +181,5 @@ def _compare(args: argparse.Namespace) -> int:
         tables.append(read_table(folder))
         campaigns.append(Campaign.from_mapping(read_definition(folder)["data"], str(folder / DEFINITION)))
     found = compare(tuple(campaigns), tuple(tables))
-    show(args, found, comparison_sentences(found), None)
+    show(args, found, text_lines("comparison", found=found), None)
     return 0

@@ -47,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=TOLERANCES["tolerance_deg"],
         help="two files agree within this angle (default: %(default)s)",
     )
-    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -96,7 +96,6 @@ def _add_lint(parser: argparse.ArgumentParser) -> None:
         "--format", choices=FORMATS, default="text",
         help="github: annotations of a workflow; sarif: SARIF 2.1.0, for code scanning (default: text)",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON, as --format json")
 
 
 def _lint(args: argparse.Namespace) -> int:
@@ -158,7 +157,6 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
     add("--guess-sensors", action="store_true",
         help="turn sensors of which no axis is where the Stretch's look to the nearest frame that keeps the rule, and "
         "lidars of a robot without a lift; without, they stay")  # fmt: skip
-    add("--json", action="store_true", help="print the changes as JSON")
 
 
 def _normalize(args: argparse.Namespace) -> int:

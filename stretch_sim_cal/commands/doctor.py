@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
     add("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
     add("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
-    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,16 +40,21 @@ def run(args: argparse.Namespace) -> int:
     ready."""
     if not args.live:
         only_with(args, {"sensor": "jt128", "robot": None, "use_sim_time": False}, "--live")
+    versions = [found.version for found in metadata.distributions(name="hello-robot-stretch4-urdf")]
     findings = {
         "python": platform.python_version(),
         "ros": os.environ.get("ROS_DISTRO") or ("rclpy from the package index" if _has("rclpy") else "none"),
         "rmw": os.environ.get("RMW_IMPLEMENTATION") or ("default (rmw_fastrtps_cpp)" if _has("rclpy") else "none"),
         "gazebo": _gazebo(),
-        "stretch4_urdf": _version("hello-robot-stretch4-urdf"),
+        "stretch4_urdf": versions[0] if versions else "none",
         "fleet": _fleet(),
     }
     lidars = [] if args.recording is None else _lidars(args)
-    checks = _live(args) if args.live else []
+    checks = []
+    if args.live:
+        from stretch_sim_cal.ros.live_checks import live_look
+
+        checks = live_look(args.sensor, args.robot, args.use_sim_time, moving=True).checks
     commands = {name: [need for need in needs if not _has(need)] for name, needs in NEEDS.items()}
     lines = [f"{name:<14} {value}" for name, value in findings.items()]
     lines += [
@@ -61,12 +65,6 @@ def run(args: argparse.Namespace) -> int:
     show(args, answer, [*lines, *lidars, *(check.line() for check in checks)])
     essential = [commands["demo, run, sim (embedded)"], commands["ros_* nodes"]]
     return 1 if any(essential) or any(check.missed for check in checks) else 0
-
-
-def _live(args: argparse.Namespace) -> list:
-    from stretch_sim_cal.ros.live_checks import live_look
-
-    return live_look(args.sensor, args.robot, args.use_sim_time, moving=True).checks
 
 
 def _lidars(args: argparse.Namespace) -> list[str]:
@@ -82,13 +80,6 @@ def _has(module: str) -> bool:
     # The package index has an unrelated package named `launch`: ROS's own has LaunchDescription.
     names = ("launch", "launch.launch_description") if module == "launch" else (module,)
     return all(importlib.util.find_spec(name) is not None for name in names)
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "none"
 
 
 def _gazebo() -> str:

@@ -40,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
     add("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
     add("--rollback", action="store_true", help="as calibration-values: bring back the values before the last write")
-    add("--json", action="store_true", help="print as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -158,7 +157,8 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
     joints = _joints(calibration, args)
     if args.json:
         print(json.dumps(_as_json(joints), indent=1))
-    robot_id = _robot_id(calibration)
+    entry = calibration.entries.get(RIGHT_TO_LEFT) or next(iter(calibration.entries.values()), None)
+    robot_id = entry.robot_id if entry and entry.robot_id else calibration_file.default_robot_id()
     target = default_values_path() if args.record else args.out
     if target is None:
         if not args.json:
@@ -180,11 +180,6 @@ def _roll_back(args: argparse.Namespace) -> int:
     backup = backups.rollback(target)
     print(f"{target}: brought back from {backup.name}; what it held is in {target.name}.rolled_back")
     return 0
-
-
-def _robot_id(calibration: CalibrationFile) -> str:
-    entry = calibration.entries.get(RIGHT_TO_LEFT) or next(iter(calibration.entries.values()), None)
-    return entry.robot_id if entry and entry.robot_id else calibration_file.default_robot_id()
 
 
 def _as_json(joints: list[JointOrigin]) -> dict[str, dict[str, str]]:

@@ -12,7 +12,12 @@ from stretch_sim_cal.calibration.body import EVIDENCE, FIT_METHODS, SETTINGS_NAM
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(arguments)
-    return command.run(lambda: importlib.import_module("stretch_sim_cal.commands.body_shape").run(args))
+
+    def fit() -> int:
+        with command.outcome_in(args.outcome_file) as outcome:
+            return importlib.import_module("stretch_sim_cal.commands.body_shape").run(args, outcome)
+
+    return command.run(fit)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -45,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")
     add("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
     add("--json", action="store_true", help="print the result as JSON")
+    add("--outcome-file", metavar="FILE", help="write the outcome as JSON to this file, too")
     return parser
 
 

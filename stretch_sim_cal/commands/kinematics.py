@@ -28,7 +28,6 @@ def _add_fk(parser: argparse.ArgumentParser) -> None:
     add("--root", metavar="'X Y Z R P Y'",
                         help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
                         "in the world")  # fmt: skip
-    add("--json", action="store_true", help="print the answer as JSON")
 
 
 def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
@@ -58,7 +57,11 @@ def _number(name: str, text: str) -> float | list[float]:
 def _fk(args: argparse.Namespace) -> int:
     if args.root is not None and args.relative_to is not None:
         raise InputError("--root: a pose relative to another link does not need the pose of the root in the world")
-    world_from_root = _root_pose(args.root) if args.root is not None else np.eye(4)
+    world_from_root = np.eye(4)
+    if args.root is not None:
+        x, y, *rest = numbers("--root", args.root, {6: "x y z roll pitch yaw", 3: "x y angle"})
+        z, *rpy = rest if len(rest) == 4 else [0.0, 0.0, 0.0, *rest]
+        world_from_root = from_xyz_rpy((x, y, z), rpy)
     model = load(args)
     transform = world_from_root @ link_transform(model, joint_values(model, args.joint), args.frame, args.relative_to)
     xyz, rpy = to_xyz_rpy(transform)
@@ -80,13 +83,6 @@ def _fk(args: argparse.Namespace) -> int:
     return 0
 
 
-def _root_pose(text: str):
-    values = numbers("--root", text, {6: "x y z roll pitch yaw", 3: "x y angle"})
-    if len(values) == 3:
-        values = [*values[:2], 0.0, 0.0, 0.0, values[2]]
-    return from_xyz_rpy(values[:3], values[3:])
-
-
 def _add_mobility(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument(
@@ -98,7 +94,6 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
         "--dimension", choices=("spatial", "planar"),
         help="count in space (the default if the file says nothing) or in a plane",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
 def _mobility(args: argparse.Namespace) -> int:

@@ -137,7 +137,7 @@ class Source:
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
         """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: pairs of one time, of more lidars the
         first."""
-        from stretch_sim_cal.ros.watchdog import Progress
+        from stretch_sim_cal.ros.watchdog import progressing
 
         if not self.profile.further:
             for pair in self.pairs(limit, label):
@@ -145,23 +145,16 @@ class Source:
             return
         topics, frames = topics_and_frames(self.args, self.profile.further)
         found = list(together(recorded_clouds(self.recording, topics, frames, limit, warn)))
-        with Progress(f"{label} with {len(topics)} lidars", len(found)) as progress:
-            for each in found:
-                yield each
-                progress.advance()
+        yield from progressing(found, f"{label} with {len(topics)} lidars")
 
     def pairs(self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message):
         """Yield up to `limit` (left, right) with a progress bar, and print the counts; `read` makes a cloud of a
         message."""
-        from stretch_sim_cal.ros.watchdog import Progress
+        from stretch_sim_cal.ros.watchdog import progressing
 
-        args = self.args
-        named = topics_and_frames(args)
-        pairs = RecordedSets(self.recording, *named, args.max_time_difference, limit, warn, read)
-        with Progress(label, pairs.total) as progress:
-            for pair in pairs:
-                yield pair
-                progress.advance()
+        named, bound = topics_and_frames(self.args), self.args.max_time_difference
+        pairs = RecordedSets(self.recording, *named, bound, limit, warn, read)
+        yield from progressing(pairs, label, pairs.total)
         print(f"{label}: {pairs.counts.sentence()}", file=sys.stderr)
 
 

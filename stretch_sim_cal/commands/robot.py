@@ -221,7 +221,6 @@ def _in_view(
 
 
 def _text(guess: Guess) -> str:
-    """Return the profile's text: open questions as comments above it."""
     lines = ["# Written by stretch-sim-cal robot init; keys: docs/your_own_robot.md."]
     lines += [f"# OPEN: {line}" for line in guess.open]
     return "\n".join(lines) + "\n" + yaml_text(guess.data)

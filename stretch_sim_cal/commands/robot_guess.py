@@ -105,7 +105,6 @@ def guess_profile(
 
 
 def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Guess) -> None:
-    """Say how far the wheels' lowest point is from where the profile has the floor."""
     lowest = lowest_points(model, surfaces)
     footprint = guess.data["footprint_frame"]
     turning = {link for link in lowest for joint in wheels if joint in model.chain(link)}

@@ -11,11 +11,11 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from stretch_sim_cal.command import add_ci_arguments, add_view_arguments, show
+from stretch_sim_cal.command import add_ci_arguments, show
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_commands import SIMULATOR
+from stretch_sim_cal.ros.node_commands import IN_3D, SIMULATOR, VIEW_OPTIONS
 from stretch_sim_cal.ros.node_main import run_node
-from stretch_sim_cal.ros.options import add_to_parser
+from stretch_sim_cal.ros.options import add_group, add_to_parser
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 DEMO = "furnished_room"
@@ -54,10 +54,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
     add("--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path")
-    add("--json", action="store_true", help="print the results as JSON on standard output")
     add("--verbose", action="store_true", help="show all output of every process")
     add_ci_arguments(parser)
-    add_view_arguments(parser)
+    add_group(parser, IN_3D, VIEW_OPTIONS)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -72,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
     # All scenarios are read before the first one runs: a typing error in the last must not cost the time of the others.
     scenarios = [
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor, args.robot)
-        for name in args.scenarios
+        for name in getattr(args, "scenarios", [DEMO])
     ]
     repeat = getattr(args, "repeat", 1)
     if repeat < 1:
@@ -113,7 +112,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     options = ("--lidar", args.lidar) if args.lidar else ()
     files = RunFiles(folder.resolve())
     echo = Progress(files, args.verbose, stream)
-    view = opened(args.view, args.view_file, args.view_port, args.view_host)
+    view = opened(args)
     echo = echo if view is None else RunView(view, files).after(echo)
     verdict = run_scenario(scenario, folder, args.simulator, options, echo=echo, in_process=in_process(args))
     write_text(files.result, json.dumps(verdict.as_json(), indent=1) + "\n")
@@ -212,15 +211,6 @@ def _plain(line: str) -> str:
     return words[mark] + text if mark in words else line
 
 
-def _run_demo(args: argparse.Namespace) -> int:
-    args.scenarios = [DEMO]
-    return _run(args)
-
-
-def _add_simulator(parser: argparse.ArgumentParser) -> None:
-    add_to_parser(parser, SIMULATOR.options)
-
-
 def _simulate(args: argparse.Namespace) -> int:
     from stretch_sim_cal.harness.processes import DOMAIN_VARIABLE, own_domain
     from stretch_sim_cal.ros.simulator_node import simulate
@@ -240,10 +230,9 @@ def _simulate(args: argparse.Namespace) -> int:
 
 COMMANDS = {
     "run": ("stretch-sim-cal run furnished_room long_corridor", _add_scenarios, _run),
-    "demo": ("stretch-sim-cal demo --seed 7 --mount-errors 20 2", _add_run_arguments, _run_demo),
+    "demo": ("stretch-sim-cal demo --seed 7 --mount-errors 20 2", _add_run_arguments, _run),
     "sim": (
         "stretch-sim-cal sim --world furnished_room --real-time-factor 1 --record my_bag --duration 20",
-        _add_simulator,
-        _simulate,
+        lambda parser: add_to_parser(parser, SIMULATOR.options), _simulate,
     ),
-}
+}  # fmt: skip

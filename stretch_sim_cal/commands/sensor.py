@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)")
     add("--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)")
     add_recording_arguments(parser, with_sensor=False)
-    add("--json", action="store_true", help="print the results as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,7 +29,6 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     add("--tolerance-mm", type=float, default=2.0, help="default: 2")
     add("--tolerance-deg", type=float, default=0.1, help="default: 0.1")
     add_recording_arguments(parser)
-    add("--json", action="store_true", help="print the findings as JSON")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -42,7 +41,13 @@ def _verify(args: argparse.Namespace) -> int:
     profile = with_defaults(args)
     file = CalibrationFile.load(args.calibration or default_path())
     check_lidars(file, profile.further)
-    clouds, base_from_left, footprint, body, sensor = _recorded(args) if args.recording else _live(args, profile)
+    if args.recording:
+        with Recording(args.recording) as recording:
+            source = open_source(args, recording)
+            clouds, body = list(source.clouds(args.num_samples, "verifying")), source.body
+            base_from_left, footprint, sensor = source.frames.base_from_left, source.footprint_from_base, source.sensors
+    else:
+        clouds, base_from_left, footprint, body, sensor = _live(args, profile)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
     verification = verify(file, clouds, base_from_left, footprint, tolerances, sensor, body)
     drifts, asked = verification.drifts, verification.open_questions
@@ -51,13 +56,6 @@ def _verify(args: argparse.Namespace) -> int:
     lines = [*(drift.sentence() for drift in drifts), *(f"cannot tell: {question}" for question in asked)]
     show(args, answer, [*lines, f"{file.path}: {verification.verdict}"], None)
     return 0 if verification.verdict == HOLDS else 1
-
-
-def _recorded(args: argparse.Namespace):
-    with Recording(args.recording) as recording:
-        source = open_source(args, recording)
-        clouds = list(source.clouds(args.num_samples, "verifying"))
-        return clouds, source.frames.base_from_left, source.footprint_from_base, source.body, source.sensors
 
 
 def _live(args: argparse.Namespace, profile: RobotProfile):
@@ -75,12 +73,11 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
     add("file", type=Path, nargs="?", help="the history (default: the robot's own)")
     add("--days", type=float, default=90.0, help="how far back (default: %(default)g)")
     add("--plot", type=Path, metavar="PNG", help="draw the residuals over time")
-    add("--json", action="store_true", help="print what is known as JSON")
 
 
 def _history(args: argparse.Namespace) -> int:
     """Print the checks in short, and every change. The exit code is 1 if the present calibration has changed."""
-    from stretch_sim_cal.calibration.watch import BLOCKS, blocks
+    from stretch_sim_cal.calibration.watch import blocks
     from stretch_sim_cal.calibration.watch_history import History, default_history
 
     if not args.days > 0:
@@ -100,7 +97,7 @@ def _history(args: argparse.Namespace) -> int:
         "changes": [vars(change) for change in changes],
     }  # fmt: skip
     if args.plot:
-        known = {block.vector for block in BLOCKS}
+        known = {block.vector for block in blocks()}
         vectors = dict.fromkeys(name for _, look in looks for name in look.vectors if name not in known)
         further = dict.fromkeys(name.removeprefix("lidars ") for name in vectors)
         _draw(args.plot, looks, changes, blocks(further))

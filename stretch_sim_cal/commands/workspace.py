@@ -56,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf)")
     add("--seed", type=int, default=0, help="of the sampling (default: %(default)s)")
-    add("--json", action="store_true", help="print the summary as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -43,13 +43,10 @@ def group_sums(group: np.ndarray, num_groups: int, values: np.ndarray) -> np.nda
     return np.stack([np.bincount(group, weights=column, minlength=num_groups) for column in values.T], axis=1) * 1.0
 
 
-def group_means(
-    group: np.ndarray, num_groups: int, values: np.ndarray, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the (weighted) means (num_groups, K) of `values` (N, K) over each group; zero for an empty group."""
-    weights = np.ones(len(group)) if weights is None else weights
-    totals = np.bincount(group, weights=weights, minlength=num_groups)
-    return group_sums(group, num_groups, values * weights[:, None]) / np.where(totals > 0, totals, 1.0)[:, None]
+def group_means(group: np.ndarray, num_groups: int, values: np.ndarray) -> np.ndarray:
+    """Return the means (num_groups, K) of `values` (N, K) over each group; zero for an empty group."""
+    counts = np.bincount(group, minlength=num_groups)
+    return group_sums(group, num_groups, values) / np.maximum(counts, 1.0)[:, None]
 
 
 def group_medians(group: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.ndarray:

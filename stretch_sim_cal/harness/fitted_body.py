@@ -74,15 +74,12 @@ class RobotBody:
         footprint_from_root = self.footprint_from_base_link @ inverse(frames[self._base])
         return {link: footprint_from_root @ frames[link] for link in self.outline}
 
-    def positions(self, sample: Sample, values: Mapping[str, float] | None = None) -> dict[str, float]:
-        """Return joint positions by description name: those of a sample, with `values` of the planned joints (default:
-        measured)."""
-        if values is None and sample.joints:
+    def positions(self, sample: Sample) -> dict[str, float]:
+        """Return the measured joint positions of a sample by description name."""
+        if sample.joints:
             return dict(sample.joints)
-        values = sample.actual if values is None else values
-        return dict(sample.joints) | self.profile.joint_positions(
-            self.model, {name: values[joint] for joint, name in self.profile.commands.items()}
-        )
+        commanded = {name: sample.actual[joint] for joint, name in self.profile.commands.items()}
+        return self.profile.joint_positions(self.model, commanded)
 
     def outside_limits(self, values: Mapping[str, float], tolerance: float = 1e-3) -> list[str]:
         """Return, as text, which of the values of the planned joints are outside the description's limits."""

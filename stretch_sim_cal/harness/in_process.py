@@ -15,10 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -33,7 +35,6 @@ from stretch_sim_cal.files import write_text
 from stretch_sim_cal.harness.processes import BROADCAST_READY, SIMULATOR_READY, Echo, Process, ProcessSequence, RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.recording.frame_tree import FrameTree, tree_of_description
-from stretch_sim_cal.recording.pairing import listed
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
@@ -47,6 +48,7 @@ from stretch_sim_cal.ros.lidar_clouds import lidars_of
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
+from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulated import next_stations
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -82,28 +84,19 @@ class InProcess:
 
     def run(self, sequence: ProcessSequence) -> None:
         """Run every step to its end, until one fails."""
-        before = {name: os.environ.get(name) for name in self._files.environment}
-        os.environ.update(self._files.environment)
-        try:
+        # One thread, as in processes of their own: matrices are small, and threads that wait cost the others theirs.
+        with mock.patch.dict(os.environ, self._files.environment), threadpool_limits(limits=1):
             while (process := sequence.next()) is not None:
                 began = time.monotonic()
-                heard = _Heard(lambda line, process=process: self._echo(process, line))
-                # As in processes of their own: matrices are small, and threads that wait cost the others theirs.
-                one = threadpool_limits(limits=1)
-                with one, contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
-                    code = command.run(lambda process=process: self._step(process))
+                heard = _Heard(partial(self._echo, process))
+                with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+                    code = command.run(partial(self._step, process))
                 self.seconds[process.name] = round(time.monotonic() - began, 2)
                 write_text(self._files.logs / f"{process.name}.log", heard.getvalue())
                 sequence.printed(process, heard.getvalue())
                 if process.ready_line is None or code:
                     sequence.ended(process, code)
                 self._echo(process, None)
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name)
-                else:
-                    os.environ[name] = value
 
     def _step(self, process: Process) -> int:
         if process.executable == "stretch_simulator":
@@ -121,9 +114,11 @@ class InProcess:
         arguments, for_ros = description.parse(process.arguments)
         given = dict(each.split(":=", 1) for each in for_ros if ":=" in each)
         given |= {name: value for name, value in vars(arguments).items() if value is not None}
-        context = SimulatedContext(self._robot, option_values(description.options, given), arguments)
+        options = option_values(description.options, given)
         module, _, action = programs.PROGRAMS[process.executable].partition(":")
-        return getattr(import_module(f"stretch_sim_cal.{module}"), action)(context) or 0
+        with command.outcome_in(getattr(options, "outcome_file", "")) as outcome:
+            context = SimulatedContext(self._robot, options, arguments, outcome)
+            return getattr(import_module(f"stretch_sim_cal.{module}"), action)(context) or 0
 
 
 class _Heard(io.StringIO):
@@ -148,6 +143,7 @@ class SimulatedContext:
     robot: SimulatedRobot
     options: SimpleNamespace
     arguments: argparse.Namespace
+    outcome: dict[str, Any]
 
     @property
     def simulator(self) -> EmbeddedSimulator:
@@ -155,10 +151,14 @@ class SimulatedContext:
 
     @property
     def log(self) -> Any:
-        return _Log()
+        def say(level: str, text: str, once: bool = False) -> None:
+            print(f"[{level}] {text}", file=sys.stderr)
 
-    def watchdog(self, timeout: float) -> Any:
-        return _Watchdog()
+        return SimpleNamespace(info=partial(say, "INFO"), warning=partial(say, "WARN"))
+
+    def watchdog(self, timeout: float) -> Watchdog:
+        """Return one that never tires: nothing is silent here."""
+        return Watchdog(math.inf, lambda text: None)
 
     def spin_once(self, timeout: float = 0.0) -> None:
         """Do nothing: what is there is heard at once."""
@@ -232,22 +232,6 @@ class SimulatedContext:
         return SimpleNamespace(take=take)
 
 
-class _Log:
-    def info(self, text: str, once: bool = False) -> None:
-        print(f"[INFO] {text}", file=sys.stderr)
-
-    def warning(self, text: str) -> None:
-        print(f"[WARN] {text}", file=sys.stderr)
-
-
-class _Watchdog:
-    def watch(self, name: str, diagnose: Any = None) -> None: ...
-
-    def tick(self) -> None: ...
-
-    def forget(self, name: str) -> None: ...
-
-
 class SimulatedFrames(FrameListener):
     """The frames of the described robot where it stands, and those of the calibration file as it is now."""
 
@@ -290,7 +274,7 @@ class SimulatedClouds:
         self._lidars = {name: by_topic[topic] for name, topic in self.topics.items()}
         self._first = context.robot.begin_listening(list(self._lidars.values()))
         self._count = 0
-        context.log.info(f"listening to {listed(list(self.topics.values()))}")
+        context.log.info(f"listening to {command.enumerated(list(self.topics.values()))}")
 
     def take(self, count: int, label: str) -> Iterator[Any]:
         """Yield `count` sets with `clouds` of returns (N, 5) by lidar."""

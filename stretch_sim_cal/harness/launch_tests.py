@@ -64,12 +64,8 @@ class LaunchedScenario:
     """One run of a scenario in its own ROS domain and folder, of at most `simulated_bound` s of simulated time. Raises
     `InputError` for scenarios and stages that do not exist."""
 
-    def __init__(
-        self, scenario: str | Path, simulator: str = "embedded", options: tuple[str, ...] = (),
-        simulated_bound: float = 600.0,
-    ):  # fmt: skip
+    def __init__(self, scenario: str | Path, simulator: str = "embedded", simulated_bound: float = 600.0):
         self.scenario, self._simulator, self._bound = load_scenario(scenario), simulator, simulated_bound
-        self._options = (*options, "--duration", str(simulated_bound))
         self._over = threading.Event()
         self._resources = contextlib.ExitStack()
         atexit.register(self._resources.close)
@@ -86,7 +82,7 @@ class LaunchedScenario:
         self.files = RunFiles(folder)
         write_yaml(self.files.scenario, self.scenario.data | {"simulation": self.scenario.simulation.to_mapping()})
         launched = LaunchedSequence(
-            scenario_processes(self.scenario, self.files, self._simulator, self._options),
+            scenario_processes(self.scenario, self.files, self._simulator, ("--duration", str(self._bound))),
             environment=isolated_environment(domain) | self.files.environment,
             stay_after_failure=True,
             on_end=self._over.set,

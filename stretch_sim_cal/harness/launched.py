@@ -45,7 +45,13 @@ class LaunchedSequence:
         self.sequence = ProcessSequence(processes)
         self._after_ready, self._on_end = after_ready, on_end
         self._shutdown_at_end, self._stay_after_failure = shutdown_at_end, stay_after_failure
-        self._actions = {process.name: _execution(process, environment) for process in processes}
+        environment = dict(environment) | {"PYTHONUNBUFFERED": "1"}
+        self._actions = {
+            each.name: ExecuteProcess(
+                cmd=each.command, name=each.name, additional_env=environment, output="screen",
+                sigterm_timeout=PATIENCE_AT_SHUTDOWN, sigkill_timeout=PATIENCE_AT_SHUTDOWN,
+            ) for each in processes
+        }  # fmt: skip
 
     def start(self) -> list[Action]:
         handlers: list[Action] = []
@@ -83,13 +89,6 @@ class LaunchedSequence:
             return [EmitEvent(event=Shutdown(reason="all steps have ended well"))]
         has_steps = any(process.ready_line is None for process in self.sequence.processes)
         return [LogInfo(msg="all steps have ended well")] if has_steps else []
-
-
-def _execution(process: Process, environment: Mapping[str, str]) -> ExecuteProcess:
-    return ExecuteProcess(
-        cmd=process.command, name=process.name, additional_env=dict(environment) | {"PYTHONUNBUFFERED": "1"},
-        output="screen", sigterm_timeout=PATIENCE_AT_SHUTDOWN, sigkill_timeout=PATIENCE_AT_SHUTDOWN,
-    )  # fmt: skip
 
 
 def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:

@@ -6,6 +6,7 @@ The runner starts them in order of readiness, keeps their output, and stops ever
 import contextlib
 import errno
 import functools
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.files import PACKAGE
+from stretch_sim_cal.files import PACKAGE, read_text
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.ros.node_main import DISCOVERY_VARIABLE
 from stretch_sim_cal.simulation.gazebo.installation import ament_prefixes
@@ -69,27 +70,23 @@ class Process:
 
     With a `ready_line` it runs beside those that follow it, which start when that text appears in its output; without,
     it is a step that has to end (within `timeout` s of wall time) before the next starts. `stage` is its part of the
-    verdict."""
+    verdict; to `outcome` it writes how it ended (see `command.outcome_in`)."""
 
     name: str
     executable: str
     arguments: tuple[str, ...] = ()
     ready_line: str | None = None
     stage: str | None = None
+    outcome: Path | None = None
     timeout: float = 900.0  # s of wall time, against hanging processes: a busy machine or Gazebo may take its time
 
     @property
     def command(self) -> list[str]:
-        """The argument vector, with the executable of this very installation."""
-        return [_script(self.executable), *self.arguments]
-
-
-def _script(name: str) -> str:
-    """Return the path of a console script: pip puts it beside Python, colcon into `lib/` of an ament prefix."""
-    for folder in [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in ament_prefixes())]:
-        if (folder / name).is_file():
-            return str(folder / name)
-    return shutil.which(name) or name
+        """The argument vector, with the executable of this very installation: pip puts console scripts beside Python,
+        colcon into `lib/` of an ament prefix."""
+        folders = [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in ament_prefixes())]
+        own = (str(folder / self.executable) for folder in folders if (folder / self.executable).is_file())
+        return [next(own, shutil.which(self.executable) or self.executable), *self.arguments]
 
 
 class RunFiles:
@@ -109,17 +106,13 @@ class RunFiles:
         self.result = folder / "result.json"
         self.report = folder / "report.html"
         self.logs = folder / "logs"
+        self.outcomes = folder / "outcomes"
         self.environment = {"HELLO_FLEET_PATH": str(fleet), "HELLO_FLEET_ID": fleet_id}
         """Environment variables that make the nodes keep their files inside the run's folder."""
 
 
-def simulator_process(files: RunFiles, simulator: str = "embedded", extra: tuple[str, ...] = ()) -> Process:
-    """Return the simulator's process of a run: it looks like the robot's drivers and keeps the truth to itself."""
-    return simulator_with(simulator, "--scenario", str(files.scenario), "--truth", str(files.truth), *extra)
-
-
-def simulator_with(simulator: str, *arguments: str) -> Process:
-    """Return the simulator's process with arguments of its command line."""
+def simulator_process(simulator: str, *arguments: str) -> Process:
+    """Return the simulator's process: it looks like the robot's drivers and keeps the truth to itself."""
     chosen = () if simulator == "embedded" else ("--simulator", simulator)
     return Process("simulator", "stretch_simulator", (*chosen, *arguments), ready_line=SIMULATOR_READY)
 
@@ -132,19 +125,16 @@ def scenario_processes(
     if "drive" in scenario.stages and base is not None and base.modes:
         options = ("--mode", base.modes[0], *options)
     return [
-        simulator_process(files, simulator, options),
+        simulator_process(simulator, "--scenario", str(files.scenario), "--truth", str(files.truth), *options),
         node_process("capture", "ros_capture_clouds", str(files.clouds), use_sim_time=True, robot=robot, num_samples=3),
         *calibration_nodes(scenario.stages, files, sensor=str(scenario.simulation.sensor), robot=robot),
     ]
 
 
 def calibration_nodes(
-    stages: Mapping[str, Mapping[str, Any]],
-    files: RunFiles,
-    use_sim_time: bool = True,
-    sensor: str | None = None,
+    stages: Mapping[str, Mapping[str, Any]], files: RunFiles, use_sim_time: bool = True, sensor: str | None = None,
     robot: str | None = None,
-) -> list[Process]:
+) -> list[Process]:  # fmt: skip
     """Return the nodes of `stages` (options by stage, as in a scenario), the same in simulation and on the robot, for
     lidars of a kind (`sensor`; None: the nodes' default) on a `robot` (its profile; None: the Stretch)."""
     common = {"use_sim_time": use_sim_time, "robot": robot}
@@ -166,9 +156,12 @@ def calibration_nodes(
             fit = ["--fit-method", options.pop("fit_method"), "--out", str(files.body_shape_model)]
             fit += [] if robot is None else ["--robot", robot]
             arguments += ["--plan", str(options.pop("plan"))]
-        processes.append(node_process(name, executable, *arguments, stage=stage, **options))
+        outcome = files.outcomes / f"{name}.json"
+        processes.append(node_process(name, executable, *arguments, stage=stage, outcome=outcome, **options))
         if stage == "body_shape":
-            processes.append(Process("fit", "fit_body_shape_model", (str(files.dataset), *fit), stage="body_shape"))
+            outcome = files.outcomes / "fit.json"
+            fit = [str(files.dataset), *fit, "--outcome-file", str(outcome)]
+            processes.append(Process("fit", "fit_body_shape_model", tuple(fit), stage=stage, outcome=outcome))
     return processes
 
 
@@ -182,13 +175,13 @@ def broadcast_process(use_sim_time: bool = True, robot: str | None = None) -> Pr
 
 def node_process(
     name: str, executable: str, *arguments: str, ready_line: str | None = None, stage: str | None = None,
-    **parameters: object,
+    outcome: Path | None = None, **parameters: object,
 ) -> Process:  # fmt: skip
     """Return a node's process; ROS parameters that are None are left to the node."""
     given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in parameters.items()}
-    pairs = [f"{key}:={value}" for key, value in given.items() if value is not None]
+    pairs = [f"{key}:={value}" for key, value in (given | {"outcome_file": outcome}).items() if value is not None]
     ros = ("--ros-args", *(part for pair in pairs for part in ("-p", pair)))
-    return Process(name, executable, (*arguments, *ros), ready_line, stage)
+    return Process(name, executable, (*arguments, *ros), ready_line, stage, outcome)
 
 
 GRACE = 8.0
@@ -197,29 +190,30 @@ POLL = 0.02
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit code (negative: killed by that signal) and all that it printed."""
+    """How a process ended: its exit code (negative: killed by that signal), the `outcome` that it wrote, none if it
+    could not, and its last line of output."""
 
     process: Process
     exit_code: int
-    output: str
+    outcome: Mapping[str, Any]
+    last_line: str
 
     @property
-    def refused(self) -> bool:
-        """Whether it printed a refusal."""
-        return any(line.strip().lower().startswith("refused:") for line in self.output.splitlines())
+    def refusals(self) -> list[Mapping[str, str]]:
+        """The findings (`Finding.as_json`) for which it refused a result."""
+        return self.outcome.get("refusals", [])
 
     @property
-    def last_line(self) -> str:
-        """The last line it printed that starts with `error:` or `refused:`, else its last line."""
-        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        telling = [line for line in lines if line.lower().startswith(("error:", "refused:"))]
-        return (telling or lines or ["it printed nothing"])[-1]
+    def reason(self) -> str:
+        """Why it ended, in one line: by its outcome, else its last words."""
+        refused = "; ".join("; ".join(filter(None, (each["sentence"], each["remedy"]))) for each in self.refusals)
+        return f"refused: {refused}" if refused else self.outcome.get("error") or self.last_line or "it printed nothing"
 
     @property
     def sentence(self) -> str:
-        """One line that says how it ended, with its last words."""
+        """One line that says how it ended, and why."""
         how = "ended with" if self.process.ready_line is None else "died while it was needed, with"
-        return f"{self.process.name} ({self.process.executable}) {how} exit code {self.exit_code}: {self.last_line}"
+        return f"{self.process.name} ({self.process.executable}) {how} exit code {self.exit_code}: {self.reason}"
 
 
 Echo = Callable[[Process, str | None], None]
@@ -229,12 +223,13 @@ class ProcessSequence:
     """The order in which the processes of a run start, by the rules of `Process`; who starts them reports the events.
 
     A process has to end with code 0, or to become ready and live until the last step has ended. `failure` is the end of
-    the first one that does not; nothing starts after it. `output` and `exit_codes` are by name."""
+    the first one that does not; nothing starts after it. `output`, `exit_codes` and `ends` are by name."""
 
     def __init__(self, processes: Sequence[Process]):
         self.processes = list(processes)
         self.output = {process.name: "" for process in self.processes}
         self.exit_codes: dict[str, int] = {}
+        self.ends: dict[str, Ended] = {}
         self.failure: Ended | None = None
         self._started = 0
 
@@ -245,7 +240,10 @@ class ProcessSequence:
     def next(self) -> Process | None:
         """Return the process to start now; None if there is no further one: then the sequence is over."""
         self._started += 1
-        return None if self.over else self.processes[self._started - 1]
+        process = None if self.over else self.processes[self._started - 1]
+        if process is not None and process.outcome is not None:
+            process.outcome.unlink(missing_ok=True)  # of an earlier run
+        return process
 
     def printed(self, process: Process, text: str) -> bool:
         """Take the output of a process, and return whether the next one is to start because of it."""
@@ -258,9 +256,13 @@ class ProcessSequence:
         self.exit_codes[process.name] = exit_code
         if self.over:
             return False
+        written = process.outcome is not None and process.outcome.is_file()
+        outcome = json.loads(read_text(process.outcome)) if written else {}
+        lines = [line.strip() for line in self.output[process.name].splitlines() if line.strip()]
+        self.ends[process.name] = end = Ended(process, exit_code, outcome, lines[-1] if lines else "")
         if process.ready_line is None and exit_code == 0:
             return self._is_current(process)
-        self.failure = Ended(process, exit_code, self.output[process.name])
+        self.failure = end
         return False
 
     def _is_current(self, process: Process) -> bool:
@@ -287,20 +289,9 @@ class _Running:
         return code
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    def interrupt(_number, _frame):
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
 class Runner:
-    """Runs a sequence of processes, each with its output in a file of `logs`; a context that stops all at its end.
+    """Runs a sequence of processes, each with its output in a file of `logs`; a context that stops all at its end,
+    which SIGTERM brings about as Ctrl-C does.
 
     `echo(process, line)` receives all output, and None when a process is ready or has ended. `seconds` is the wall time
     until then by name; `unclean` names those that had to be killed. If this process is killed, its processes are killed
@@ -320,6 +311,10 @@ class Runner:
         self.unclean: list[str] = []
 
     def __enter__(self) -> "Runner":
+        def interrupt(_number, _frame):
+            raise KeyboardInterrupt
+
+        self._former = signal.signal(signal.SIGTERM, interrupt)
         return self
 
     def __exit__(self, *_exception) -> None:
@@ -329,6 +324,7 @@ class Runner:
             running.reader.join(timeout=GRACE)
             if alive and not ended_when_asked and running.process.ready_line is not None:
                 self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
+        signal.signal(signal.SIGTERM, self._former)
 
     def run(self, sequence: ProcessSequence) -> None:
         """Run a sequence until it is over; processes with a ready line live on until the context ends. Raises

@@ -137,12 +137,9 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 
 
 def clouds_before_and_after(
-    left: np.ndarray,
-    right_before: np.ndarray,
-    right_after: np.ndarray,
-    window: Window | None = None,
+    left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray, window: Window | None = None,
     other: str = "right",
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) before and after.
 
     Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
@@ -331,12 +328,9 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
 
 
 def sections(
-    files: RunFiles,
-    stages: Collection[str],
-    further: Iterable[str],
-    profile: RobotProfile | None,
+    files: RunFiles, stages: Collection[str], further: Iterable[str], profile: RobotProfile | None,
     old: CalibrationFile | None = None,
-) -> list[Section]:
+) -> list[Section]:  # fmt: skip
     """Return the pictures of the `stages` of a run or a session, of the left and right lidar and of those `further`;
     clouds before are as of an `old` calibration. Without a result they are at their true poses, if these are known."""
 
@@ -348,9 +342,6 @@ def sections(
             return true_clouds(files, name)
         return clouds(CapturedClouds.load(files, name), calibration(), old)
 
-    def floor() -> bytes:
-        return floor_picture(CapturedClouds.load(files), calibration())
-
     def mounts() -> bytes:
         if profile is None:
             raise InputError("the run ended before the simulator was ready")
@@ -360,7 +351,7 @@ def sections(
     pairs |= {name: f"Lidars left and {name} before and after" for name in further}
     pictures: list[tuple[set[str], str, Callable[[], bytes | str]]] = [
         *(({"alignment", "drive"}, title, functools.partial(pair, name)) for name, title in pairs.items()),
-        ({"floor", "drive"}, "Floor residuals", floor),
+        ({"floor", "drive"}, "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         ({"mounts"}, "The robot's returns with the lidars as described, and as calibrated", mounts),
         ({"body_shape"}, "Body shape at every pose", lambda: _outlines(files)),
     ]

@@ -1,8 +1,7 @@
 """The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what
 came of it against what was there before, as a table and as a page."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +18,9 @@ from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_text, write_atomic
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes, interruptible
+from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes
 from stretch_sim_cal.harness.robot_session import DONE, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import cloud_name
@@ -38,6 +37,9 @@ TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
     "drive": "lidars against the wheels",
 }  # fmt: skip
+
+
+NONE = "there is none yet"
 
 
 class Present(NamedTuple):
@@ -77,40 +79,43 @@ def presents(
             found[stage] = Present(False, f"rests on {TITLES[before]}")
         elif wrong:
             found[stage] = Present(False, wrong[0])
+        elif stage in ("alignment", "floor"):
+            known, what = (file.right_to_left, "lidars") if stage == "alignment" else (file.floor_plane, "floor")
+            found[stage] = Present(False, NONE) if known is None else _verified(verification, what)
+        elif stage == "drive":
+            found[stage] = _present_drive(file)
         else:
-            found[stage] = _present(stage, session, look, verification, profile)
+            try:
+                found[stage] = (
+                    _present_mounts(file, look) if stage == "mounts" else _present_shape(session, look, profile)
+                )
+            except InputError as error:
+                found[stage] = Present(False, str(error))
     return found
 
 
-def _present(
-    stage: str, session: Session, look: LiveLook, verification: Verification | None, profile: RobotProfile
-) -> Present:
-    file = session.old
-    if stage in ("alignment", "floor"):
-        known, what = (file.right_to_left, "lidars") if stage == "alignment" else (file.floor_plane, "floor")
-        if known is None:
-            return Present(False, "there is none yet")
-        drifts, asked = [], []
-        if verification is not None:
-            drifts = [drift for drift in verification.drifts if drift.name.startswith(what)]
-            asked = [question for question in verification.open_questions if question.startswith(what)]
-        reasons = [*(drift.sentence() for drift in drifts), *asked] or ["it could not be compared with fresh scans"]
-        return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), "; ".join(reasons))
-    if stage == "drive":
-        return _present_drive(file)
-    try:
-        if stage == "mounts":
-            if stored_mounts(file) is None:
-                return Present(False, "there are none yet")
-            left_pose(file, look.base_from_lidar["left"])
-            return Present(True, "fits the robot's description")
-        if not (path := session.target("body shape").place).is_file():
-            return Present(False, "there is none yet")
-        here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
-        other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
-        return Present(not other, other[0] if other else "was fitted for this robot and tool")
-    except InputError as error:
-        return Present(False, str(error))
+def _verified(verification: Verification | None, what: str) -> Present:
+    if verification is None:
+        return Present(False, "it could not be compared with fresh scans")
+    drifts = [drift for drift in verification.drifts if drift.name.startswith(what)]
+    asked = [question for question in verification.open_questions if question.startswith(what)]
+    reasons = [*(drift.sentence() for drift in drifts), *asked] or ["it could not be compared with fresh scans"]
+    return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), "; ".join(reasons))
+
+
+def _present_mounts(file: CalibrationFile, look: LiveLook) -> Present:
+    if stored_mounts(file) is None:
+        return Present(False, "there are none yet")
+    left_pose(file, look.base_from_lidar["left"])
+    return Present(True, "fits the robot's description")
+
+
+def _present_shape(session: Session, look: LiveLook, profile: RobotProfile) -> Present:
+    if not (path := session.target("body shape").place).is_file():
+        return Present(False, NONE)
+    here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
+    other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
+    return Present(not other, other[0] if other else "was fitted for this robot and tool")
 
 
 def _present_drive(file: CalibrationFile) -> Present:
@@ -137,15 +142,9 @@ def keep_clouds(session: Session, look: LiveLook) -> None:
 
 
 def run_stage(
-    session: Session,
-    stage: str,
-    options: dict[str, Any],
-    sensor: str,
-    robot: str | None,
-    use_sim_time: bool,
-    echo: Echo,
-    final: bool = True,
-) -> Ended | None:
+    session: Session, stage: str, options: dict[str, Any], sensor: str, robot: str | None, use_sim_time: bool,
+    echo: Echo, final: bool = True,
+) -> Ended | None:  # fmt: skip
     """Run a stage's nodes, and note its end in the session if this is the `final` run; return how it failed, None if it
     did not.
 
@@ -154,70 +153,50 @@ def run_stage(
     files = session.files
     if stage == "drive" and files.drive.exists():  # one that was cut off: a drive is recorded as a whole
         files.drive.rename(unused(files.drive))
-    outcome = _outcome_file(session, stage)
-    outcome.unlink(missing_ok=True)
-    if stage != "body_shape":  # its nodes find nothing of the lidars
-        options = options | {"outcome_file": str(outcome)}
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
-    with interruptible(), Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
+    with Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
         runner.run(sequence)
     if sequence.failure is None and final:
-        session.ended(stage, DONE, _outcome(session, stage).get("proposal", ""))
+        proposals = (end.outcome.get("proposal", "") for end in sequence.ends.values())
+        session.ended(stage, DONE, " ".join(filter(None, proposals)))
     return sequence.failure
 
 
-def another_place_may_help(session: Session) -> bool:
-    """Return whether the alignment was refused, and nothing but another standing place is missing."""
-    refusals = _outcome(session, "alignment").get("refusals", [])
+def another_place_may_help(failure: Ended) -> bool:
+    """Return whether a failed alignment was refused, and nothing but another standing place is missing."""
+    refusals = failure.refusals
     return bool(refusals) and all(refusal["code"] in OF_ALL_PLACES for refusal in refusals)
-
-
-def _outcome_file(session: Session, stage: str) -> Path:
-    return session.folder / f"{stage}_outcome.json"
-
-
-def _outcome(session: Session, stage: str) -> dict[str, Any]:
-    path = _outcome_file(session, stage)
-    return json.loads(read_text(path)) if path.is_file() else {}
 
 
 def table(session: Session) -> list[list[str]]:
     """Return the rows of old against new, the head first."""
-    rows = [["", "change", "standard deviation before", "after", "change in sigma"]]
-    found = {change.what: change for change in changes(session.old, session.new)}
-    further = [*session.new.further_to_left]
+    old, new = session.old, session.new
+    found, alone = ({change.what: change for change in changes(each, new)} for each in (old, new))
+    further = [*new.further_to_left]
     rows_of = ["lidar to lidar", *(f"left to {name} lidar" for name in further), "floor"]
-    for what in (*rows_of, *(f"{name} lidar on the robot" for name in ("left", "right", *further))):
-        if what in found:
-            rows.append(_row(found[what]))
-        elif (known := _new(session.new, what)) is not None:
-            rows.append([what, "new", "", _spread(known), ""])
-    rows += _wheels_rows(session)
-    body = _body(session)
-    return [*rows, body] if body else rows
+    rows_of += [f"{name} lidar on the robot" for name in ("left", "right", *further)]
+    rows = [_row(what, found.get(what), alone[what].after) for what in rows_of if what in found or what in alone]
+    return [["", "change", "standard deviation before", "after", "change in sigma"], *rows, *_wheels_rows(old, new),
+            *_body_row(session)]  # fmt: skip
 
 
-def _wheels_rows(session: Session) -> list[list[str]]:
-    old, new = stored_wheels(session.old), stored_wheels(session.new)
-    rows = []
-    for name in new.footprint_from_lidar if new is not None else ():
-        what = f"{name} lidar to the wheels"
-        values, covariance = new.planar(name)
-        if old is None or name not in old.footprint_from_lidar:
-            rows.append([what, "new", "", _spread(_planar_deviations(covariance)), ""])
-            continue
-        before, of_before = old.planar(name)
-        step = values - before
-        step[2] = np.remainder(step[2] + np.pi, 2.0 * np.pi) - np.pi
-        rows.append(_row(Change(
-            what, float(np.hypot(*step[:2])), float(abs(step[2])), _planar_deviations(of_before),
-            _planar_deviations(covariance), sigmas_of(step, [of_before, covariance]),
-        )))  # fmt: skip
+def _wheels_rows(old: CalibrationFile, new: CalibrationFile) -> list[list[str]]:
+    before, now, rows = stored_wheels(old), stored_wheels(new), []
+    for name in now.footprint_from_lidar if now is not None else ():
+        what, change = f"{name} lidar to the wheels", None
+        values, covariance = now.planar(name)
+        after = largest_deviation(covariance[:2, :2]), float(np.sqrt(covariance[2, 2]))
+        if before is not None and name in before.footprint_from_lidar:
+            former, of_former = before.planar(name)
+            step = values - former
+            step[2] = np.remainder(step[2] + np.pi, 2.0 * np.pi) - np.pi
+            change = Change(
+                what, float(np.hypot(*step[:2])), float(abs(step[2])),
+                (largest_deviation(of_former[:2, :2]), float(np.sqrt(of_former[2, 2]))), after,
+                sigmas_of(step, [of_former, covariance]),
+            )  # fmt: skip
+        rows.append(_row(what, change, after))
     return rows
-
-
-def _planar_deviations(covariance: np.ndarray) -> tuple[float, float]:
-    return largest_deviation(covariance[:2, :2]), float(np.sqrt(covariance[2, 2]))
 
 
 def of_drive(session: Session) -> list[str]:
@@ -230,36 +209,29 @@ def of_drive(session: Session) -> list[str]:
     return wheels_lines(wheels, wheels_numbers(wheels))[1:] + [each.sentence() for each in both] + findings
 
 
-def _new(file: CalibrationFile, what: str) -> tuple[float, float] | None:
-    """Return the standard deviations of what only the new file holds, None if it does not either."""
-    itself = {change.what: change for change in changes(file, file)}
-    return itself[what].after or (np.nan, np.nan) if what in itself else None
-
-
-def _row(change: Change) -> list[str]:
+def _row(what: str, change: Change | None, after: tuple[float, float] | None) -> list[str]:
+    """Return a row of the table; without a `change` the result is new."""
+    if change is None:
+        return [what, "new", "", _deviations(after), ""]
     sigmas = "" if change.sigmas is None else f"{change.sigmas:.1f}"
-    return [
-        change.what, _spread((change.distance, change.angle)), _spread(change.before), _spread(change.after), sigmas
-    ]  # fmt: skip
+    return [what, *map(_deviations, ((change.distance, change.angle), change.before, change.after)), sigmas]
 
 
-def _spread(known: tuple[float, float] | None) -> str:
-    if known is None or np.isnan(known[0]):
-        return "unknown"
-    return f"{1e3 * known[0]:.2f} mm, {np.degrees(known[1]):.3f} deg"
+def _deviations(known: tuple[float, float] | None) -> str:
+    return "unknown" if known is None else f"{1e3 * known[0]:.2f} mm, {np.degrees(known[1]):.3f} deg"
 
 
-def _body(session: Session) -> list[str] | None:
+def _body_row(session: Session) -> list[list[str]]:
     def area(path: Path) -> float:
         return float(np.mean([shape.area for row in load_body_shape_model(path).shapes for shape in row]))
 
     if not session.files.body_shape_model.is_file():
-        return None
+        return []
     after, place = area(session.files.body_shape_model), session.target("body shape").place
     change = f"new: {after:.3f} m2"
     if place.is_file():
         change = f"{area(place):.3f} to {after:.3f} m2 ({100 * (after / area(place) - 1):+.1f} %)"
-    return ["body shape", change, "", "", ""]
+    return [["body shape", change, "", "", ""]]
 
 
 def advice(session: Session) -> list[str]:
@@ -279,33 +251,19 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
 
     wheels, both = stored_wheels(session.new), agreements(session.new)
     of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}
-    parts = report.sections(session.files, OF_LIDARS, profile.further, profile, session.old)
     return write_page(
-        session.folder / "report.html", f"Calibration of {session.robot_id}", parts, "robot", session=session,
-        titles=TITLES, rows=table(session), advice=advice(session), wheels=_wheels_cells(of_wheels["lidars"]),
-        odometry="" if wheels is None else wheels_lines(wheels, of_wheels)[-1].strip(), by_arm=_by_arm(both),
+        session.folder / "report.html", f"Calibration of {session.robot_id}",
+        report.sections(session.files, OF_LIDARS, profile.further, profile, session.old), "robot", session=session,
+        titles=TITLES, rows=table(session), advice=advice(session), wheels=of_wheels["lidars"],
+        odometry="" if wheels is None else wheels_lines(wheels, of_wheels)[-1].strip(),
+        by_arm=[(each, _differences(each)) for each in both],
         findings=[str(finding) for each in both for finding in each.findings()],
         recording=recording and Path(recording).resolve(),
     )  # fmt: skip
 
 
-def _wheels_cells(lidars: Mapping[str, Any]) -> list[list[str]]:
-    rows = []
-    for name, own in lidars.items():
-        x, y = own["standard_deviation_mm"]
-        rows.append([
-            name, f"{own['x_mm']:.2f} +- {x:.2f}", f"{own['y_mm']:.2f} +- {y:.2f}",
-            f"{own['yaw_deg']:.3f} +- {own['standard_deviation_yaw_deg']:.3f}",
-        ])  # fmt: skip
-    return rows
-
-
-def _by_arm(both: Sequence[Any]) -> list[list[str]]:
-    """Return the rows of where the wheels and the arm have each lidar; the columns are x, y, z, roll, pitch, yaw."""
-    rows, scales = [], np.repeat([1e3, np.degrees(1.0)], 3)
-    for each in both:
-        off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
-        cells = [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
-        verdict = "differ" if each.findings() else "agree"
-        rows.append([each.lidar, *cells, f"{each.by_wheels:.1f}", f"{each.by_floor:.1f}", verdict])
-    return rows
+def _differences(each: Any) -> list[str]:
+    """Return the difference of an `Agreement` with its deviations: x, y, z, roll, pitch, yaw."""
+    scales = np.repeat([1e3, np.degrees(1.0)], 3)
+    off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
+    return [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]

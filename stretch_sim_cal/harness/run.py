@@ -4,10 +4,18 @@ import platform
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
+
 from stretch_sim_cal import __version__
+from stretch_sim_cal.api import Result
+from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, CalibrationFile
+from stretch_sim_cal.calibration.lidars import of_file
+from stretch_sim_cal.calibration.observability import UNOBSERVED
+from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.harness.in_process import InProcess
@@ -18,14 +26,14 @@ from stretch_sim_cal.harness.processes import (
     ProcessSequence,
     RunFiles,
     Runner,
-    interruptible,
     isolated_environment,
     own_domain,
     scenario_processes,
 )
-from stretch_sim_cal.harness.scenario import Scenario
+from stretch_sim_cal.harness.scenario import Scenario, scenario_from_mapping
 from stretch_sim_cal.harness.verdict import Verdict, judge_stage, load_truth, skipped_poses
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.simulated import Simulated
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy")
@@ -68,7 +76,7 @@ def run_scenario(
         runner = InProcess(scenario, files, echo)
         runner.run(sequence)
     else:
-        with interruptible(), own_domain() as domain:
+        with own_domain() as domain:
             with Runner(isolated_environment(domain) | files.environment, files.logs, echo) as runner:
                 try:
                     runner.run(sequence)
@@ -98,7 +106,10 @@ def conclude(
     truth = load_truth(files.truth) if files.truth.is_file() else None
     verdict.stages = {stage: judge_stage(stage, files, truth, scenario.tolerances[stage]) for stage in scenario.stages}
     verdict.reasons += _complaints(verdict) if scenario.expected == "pass" else _missed_refusal(verdict)
-    _check_reports(verdict, sequence)
+    for stage, text in scenario.reports.items():
+        ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
+        if ended and text.lower() not in "".join(sequence.output[name] for name in ended).lower():
+            verdict.reasons.append(f"{stage}: its output was expected to mention '{text}': {PRODUCERS[stage]} did not")
     verdict.notes += skipped_poses(files)
     if verdict.refused and scenario.expected != "refused":
         verdict.notes += _blocked_views(scenario)
@@ -131,8 +142,7 @@ def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
 def _note_failure(verdict: Verdict, failure: Ended) -> None:
     """Sort a process's failure into an expected refusal, an unexpected one, or a broken run."""
     process, scenario, said = failure.process, verdict.scenario, failure.sentence
-    # Python ends with 1, too, if a program cannot even be imported: a refusal is recognised by its output.
-    if process.ready_line is not None or failure.exit_code != 1 or not failure.refused:
+    if not failure.refusals:
         verdict.broken = True
         verdict.reasons.append(said)
         return
@@ -141,16 +151,8 @@ def _note_failure(verdict: Verdict, failure: Ended) -> None:
         verdict.reasons.append(said)
     elif process.stage != scenario.refusal["stage"]:
         verdict.reasons.append(f"the {scenario.refusal['stage']} stage was expected to refuse, but {said}")
-    elif (text := scenario.refusal.get("mentions", "")).lower() not in failure.output.lower():
+    elif (text := scenario.refusal.get("mentions", "")).lower() not in said.lower():
         verdict.reasons.append(f"the refusal was expected to mention '{text}', but {said}")
-
-
-def _check_reports(verdict: Verdict, sequence: ProcessSequence) -> None:
-    for stage, text in verdict.scenario.reports.items():
-        ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
-        output = "".join(sequence.output[name] for name in ended)
-        if ended and text.lower() not in output.lower():
-            verdict.reasons.append(f"{stage}: its output was expected to mention '{text}': {PRODUCERS[stage]} did not")
 
 
 def _complaints(verdict: Verdict) -> list[str]:
@@ -158,17 +160,19 @@ def _complaints(verdict: Verdict) -> list[str]:
     for stage, judged in verdict.stages.items():
         if judged.reason and not verdict.reasons:
             complaints.append(f"{stage}: {judged.reason}")
-        for quantity in judged.quantities:
-            if quantity.key == "skipped_share" and quantity.error is not None and not quantity.passed:
-                complaints.append(
-                    f"{stage}: {quantity.estimate} of its plan were skipped, above the share of {quantity.tolerance:g} "
-                    "that the scenario allows (tolerances: skipped_share); the rest says too little of the robot"
+        for each in judged.quantities:
+            if each.error is None or each.passed:
+                continue
+            said = (
+                f"{stage}: {each.key} is {each.error:.4g} {each.unit}".rstrip()
+                + f", above its tolerance of {each.tolerance:g}: the result of {PRODUCERS[stage]} is wrong"
+            )
+            if each.key == "skipped_share":
+                said = (
+                    f"{stage}: {each.estimate} of its plan were skipped, above the share of {each.tolerance:g} that "
+                    "the scenario allows (tolerances: skipped_share); the rest says too little of the robot"
                 )
-            elif quantity.error is not None and not quantity.passed:
-                complaints.append(
-                    f"{stage}: {quantity.key} is {quantity.error:.4g} {quantity.unit}".rstrip()
-                    + f", above its tolerance of {quantity.tolerance:g}: the result of {PRODUCERS[stage]} is wrong"
-                )
+            complaints.append(said)
     return complaints
 
 
@@ -189,3 +193,32 @@ def _versions(profile: RobotProfile) -> dict[str, str]:
         except metadata.PackageNotFoundError:  # from the system, as rclpy with ROS 2 installed
             continue
     return versions
+
+
+def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded") -> Result:
+    """Return the calibration of simulated lidars by the nodes and a simulator of their own, with the same robot and
+    world; the run's files are in `folder`. Raises `RunFailure` if the run breaks."""
+    frames = len(next(iter(sim.clouds.values())))
+    stages = {"alignment": {"num_samples": frames}, "floor": {"num_samples": frames}}
+    data = {"name": "by_nodes", "simulation": sim.simulator.setup.to_mapping(), "stages": stages}
+    verdict = run_scenario(scenario_from_mapping(data, folder / "by_nodes.yaml"), folder, simulator)
+    if verdict.broken:
+        raise RunFailure(f"{folder}: {'; '.join(verdict.reasons)}")
+    file = CalibrationFile.load_or_empty(RunFiles(folder.resolve()).calibration)
+    found, refusals = file.entries, [verdict.refused] if verdict.refused else []
+    if file.right_to_left is None:
+        nominal, unknown = sim.rig.base_from_lidar, UNOBSERVED**2 * np.eye(6 * len(sim.rig.names))
+        return Result(sim.rig, LidarPoses(nominal, unknown, [], frames, 0.0, refusals, method="nodes"))
+    aligned = replace(of_file(file, sim.rig.base_from_left), refusals=refusals)
+    if file.floor_plane is None:
+        return Result(sim.rig, aligned)
+    floor = FloorResult(
+        file.footprint_from_base,
+        file.floor_plane,
+        found[FOOTPRINT].covariance,
+        found[FOOTPRINT].rmse,
+        frames,
+        0,
+        "nodes",
+    )
+    return Result(sim.rig, aligned, floor)

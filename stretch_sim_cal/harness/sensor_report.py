@@ -131,20 +131,10 @@ def write_sensor_report(path: Path, result: Identification, sync: str, recording
     title = "Both lidars as they are" if result.names == SIDES else f"The {result.names[1]} lidar beside the left one"
     return write_page(
         path, title, template="sensor", recordings=", ".join(recordings), sync=sync, trade_offs=result.trade_offs,
-        units={name: _parameter_rows(result, side) for side, name in enumerate(result.names)},
+        units={name: parameters(result, side) for side, name in enumerate(result.names)},
         measured={name: measured(result, side) for side, name in enumerate(result.names)},
         channels=channels_picture(result), residuals=residuals_picture(result), noise=noise_picture(result),
     )  # fmt: skip
-
-
-def _parameter_rows(result: Identification, side: int) -> list[tuple[str, ...]]:
-    return [
-        (
-            key, f"{value:+.4g} ± {deviation:.2g} {unit}", f"± {prior:.3g} {unit}",
-            "determined" if determined else "not determined",
-        )
-        for key, value, deviation, prior, unit, determined in parameters(result, side)
-    ]  # fmt: skip
 
 
 def channels_picture(result: Identification) -> bytes:

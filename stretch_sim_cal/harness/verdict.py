@@ -254,8 +254,10 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
         try:
             compared = COMPARISONS[stage](files, truth)
             if "skipped_share" in tolerances:
-                directory = files.mounts_dataset if stage == "mounts" else files.dataset
-                compared["skipped_share"] = _compared_poses_of_plan(directory)
+                metadata = read_metadata(files.mounts_dataset if stage == "mounts" else files.dataset)
+                skipped, taken = len(metadata.get("skipped") or []), len(metadata["samples"])
+                shown = f"{skipped} of {_counted(skipped + taken, 'pose')}"
+                compared["skipped_share"] = skipped / max(1, skipped + taken), shown, "none"
         except InputError as error:
             reason = f"what was written cannot be judged: {error}"
     quantities = [
@@ -305,10 +307,8 @@ def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
         if name not in file.to_left:
             raise InputError(f"{files.calibration} holds no {name}{TO_LEFT}")
         part = "" if name == "right" else f"{name}."
-        true, estimate, covariance = truth.to_left(name), file.to_left[name], _covariance(file, f"{name}{TO_LEFT}")
-        found |= _compared_poses(true, estimate, part, covariance)
-        if covariance is not None:  # that of a published method is
-            found[f"{part}nees"] = _compared_nees(log(true @ inverse(estimate)), covariance)
+        covariance = _covariance(file, f"{name}{TO_LEFT}")  # None of a published method
+        found |= _compared_poses(truth.to_left(name), file.to_left[name], part, covariance)
     return found
 
 
@@ -323,16 +323,18 @@ def _compared_nees(off: np.ndarray, covariance: np.ndarray, of: str = "") -> tup
 
 
 def _compared_poses(
-    true: np.ndarray, estimate: np.ndarray, part: str = "", covariance: np.ndarray | None = None
+    true: np.ndarray, estimate: np.ndarray, part: str, covariance: np.ndarray | None, of: str = ""
 ) -> Compared:
     """Compare poses (4, 4); `covariance` (6, 6) is of the twist xi of true = exp(xi) * estimate."""
     translation, rotation = transform_error(true, estimate)
-    deviations = np.zeros(0)
+    deviations, found = np.zeros(0), {}
     if covariance is not None:
         deviations = np.sqrt(np.diag(at_lidar(covariance, estimate)).reshape(2, 3).sum(axis=1))
+        found = {f"{part}nees": _compared_nees(log(true @ inverse(estimate)), covariance, of)}
     return {
         f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true), *(1e3 * deviations[:1])),
         f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true), *np.degrees(deviations[1:])),
+        **found,
     }
 
 
@@ -372,9 +374,7 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     found: Compared = {"nees": _compared_nees(off, covariance, f"over the lidars: {' and '.join(poses)}")}
     for name, (pose, covariance) in each_mount(file, mounts).items():
         if name in true:
-            found |= _compared_poses(true[name], pose, f"{name}.", covariance)
-            off = log(true[name] @ inverse(pose))
-            found[f"{name}.nees"] = _compared_nees(off, covariance, f"of lidar {name}")
+            found |= _compared_poses(true[name], pose, f"{name}.", covariance, f"of lidar {name}")
     return found
 
 
@@ -426,12 +426,6 @@ def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
         "max_protrusion_mm": (1e3 * worst, _counted(len(poses), "pose"), "nothing outside"),
         "excess_area_ratio": (max(ratios), _counted(len(groups), "shape"), f"smallest {method}"),
     }
-
-
-def _compared_poses_of_plan(directory: Path) -> tuple[float, str, str]:
-    metadata = read_metadata(directory)
-    skipped, taken = len(metadata.get("skipped") or []), len(metadata["samples"])
-    return skipped / max(1, skipped + taken), f"{skipped} of {_counted(skipped + taken, 'pose')}", "none"
 
 
 def _counted(number: int, name: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from stretch_sim_cal.command import enumerated
+
 Payload = TypeVar("Payload")
 
 MILLISECOND = 1_000_000
@@ -18,11 +20,6 @@ RESTART = 1_000 * MILLISECOND
 def stamp_of(message: Any) -> int:
     """Return the stamp in a message's header, in ns."""
     return message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return words as "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 class StampSet(NamedTuple, Generic[Payload]):
@@ -55,8 +52,9 @@ class MatchingCounts:
 
     def sentence(self) -> str:
         called = {1: "scans", 2: "pairs"}.get(len(self.received), "sets")
+        received = enumerated([f"{count} {name}" for name, count in self.received.items()])
         parts = [
-            f"{self.sets} {called} from {listed([f'{count} {name}' for name, count in self.received.items()])} clouds",
+            f"{self.sets} {called} from {received} clouds",
             f"{100 * self.alone_share:.1f} % without a partner",
         ]
         if self.duplicates or self.out_of_order:

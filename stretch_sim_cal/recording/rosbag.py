@@ -147,7 +147,7 @@ class RecordingWriter:
         except (OSError, WriterError) as error:
             raise InputError(f"{self.directory}: cannot be written: {error}") from error
 
-    def add_topic(self, topic: str, message_type: str, latched: bool = False, best_effort: bool = False) -> None:
+    def add_topic(self, topic: str, message_type: str, latched: bool = False) -> None:
         """Declare a topic before its first message; `message_type` is like "sensor_msgs/msg/JointState".
 
         Raises `InputError` for a type that is neither in Jazzy's common interfaces nor among `tf2_msgs`.
@@ -156,8 +156,14 @@ class RecordingWriter:
             return
         if message_type not in self._typestore.types:
             raise InputError(f"{topic}: messages of type {message_type} cannot be recorded")
+        durability = QosDurability.TRANSIENT_LOCAL if latched else QosDurability.VOLATILE
+        quality = Qos(
+            QosHistory.KEEP_LAST, 10, QosReliability.RELIABLE, durability, deadline=_UNLIMITED, lifespan=_UNLIMITED,
+            liveliness=QosLiveliness.AUTOMATIC, liveliness_lease_duration=_UNLIMITED,
+            avoid_ros_namespace_conventions=False,
+        )  # fmt: skip
         self._connections[topic] = self._writer.add_connection(
-            topic, message_type, typestore=self._typestore, offered_qos_profiles=[_qos(latched, best_effort)]
+            topic, message_type, typestore=self._typestore, offered_qos_profiles=[quality]
         )
 
     def write_message(self, topic: str, stamp_ns: int, message: Any, serialized: bytes) -> None:
@@ -209,17 +215,3 @@ class RecordingWriter:
 
     def __exit__(self, *_exception) -> None:
         self.close()
-
-
-def _qos(latched: bool, best_effort: bool) -> Qos:
-    return Qos(
-        history=QosHistory.KEEP_LAST,
-        depth=10,
-        reliability=QosReliability.BEST_EFFORT if best_effort else QosReliability.RELIABLE,
-        durability=QosDurability.TRANSIENT_LOCAL if latched else QosDurability.VOLATILE,
-        deadline=_UNLIMITED,
-        lifespan=_UNLIMITED,
-        liveliness=QosLiveliness.AUTOMATIC,
-        liveliness_lease_duration=_UNLIMITED,
-        avoid_ros_namespace_conventions=False,
-    )

@@ -21,7 +21,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import package_folder
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
 from stretch_sim_cal.robot.wheeled_base import WheeledBase, wheeled_base
-from stretch_sim_cal.validate import Bounds, Section, record, typed
+from stretch_sim_cal.validate import Bounds, numbers_by_key, record, typed
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"
@@ -326,28 +326,33 @@ def profile_called(name: str | Path | None) -> RobotProfile:
 
 def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
     """Return the profile of a mapping; `path` names it in errors, and relative paths start at its folder."""
+    where = str(path)
     computed = {"source", "further", "trajectory", "stop"}
-    profile = Section(data, {each.name for each in fields(RobotProfile)} - computed | {"topics"}, str(path))
+    data = validate.mapping(data, {each.name for each in fields(RobotProfile)} - computed | {"topics"}, where)
     for key in ("description", "lidars", "base_frame"):
-        if key not in profile.data:
-            raise InputError(f"{profile.at(key)}: is missing")
-    topics = profile.section("topics", {"trajectory", "stop"})
-    lidars = _lidars(profile.get("lidars"), profile.at("lidars"))
-    joints = _joints(profile.get("joints"), profile.at("joints"))
+        if key not in data:
+            raise InputError(f"{where}: {key}: is missing")
+    lidars = _lidars(data.get("lidars"), f"{where}: lidars")
+    joints = _joints(data.get("joints"), f"{where}: joints")
     planned = [joint for joint in joints if joint.planned]
 
     def by_command(key: str, kind: type) -> dict[str, Any]:
-        return _by_command(profile.get(key), kind, planned, profile.at(key))
+        return _by_command(data.get(key), kind, planned, f"{where}: {key}")
 
     def steps(key: str) -> tuple[Pose, ...]:
-        value = profile.get(key)
+        value = data.get(key)
         written = value if isinstance(value, list) else [] if value is None else [value]
-        return tuple(_by_command(step, float, joints, profile.at(key)) for step in written)
+        return tuple(_by_command(step, float, joints, f"{where}: {key}") for step in written)
 
+    def pair(key: str, **known: tuple[float, float]) -> tuple[float, ...] | None:
+        found = None if data.get(key) is None else numbers_by_key(data[key], f"{where}: {key}", **known)
+        return found and tuple(found.values())
+
+    accept = pair("accept", translation_mm=(1e-3, 1e3), rotation_deg=(1e-4, 90.0))
     given = {
-        "source": profile.where,
-        "description": _description(profile.get("description"), path),
-        "sensor": _sensors(profile, lidars, path),
+        "source": where,
+        "description": _description(data.get("description"), path),
+        "sensor": _sensors(data, lidars, path),
         "lidars": {side: lidars.get(side, lidars["left"]) for side in SIDES},
         "further": {name: lidar for name, lidar in lidars.items() if name not in SIDES},
         "joints": joints,
@@ -355,42 +360,27 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         "home": steps("home"),
         "mount_candidates": by_command("mount_candidates", tuple[float, ...]),
         "offset_joints": by_command("offset_joints", Annotated[float, Bounds(1e-6, 1.0)]),
-        "trajectory": topics.text("trajectory", "/follow_joint_trajectory"),
-        "stop": topics.text("stop", "/stop_the_robot"),
-        "lidar_geometry": lidar_geometry(
-            profile.get("lidar_geometry", GEOMETRIES[0]), path, profile.at("lidar_geometry")
-        ),
-        "body": _body(profile) if "body" in profile else None,
-        "accept": _accept(profile) if "accept" in profile else None,
-        "base": wheeled_base(profile.get("base"), profile.at("base")) if "base" in profile else None,
-    }
-    written = {key: value for key, value in profile.data.items() if key not in given and key != "topics"}
-    usual = {"name": path.stem, "footprint_frame": profile.get("base_frame")}
-    found = record(RobotProfile, usual | written, profile.where, **given)
+        "lidar_geometry": lidar_geometry(data.get("lidar_geometry", GEOMETRIES[0]), path, f"{where}: lidar_geometry"),
+        "body": pair("body", radius=(0.01, 10.0), height=(0.06, 10.0)),
+        "accept": accept and (1e-3 * accept[0], float(np.deg2rad(accept[1]))),
+        "base": None if data.get("base") is None else wheeled_base(data["base"], f"{where}: base"),
+    } | validate.texts_by_key(
+        data.get("topics"), f"{where}: topics", trajectory="/follow_joint_trajectory", stop="/stop_the_robot"
+    )
+    written = {key: value for key, value in data.items() if key not in given and key != "topics"}
+    usual = {"name": path.stem, "footprint_frame": data.get("base_frame")}
+    found = record(RobotProfile, usual | written, where, **given)
     for key, names in (("shape_joints", found.shape_joints), ("check_joints", found.check_joints)):
-        _check_names(names, planned, profile.at(key))
+        _check_names(names, planned, f"{where}: {key}")
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"{profile.at(key)}: '{twice}' is there twice")
+            raise InputError(f"{where}: {key}: '{twice}' is there twice")
     for plan, grids in found.plans.items():
-        _check_names(grids, planned, f"{profile.at('plans')}: {plan}")
+        _check_names(grids, planned, f"{where}: plans: {plan}")
     if empty := [joint for joint, values in found.mount_candidates.items() if not values]:
-        raise InputError(f"{profile.at('mount_candidates')}: {empty[0]}: a list of numbers was expected")
-    if len(found.shape_joints) > MOST_SHAPE_JOINTS:
-        raise InputError(
-            f"{profile.at('shape_joints')}: are {len(found.shape_joints)}, at most {MOST_SHAPE_JOINTS} can be followed"
-        )
+        raise InputError(f"{where}: mount_candidates: {empty[0]}: a list of numbers was expected")
+    if (followed := len(found.shape_joints)) > MOST_SHAPE_JOINTS:
+        raise InputError(f"{where}: shape_joints: are {followed}, at most {MOST_SHAPE_JOINTS} can be followed")
     return found
-
-
-def _accept(profile: Section) -> tuple[float, float]:
-    accept = profile.section("accept", {"translation_mm", "rotation_deg"})
-    millimetres, degrees = accept.number("translation_mm", 1e-3, 1e3), accept.number("rotation_deg", 1e-4, 90.0)
-    return 1e-3 * millimetres, float(np.deg2rad(degrees))
-
-
-def _body(profile: Section) -> tuple[float, float]:
-    body = profile.section("body", {"radius", "height"})
-    return body.number("radius", 0.01, 10.0), body.number("height", 0.06, 10.0)
 
 
 def _check_names(names: Iterable[str], joints: Sequence[CommandedJoint], where: str) -> None:
@@ -419,13 +409,13 @@ def lidar_geometry(value: Any, path: Path, where: str) -> str:
     return str(file.resolve())
 
 
-def _sensors(profile: Section, lidars: Mapping[str, ProfiledLidar], path: Path) -> str:
-    names = []
+def _sensors(data: Mapping[str, Any], lidars: Mapping[str, ProfiledLidar], path: Path) -> str:
+    names, usual = [], validate.text(data.get("sensor", "jt128"), f"{path}: sensor")
     for side in dict.fromkeys((*SIDES, *lidars)):
         own = lidars.get(side, lidars["left"]).sensor
-        name = profile.text("sensor", "jt128") if own is None else own
+        name = usual if own is None else own
         if validate.BETWEEN in name:
-            where = profile.at("sensor") if own is None else f"{profile.at('lidars')}: {side}: sensor"
+            where = f"{path}: sensor" if own is None else f"{path}: lidars: {side}: sensor"
             raise InputError(f"{where}: is '{name}'; name the sensor of each under lidars: {side}: sensor:")
         beside = path.parent / name
         names.append(str(beside.resolve()) if len(Path(name).parts) > 1 and beside.is_file() else name)
@@ -433,37 +423,38 @@ def _sensors(profile: Section, lidars: Mapping[str, ProfiledLidar], path: Path) 
 
 
 def _description(value: Any, path: Path) -> DescriptionSource:
+    where = f"{path}: description"
     if isinstance(value, str):
         value = {"vendor": value} if value == VENDOR else {"file": value}
-    source = Section(value, {each.name for each in fields(DescriptionSource)}, f"{path}: description")
-    if ("file" in source.data) == ("vendor" in source.data):
-        raise InputError(f"{source.where}: name a file, or vendor: {VENDOR}")
+    source = validate.mapping(value, {each.name for each in fields(DescriptionSource)}, where)
+    if ("file" in source) == ("vendor" in source):
+        raise InputError(f"{where}: name a file, or vendor: {VENDOR}")
 
     def texts(key: str) -> dict[str, str]:
-        written = typed(source.get(key), Mapping[str, Any], source.at(key))
-        return {name: validate.text(str(each), f"{source.at(key)}: {name}") for name, each in written.items()}
+        written = typed(source.get(key), Mapping[str, Any], f"{where}: {key}")
+        return {name: validate.text(str(each), f"{where}: {key}: {name}") for name, each in written.items()}
 
     arguments = texts("arguments")
     packages = {name: (path.parent / Path(folder).expanduser()).resolve() for name, folder in texts("packages").items()}
     for name, folder in packages.items():
         if not folder.is_dir():
-            raise InputError(f"{source.at('packages')}: {name}: {folder}: no such folder")
-    if "vendor" in source.data:
-        validate.choice(source.get("vendor"), (VENDOR,), source.at("vendor"))
+            raise InputError(f"{where}: packages: {name}: {folder}: no such folder")
+    tool = None if source.get("tool") is None else validate.text(source["tool"], f"{where}: tool")
+    if "vendor" in source:
+        validate.choice(source.get("vendor"), (VENDOR,), f"{where}: vendor")
         if arguments or packages:
-            raise InputError(f"{source.where}: the vendor's description takes a tool and nothing else")
-        return DescriptionSource(vendor=VENDOR, tool=source.text("tool") if "tool" in source else None)
+            raise InputError(f"{where}: the vendor's description takes a tool and nothing else")
+        return DescriptionSource(vendor=VENDOR, tool=tool)
     return DescriptionSource(
-        file=_found(source, "file", packages, path),
+        file=_found(validate.text(source.get("file"), f"{where}: file"), f"{where}: file", packages, path),
         arguments=arguments,
         packages={name: str(folder) for name, folder in packages.items()},
-        tool=str(_found(source, "tool", packages, path)) if "tool" in source else None,
+        tool=tool and str(_found(tool, f"{where}: tool", packages, path)),
     )
 
 
-def _found(source: Section, key: str, packages: Mapping[str, Path], path: Path) -> Path:
+def _found(name: str, where: str, packages: Mapping[str, Path], path: Path) -> Path:
     """Return a file by its path from the profile's folder, or by `package://`. Raises `InputError` if it is missing."""
-    name, where = source.text(key), source.at(key)
     if name.startswith("package://"):
         package, _, rest = name.removeprefix("package://").partition("/")
         folder = package_folder(package, packages)

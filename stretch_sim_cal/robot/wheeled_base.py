@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.validate import Bounds, Section, record
+from stretch_sim_cal.validate import Bounds, mapping, numbers_by_key, record, texts_by_key
 
 OMNIDIRECTIONAL, DIFFERENTIAL = "omnidirectional", "differential"
 Coordinate = Annotated[float, Bounds(-10.0, 10.0)]
@@ -51,30 +51,30 @@ class WheeledBase:
 
 def wheeled_base(value: Any, where: str) -> WheeledBase:
     """Return the base of a profile's `base:`. Raises `InputError` naming `where` and the key."""
-    nested = {"linear", "angular", "command", "stamped_command", "odometry"}
-    base = Section(value, {each.name for each in fields(WheeledBase)} - nested | {"limits", "topics"}, where)
-    limits = base.section("limits", {"linear", "angular", "linear_acceleration", "angular_acceleration"})
-    topics = base.section("topics", {"command", "stamped_command", "odometry"})
-    command = topics.text("command") if "command" in topics else None
-    stamped = topics.text("stamped_command") if "stamped_command" in topics else None
+    nested, apart = {"linear", "angular", "command", "stamped_command", "odometry"}, {"limits", "topics"}
+    base = mapping(value, {each.name for each in fields(WheeledBase)} - nested | apart, where)
+    limits = numbers_by_key(
+        base.get("limits"), f"{where}: limits", linear=(1e-3, 20.0, 0.5), linear_acceleration=(1e-3, 50.0, 0.5),
+        angular=(1e-3, 20.0, 1.0), angular_acceleration=(1e-3, 50.0, 1.0),
+    )  # fmt: skip
+    topics = texts_by_key(base.get("topics"), f"{where}: topics", command=None, stamped_command=None, odometry="/odom")
+    command, stamped = topics["command"], topics["stamped_command"]
     if command == stamped and command is not None:
-        raise InputError(f"{topics.where}: command and stamped_command: a topic has one type; name one of them")
-    if base.get("kind") == DIFFERENTIAL and "track_width" not in base:
-        raise InputError(f"{base.at('track_width')}: is missing; a differential base turns by it")
+        raise InputError(f"{where}: topics: command and stamped_command: a topic has one type; name one of them")
+    if base.get("kind") == DIFFERENTIAL and base.get("track_width") is None:
+        raise InputError(f"{where}: track_width: is missing; a differential base turns by it")
     found = record(
         WheeledBase,
-        {"track_width": 1.0} | {key: each for key, each in base.data.items() if key not in ("limits", "topics")},
+        {"track_width": 1.0} | {key: each for key, each in base.items() if key not in apart},
         where,
-        linear=(limits.number("linear", 1e-3, 20.0, 0.5), limits.number("linear_acceleration", 1e-3, 50.0, 0.5)),
-        angular=(limits.number("angular", 1e-3, 20.0, 1.0), limits.number("angular_acceleration", 1e-3, 50.0, 1.0)),
-        command=command if command or stamped else "/cmd_vel",
-        stamped_command=stamped,
-        odometry=topics.text("odometry", "/odom"),
+        linear=(limits["linear"], limits["linear_acceleration"]),
+        angular=(limits["angular"], limits["angular_acceleration"]),
+        **topics | {"command": command if command or stamped else "/cmd_vel"},
     )
     if len(found.wheels) < 3:
-        raise InputError(f"{base.at('wheels')}: a list of three or more [x, y] was expected, casters among them")
+        raise InputError(f"{where}: wheels: a list of three or more [x, y] was expected, casters among them")
     wheels = np.array(found.wheels)
     if np.linalg.svd(wheels - wheels.mean(axis=0), compute_uv=False)[1] < 0.01:
-        raise InputError(f"{base.at('wheels')}: lie on one line, and the robot on its side; name its casters as well")
+        raise InputError(f"{where}: wheels: lie on one line, and the robot on its side; name its casters as well")
     around = 2.0 * float(np.mean(np.linalg.norm(wheels, axis=1)))
-    return found if "track_width" in base else replace(found, track_width=around)
+    return found if base.get("track_width") is not None else replace(found, track_width=around)

@@ -12,8 +12,9 @@ import datetime
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ import numpy as np
 from stretch_sim_cal.calibration import backups, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
-from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings
+from stretch_sim_cal.calibration.drive_results import Agreement
+from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -33,8 +34,8 @@ from stretch_sim_cal.calibration.methods import (
     floor_method,
     floor_method_names,
 )
-from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts, with_floor, with_mounts
-from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck, mount_joints, mount_settings, solve_dataset
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.mounts.robot import mount_joints, mount_settings, solve_dataset
 from stretch_sim_cal.calibration.observations import (
     Observations,
     known_alignment,
@@ -42,28 +43,18 @@ from stretch_sim_cal.calibration.observations import (
     num_places,
     places_beside,
 )
-from stretch_sim_cal.calibration.pipeline import (
-    LidarFloor,
-    Stage,
-    alignment_of,
-    alignment_stage,
-    driven,
-    floor_stage,
-    mounts_stage,
-    solved,
-)
+from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, alignment_stage
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
-from stretch_sim_cal.command import one_line, refuse
+from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
-from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import described_poses, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.options import either
@@ -71,6 +62,45 @@ from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 
 BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its file has changed, on a busy machine too
+
+
+class _Robot:
+    """What a node hears of the robot (see `collection.stages.Source`); with `depth` it listens to the lidars from the
+    beginning."""
+
+    def __init__(self, context: RobotContext, depth: int = 0):
+        self._context, self._options = context, context.options
+        self.profile = profile_called(self._options.robot)
+        self.watchdog, self.frames = context.watchdog(self._options.timeout), context.frames()
+        self._clouds = context.clouds(self._options, self.watchdog, depth=depth) if depth else None
+
+    @property
+    def description(self) -> str | None:
+        return self.frames.description
+
+    @cached_property
+    def described(self) -> dict[str, np.ndarray]:
+        return described_poses(self._options, self.frames, self.watchdog)
+
+    @cached_property
+    def footprint_from_base(self) -> np.ndarray:
+        return self.frames.footprint_from(self._options.base_link_frame, self._options.footprint_frame)
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        if self.profile.body is None:  # TF may have been heard first
+            self._context.spin_until(lambda: self.frames.description is not None, timeout=self.frames.GRACE)
+        return body_settings(self.profile, self.frames.description, self._context.log.info)
+
+    def at(self, poses: dict[str, np.ndarray]) -> dict[str, DescribedLidar]:
+        """Return the lidars at poses (4, 4) in base_link."""
+        sensors = for_each(sensors_called(self._options.sensor), len(poses))
+        return {name: DescribedLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
+
+    def clouds(self, label: str) -> Iterator[dict[str, np.ndarray]]:
+        for seen in self._clouds.take(self._options.num_samples, label):
+            yield seen.clouds
+        self._context.log.info(self._clouds.summary())
 
 
 class _Files:
@@ -116,49 +146,31 @@ class _Files:
         return 0
 
     def finish(
-        self, stages: Sequence[Stage], updated: Callable[[CalibrationFile], CalibrationFile],
-        observations: Observations | None = None, written: Sequence[str] = (), more: Sequence[Agreement] = (),
+        self, stages: Sequence[Stage], change: shared.Change, observations: Observations | None = None,
+        written: Sequence[str] = (), more: Sequence[Agreement] = (),
     ) -> int:  # fmt: skip
         """Print the `stages` and `more` agreements, write the stages with their `observations` if all are accepted, and
-        return the exit code.
-
-        `updated` makes the calibration file's new content of its present one, so that nothing is lost which another
-        calibration wrote in the meantime; `written` names its parts if they are not all. A refusal prints each reason
-        in a line of its own and writes nothing.
-        """
-        warnings = [warning for stage in stages for warning in stage.found.warnings]
-        warnings += [warning for each in more for warning in each.findings()]
-        refusals = [refusal for stage in stages for refusal in stage.found.refusals]
-        numbers = {stage.name: stage.numbers for stage in stages}
-        accepted, as_json = not refusals, self._context.arguments.json
-        for warning in warnings:
-            self._context.log.warning(one_line(warning))
-        if not as_json:
-            lines = [line for stage in stages for line in stage.lines] + [each.sentence() for each in more]
-            print("\n".join(lines), flush=True)
+        return the exit code; `written` names what is written if it is not all."""
+        as_json, accepted = self._context.arguments.json, shared.accepted(stages)
+        shared.tell(stages, self._context.log.warning, as_json, more)
         if accepted:
-            backup = CalibrationFile.update(self.path, updated, observations and observations.beside(self.path))
-            if not as_json:
-                kept = f" (what it held before is in {backup.name})" if backup else ""
-                print(f"accepted: {' and '.join(written or numbers)} written to {self.path}{kept}", flush=True)
-        else:
-            for reason in refusals:
-                refuse(reason)
-        if self._options.outcome_file:
-            outcome = {
-                "warnings": [coded(each).as_json() for each in warnings],
-                "refusals": [coded(each).as_json() for each in refusals],
-                "accepted": accepted,
-                "proposal": " ".join(filter(None, (stage.proposal for stage in stages))),
-            }
-            write_text(self._options.outcome_file, json.dumps(outcome, indent=1) + "\n")
+            what = written or [stage.name for stage in stages]
+            shared.write(self.path, what, [change], observations, as_json)
+        warnings = [each for stage in stages for each in stage.found.warnings]
+        warnings += [each for agreement in more for each in agreement.findings()]
+        refusals = [each for stage in stages for each in stage.found.refusals]
+        self._context.outcome.update(
+            accepted=accepted, warnings=[coded(each).as_json() for each in warnings],
+            refusals=[coded(each).as_json() for each in refusals],
+            proposal=" ".join(filter(None, (stage.proposal for stage in stages))),
+        )  # fmt: skip
         if as_json:
-            outcome = {"accepted": accepted, "warnings": warnings, "refusals": refusals}
-            outcome["file"] = str(self.path) if accepted else None
-            print(json.dumps(plain(numbers | outcome)), flush=True)
+            outcome = {stage.name: stage.numbers for stage in stages}
+            outcome |= {"accepted": accepted, "warnings": warnings, "refusals": refusals}
+            print(json.dumps(plain(outcome | {"file": str(self.path) if accepted else None})), flush=True)
         return 0 if accepted else Refused.exit_code
 
-    def lidar_joints(self, frames: FrameListener) -> list[values_file.JointOrigin]:
+    def lidar_joints(self, frames: Any) -> list[values_file.JointOrigin]:
         """Return both lidars' joints on the head: the left one by the file's mounts, else as described, and the right
         one by the file's alignment; none, with a warning, if TF does not have the head."""
         options, file = self._options, CalibrationFile.load(self.path)
@@ -179,64 +191,43 @@ class _Files:
 
 def align(context: RobotContext) -> int:
     """Collect sets of clouds, align them, and write the result if the data supports it."""
-    options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
+    options, files = context.options, _Files(context)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
-    method, places = either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD, places_beside(files.path)
-    alignment_method(method)  # an unknown one shows now
+    name, places = either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD, places_beside(files.path)
+    alignment_method(name)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
-    if options.another_place and method != DEFAULT_ALIGNMENT_METHOD:
-        raise InputError(f"another_place: method {method} takes one standing place")
+    if options.another_place and name != DEFAULT_ALIGNMENT_METHOD:
+        raise InputError(f"another_place: method {name} takes one standing place")
     if options.another_place and not num_places(files.path):
         raise InputError(f"{places}: keeps no standing place yet; run without another_place first")
-
-    def finish(stage: Stage) -> int:
-        updated = functools.partial(with_lidars, result=stage.found, robot_id=default_robot_id())
-        return files.finish([stage], updated, stage.found.observations)
-
     if len(lidars_of(options)) == 1:
-        return finish(alignment_stage(LidarPoses.of_one_lidar("left", np.eye(4)), {}))
-    watchdog, frames = context.watchdog(options.timeout), context.frames()
-    clouds = context.clouds(options, watchdog, depth=options.num_samples)
-    described = described_poses(options, frames, watchdog)
+        stage = alignment_stage(LidarPoses.of_one_lidar("left", np.eye(4)), {})
+        return files.finish([stage], functools.partial(with_lidars, result=stage.found, robot_id=default_robot_id()))
+    robot = _Robot(context, options.num_samples)
     given = {
         "downsampling_resolution": options.downsampling_resolution_m,
         "max_iterations": options.max_iterations,
         "max_correspondence_distance": options.max_correspondence_distance,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    lidars, body = _lidars_at(context, described), _body_settings(context, frames)
-    alignment = alignment_of(method, lidars, body, profile.accept, **given)
-    if isinstance(alignment, LidarAlignment) and options.another_place:
-        alignment.load_places(places)
-    joints, sensors = context.joint_positions(), tuple(lidar.sensor for lidar in lidars.values())
-    check = LeftMountCheck(sensors, profile)
-    for seen in clouds.take(options.num_samples, "aligning"):
-        alignment.add(seen.clouds)
-        check.add(seen.clouds)
-    context.log.info(clouds.summary())
-    result, unchecked = check.with_warning(alignment.solve(), frames.description, joints, files.file)
+    lidars = robot.at(robot.described)
+    method = alignment_of(name, lidars, robot.body, robot.profile.accept, **given)
+    if isinstance(method, LidarAlignment) and options.another_place:
+        method.load_places(places)
+    stage, unchecked = shared.align(
+        robot, method, lidars, robot.clouds("aligning"), context.joint_positions(), files.file
+    )
     if unchecked:
         context.log.info(unchecked)
-    gain = alignment.another_place() if result.accepted else None
-    code = finish(alignment_stage(result, described, gain))
-    if isinstance(alignment, LidarAlignment):
-        _keep_places(context, alignment, result, places)
-    if result.accepted and files.values and not profile.further and (joints := files.lidar_joints(frames)):
+    result: LidarPoses = stage.found
+    change = functools.partial(with_lidars, result=result, robot_id=default_robot_id())
+    code = files.finish([stage], change, result.observations)
+    if isinstance(method, LidarAlignment):
+        _keep_places(context, method, result, places)
+    if result.accepted and files.values and not robot.profile.further and (joints := files.lidar_joints(robot.frames)):
         files.record(joints, result)
     return code
-
-
-def _body_settings(context: RobotContext, frames: FrameListener) -> dict[str, Any]:
-    profile = profile_called(context.options.robot)
-    if profile.body is None:  # TF may have been heard first
-        context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
-    return body_settings(profile, frames.description, context.log.info)
-
-
-def _lidars_at(context: RobotContext, poses: dict[str, np.ndarray]) -> dict[str, DescribedLidar]:
-    sensors = for_each(sensors_called(context.options.sensor), len(poses))
-    return {name: DescribedLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
 
 
 def _left_by_file(context: RobotContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
@@ -265,7 +256,7 @@ def _keep_places(context: RobotContext, alignment: LidarAlignment, result: Lidar
 def find_floor(context: RobotContext) -> int:
     """Collect sets of clouds, find the floor in them from where the file has the lidars, and write the result if the
     data supports it; of the file nothing but the floor is replaced."""
-    options, files, profile = context.options, _Files(context), profile_called(context.options.robot)
+    options, files = context.options, _Files(context)
     method = _floor_method(context)
     floor_method(method)  # an unknown one shows now
     if options.rollback:
@@ -273,29 +264,24 @@ def find_floor(context: RobotContext) -> int:
     file = files.file
     if file.right_to_left is None:
         raise InputError(f"{files.path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
-    watchdog, frames = context.watchdog(options.timeout), context.frames()
-    clouds = context.clouds(options, watchdog, depth=options.num_samples)
-    (described_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    robot = _Robot(context, options.num_samples)
+    (described_left,) = robot.frames.wait_for(
+        (options.base_link_frame, options.left_lidar_frame), watchdog=robot.watchdog
+    )
     names, to_left = lidars_of(options), {"left": np.eye(4)} | file.to_left
     if lacking := ", ".join(name for name in names if name not in to_left):
         raise InputError(f"{files.path}: holds no alignment of {lacking}; run ros_align_dual_lidar first")
     base_from_left = _left_by_file(context, files, described_left)
-    lidars = _lidars_at(context, {name: base_from_left @ to_left[name] for name in names})
-    nominal_footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-    known, body = known_alignment(file, tuple(lidars)), _body_settings(context, frames)
-    floor = LidarFloor(method, lidars, nominal_footprint_from_base, body, known)
-    result = solved(floor, (seen.clouds for seen in clouds.take(options.num_samples, "looking at the floor")))
-    context.log.info(clouds.summary())
-    observations = load_beside(file)
-    code = files.finish(
-        [floor_stage(result, nominal_footprint_from_base)],
-        lambda file: with_floor(file, result, default_robot_id(), described_left),
-        observations and replace(observations, floor=result.by_units),
-    )  # fmt: skip
+    lidars = robot.at({name: base_from_left @ to_left[name] for name in names})
+    known, observations = known_alignment(file, tuple(lidars)), load_beside(file)
+    clouds = robot.clouds("looking at the floor")
+    stage, change = shared.find_floor(robot, method, lidars, clouds, known, described_left, default_robot_id())
+    result = stage.found
+    code = files.finish([stage], change, observations and replace(observations, floor=result.by_units))
     if result.accepted and files.values:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
-        record_lidars = stored_mounts(file) is not None and not profile.further
-        lidar_joints = files.lidar_joints(frames) if record_lidars else []
+        record_lidars = stored_mounts(file) is not None and not robot.profile.further
+        lidar_joints = files.lidar_joints(robot.frames) if record_lidars else []
         files.record([*lidar_joints, values_file.base_joint(result.footprint_from_base)], result)
     return code
 
@@ -329,15 +315,11 @@ def calibrate_mounts(context: RobotContext) -> int:
     if code != 0 or arguments.dry_run:
         return code
     file = files.file
-    observations = load_beside(file)
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
     if file.right_to_left is not None:
         check_lidars(file, profile.further)
-    code = files.finish(
-        [mounts_stage(result, robot, settings, file)],
-        lambda file: with_mounts(file, result, default_robot_id(), robot.nominal["left"], observations=observations),
-        observations and observations.better(result.units),
-    )  # fmt: skip
+    stage, change, observations = shared.by_mounts(result, robot, settings, file, default_robot_id())
+    code = files.finish([stage], change, observations)
     if result.accepted and files.values:
         files.record(mount_joints(CalibrationFile.load(files.path), robot.model, profile), result)
     if result.accepted:
@@ -354,37 +336,27 @@ def calibrate_by_driving(context: RobotContext) -> int:
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now
     directory = arguments.directory or Path(f"drive_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     check_asked(arguments, directory)
-    watchdog, frames = context.watchdog(options.timeout), context.frames()
-    described = described_poses(options, frames, watchdog)
-    lidars = _lidars_at(context, described)
-    description = frames.wait_for_description(watchdog)
-    footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-    body = _body_settings(context, frames)
-    robot = DrivenRobot(profile, lidars_of(options), described, footprint_from_base, body, description)
-    settings = DrivingSettings(track_width=profile.driven_base.track_width)
+    robot = _Robot(context)
+    described, description = robot.described, robot.frames.wait_for_description(robot.watchdog)
+    driven = DrivenRobot(profile, lidars_of(options), described, robot.footprint_from_base, robot.body, description)
 
     def solve(stations: Sequence[RecordedStation]) -> DrivenResult:
-        array = DrivenArray(lidars, robot.footprint_from_base, settings, robot.body, profile.accept)
-        result: DrivenResult = driven(array, stations)
-        return result
+        return shared.solve_drive(robot, robot.at(described), stations, profile.accept)
 
-    taken = context.drive(robot, directory, solve)
+    taken = context.drive(driven, directory, solve)
     if taken is None:
         return 0
-    plan, result = taken
+    plan, found = taken
     if plan.only_turns:
         context.log.warning(plan.note)
-        result = replace(result, wheels=None)
-    stages = drive_stages(result, described, robot.footprint_from_base)
-    change, by_arm = functools.partial(with_drive, result=result, robot_id=default_robot_id(), described=described), []
-    kept = stored_mounts(files.file) is not None
-    if kept and all(stage.found.accepted for stage in stages):
+    stages, change, written, by_arm = shared.drive(robot, found, files.file, default_robot_id(), not plan.only_turns)
+    if by_arm:
         context.log.info(f"{files.path} has the lidars by the arm: its lidars and floor stay, the wheels are added")
-        by_arm = agreements(change(files.file))
-    code = files.finish(stages, change, written=["wheels"] if kept else (), more=by_arm)
-    if code == 0 and files.values and not kept:
-        joints = [] if profile.one_lidar or profile.further else files.lidar_joints(frames)
-        files.record([*joints, values_file.base_joint(result.floor.footprint_from_base)], result.floor)
+    code = files.finish(stages, change, written=written, more=by_arm)
+    if code == 0 and files.values and written != ["wheels"]:
+        joints = [] if profile.one_lidar or profile.further else files.lidar_joints(robot.frames)
+        floor = next(stage.found for stage in stages if stage.name == "floor")
+        files.record([*joints, values_file.base_joint(floor.footprint_from_base)], floor)
     return code
 
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.body.model import robot_identity
-from stretch_sim_cal.collection.clearance import Sweep
-from stretch_sim_cal.collection.newcomers import RoomWatch
+from stretch_sim_cal.collection.clearance import RoomWatch, Sweep
 from stretch_sim_cal.collection.plan import Plan, Pose, describe, duration, plan_of_robot
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
@@ -175,7 +174,6 @@ class _Collection:
 
     @property
     def skipped(self) -> list[dict]:
-        """The skipped poses as a dataset's metadata, and JSON, have them."""
         return [{"commanded": self._by_joint(each.pose), "reason": each.reason} for each in self.plan.skipped]
 
     def outcome(self, writer: DatasetWriter | None, dry_run: bool) -> dict[str, Any]:
@@ -250,8 +248,8 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
             found = room.look(seen.clouds, [_arm_and_others(model, passed[index], state.profile) for index in places])
             if found is not None:
                 raise Refused(
-                    f"the arm was stopped: something that was not there has come near, at x {found.place[0]:.1f} y "
-                    f"{found.place[1]:.1f} m in base_footprint; when the room is clear again, the same folder continues"
+                    f"the arm was stopped: something that was not there has come near, at x {found[0]:.1f} y "
+                    f"{found[1]:.1f} m in base_footprint; when the room is clear again, the same folder continues"
                 )
 
     # What is late is of no use here, and must not keep the arm's own messages waiting.

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.frame_tree import FrameCheck
-from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching, StampSet, listed, stamp_of
+from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching, StampSet, stamp_of
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
@@ -86,7 +87,7 @@ class LidarClouds:
         self._sets: deque[CloudSet] = deque()
         self._on_set = on_set or self._sets.append
         self.empty = dict.fromkeys(lidars, 0)
-        context.log.info(f"listening to {listed(list(self.topics.values()))}", once=True)
+        context.log.info(f"listening to {enumerated(list(self.topics.values()))}", once=True)
         self._subscriptions = [
             MatchedSubscription(context, PointCloud2, topic, partial(self._take, name), depth, watchdogs=watchdogs)
             for name, topic in self.topics.items()
@@ -126,7 +127,7 @@ class LidarClouds:
     def _no_sets(self, matching: StampMatching) -> str:
         topics = [self.topics[name] for name in matching.counts.received]
         called = {1: "returns", 2: "pair of clouds"}.get(len(topics), "set of clouds")
-        return f"no {called} from {listed(topics)}"
+        return f"no {called} from {enumerated(topics)}"
 
     def _take(self, name: str, message: Any) -> None:
         matching = self._matching[name]

@@ -10,10 +10,11 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.collection.clearance import ROBOT_WITHIN, Sweep
+from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.clouds import scan_from_message
-from stretch_sim_cal.recording.pairing import listed, stamp_of
+from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
@@ -154,7 +155,7 @@ class _Looking:
         # The least: whatever delays a message, a busy machine too, only adds to what the clocks are apart.
         rate, delay = 1.0 / max(float(np.median(np.diff(stamps))), 1e-6), 1e-9 * min(late)
         called = {1: "scans", 2: "pairs"}.get(len(clouds.topics), "sets of scans")
-        counts = listed([str(len(cloud)) for cloud in sets[-1].clouds.values()])
+        counts = enumerated([str(len(cloud)) for cloud in sets[-1].clouds.values()])
         said = f"{rate:.1f} {called} a second, {counts} returns"
         if abs(delay) > LATE:
             raise Refused(

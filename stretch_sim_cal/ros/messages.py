@@ -56,7 +56,6 @@ def cloud_message(scan: np.ndarray, frame: str, stamp: int) -> PointCloud2:
 
 
 def joint_state_message(positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int) -> JointState:
-    """Return joint positions (m, rad) and velocities by joint name."""
     return JointState(
         header=header("", stamp), name=list(positions), position=list(map(float, positions.values())),
         velocity=[float(velocities.get(name, 0.0)) for name in positions],

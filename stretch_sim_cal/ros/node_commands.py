@@ -71,15 +71,17 @@ MOUNT_OPTIONS = (
     Option("link_deg", 0.1, "how far links may be turned, one sigma per axis", minimum=0.0),
     Option("with_joint_offsets", False, "find the zeros of lift, arm and wrist yaw as well"),
 )
+VIEW_OPTIONS = (
+    Option("view", False, "open Rerun's viewer, and show the results as they come: no RViz is needed"),
+    Option("view_file", None, "record it for Rerun in this .rrd file (rerun FILE shows it)", kind=str),
+    Option("view_port", None, "serve it to browsers of this machine on this port", kind=int, minimum=0, maximum=65535),
+    Option("view_host", None, "address to serve it on, 0.0.0.0 for all", kind=str),
+)
+IN_3D = "in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')"
 DISPLAY_OPTIONS = (
     FILE_OPTION,
     *CLOUD_OPTIONS,
-    Option(
-        "view", False, "open Rerun's viewer as well: no RViz is needed (rerun-sdk: pip install 'stretch_sim_cal[view]')"
-    ),
-    Option("view_file", "", "record it for Rerun in this .rrd file"),
-    Option("view_port", 0, "serve Rerun's viewer to browsers on this port", minimum=0, maximum=65535),
-    Option("view_host", "", "address to serve it on, 0.0.0.0 for all; without one this machine only sees it"),
+    *VIEW_OPTIONS,
     Option("footprint_frame", "base_footprint", "frame to show in while the file holds no floor"),
     FLOOR_FRAME_OPTION,
 )
@@ -114,7 +116,6 @@ ARM_ARGUMENTS = (
 )
 ALIGN = NodeCommand(
     executable="ros_align_dual_lidar",
-    node_name="align_dual_lidar",
     description=(
         "Find the transform between the two lidars from what both see, and write it to "
         "dual_lidar_calibration.yaml. The robot stands still in a room with structure (walls in two directions, "
@@ -137,7 +138,6 @@ ALIGN = NodeCommand(
 )  # fmt: skip
 FLOOR = NodeCommand(
     executable="ros_find_floor_calibration",
-    node_name="find_floor_calibration",
     description=(
         "Find the floor that the robot stands on, and write it to dual_lidar_calibration.yaml and, as joint "
         "base_ref, to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in "
@@ -158,7 +158,6 @@ FLOOR = NodeCommand(
 )
 BROADCAST = NodeCommand(
     executable="ros_broadcast_calibration",
-    node_name="broadcast_calibration",
     description=(
         "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated "
         "and, if the mounts were found, base_link -> lidar_left_calibrated. Runs until it is stopped; when the "
@@ -177,7 +176,6 @@ BROADCAST = NodeCommand(
 )
 MOUNTS = NodeCommand(
     executable="ros_calibrate_lidar_mounts",
-    node_name="calibrate_lidar_mounts",
     description=(
         "Move the arm through a few poses, and find from the returns of the robot's own body where each lidar "
         "really is in base_link. Needs the driver, and ros_broadcast_calibration running beside it; reads the "
@@ -198,7 +196,6 @@ MOUNTS = NodeCommand(
 )  # fmt: skip
 DRIVE = NodeCommand(
     executable="ros_calibrate_by_driving",
-    node_name="calibrate_by_driving",
     description=(
         "Drive slowly, turns in place and short straight ways with stops, within what the lidars see free, and "
         "find from it lidar to lidar, the floor, and the lidars against the centre of rotation and the direction "
@@ -233,7 +230,6 @@ DRIVE = NodeCommand(
 )  # fmt: skip
 COLLECT = NodeCommand(
     executable="ros_collect_body_shape_data",
-    node_name="collect_body_shape_data",
     description=(
         "Move the arm through a grid of poses, free of collisions, and record what the lidars see of the robot in "
         "each. Needs the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep "
@@ -245,12 +241,12 @@ COLLECT = NodeCommand(
         Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
         SETTINGS_OPTION,
         *ARM_OPTIONS,
+        OUTCOME_OPTION,
         TIMEOUT_OPTION,
     ),
 )  # fmt: skip
 CAPTURE = NodeCommand(
     executable="ros_capture_clouds",
-    node_name="capture_clouds",
     description=(
         "Write a few pairs of clouds as they come, each in its own lidar's frame, to FILE (.npz with the arrays "
         "left, right and lidar_NAME of further lidars, (N, 3) or with ring and time (N, 5), in m)."
@@ -265,7 +261,6 @@ CAPTURE = NodeCommand(
 )
 VISUALIZE = NodeCommand(
     executable="ros_visualize_calibration",
-    node_name="visualize_calibration",
     description=(
         "Publish all lidars' clouds as one by the calibration (lidar_combined), its returns from the floor "
         "(lidar_floor_inliers) and the others (lidar_off_floor), in the calibrated floor's frame. Look at them "
@@ -283,7 +278,6 @@ VISUALIZE = NodeCommand(
 )  # fmt: skip
 VISUALIZE_BODY_SHAPE = NodeCommand(
     executable="ros_visualize_body_shape_calibration",
-    node_name="visualize_body_shape_calibration",
     description=(
         "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model "
         "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points, "
@@ -303,7 +297,6 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
 
 FOOTPRINT = NodeCommand(
     executable="ros_publish_footprint",
-    node_name="publish_footprint",
     description=(
         "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone "
         "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. While nobody says where the arm "
@@ -331,7 +324,6 @@ FOOTPRINT = NodeCommand(
 )  # fmt: skip
 WATCH = NodeCommand(
     executable="ros_watch_calibration",
-    node_name="watch_calibration",
     description=(
         "Look now and then, while the robot stands, whether the stored calibration still holds: lidar to lidar, "
         "floor, and where each lidar is against the robot's own surfaces. Publishes /diagnostics, says in a line "
@@ -356,7 +348,6 @@ WATCH = NodeCommand(
 )  # fmt: skip
 SIMULATOR = NodeCommand(
     executable="stretch_simulator",
-    node_name="stretch_simulator",
     simulated=True,
     description="Simulate a robot's drivers (the Stretch's by default): both lidars, joints, frames, motion and time.",
     example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
@@ -409,14 +400,14 @@ NODE_COMMANDS = {
 }  # fmt: skip
 VERIFY = NodeCommand(
     executable="stretch-sim-cal verify",
-    node_name="verify_calibration",
+    name="verify_calibration",
     description="Listen to all lidars.",
     example="stretch-sim-cal verify",
     options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION),
 )
 LIVE = NodeCommand(
     executable="stretch-sim-cal doctor",
-    node_name="doctor",
+    name="doctor",
     description="Listen to the robot's drivers.",
     example="stretch-sim-cal doctor --live",
     options=(

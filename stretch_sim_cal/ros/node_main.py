@@ -53,7 +53,6 @@ class _Signals:
             self.check()
 
     def check(self) -> None:
-        """Raise the first signal that has come."""
         if self.received:
             raise _Ended(self.received[0])
 
@@ -74,12 +73,14 @@ def ending_signals(handler: Callable) -> Iterator[None]:
 
 @dataclass
 class NodeContext:
-    """A running node with its options (`options.num_samples`), and the loop that lets its callbacks run."""
+    """A running node with its options (`options.num_samples`), the loop that lets its callbacks run, and its `outcome`,
+    to be filled in (see `command.outcome_in`)."""
 
     node: Any
     executor: Any
     options: SimpleNamespace
     arguments: argparse.Namespace
+    outcome: dict[str, Any] = field(default_factory=dict)
     _signals: _Signals = field(default_factory=_Signals)
 
     @property
@@ -103,7 +104,6 @@ class NodeContext:
             raise
 
     def spin(self) -> None:
-        """Run callbacks until a signal ends the node."""
         while True:
             self.spin_once()
 
@@ -204,7 +204,8 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         options = read_parameters(node, description.options, parsed, for_ros)
-        return action(NodeContext(node, executor, options, parsed, signals))
+        with command.outcome_in(getattr(options, "outcome_file", "")) as outcome:
+            return action(NodeContext(node, executor, options, parsed, outcome, signals))
     finally:
         # What is left takes no time: a second signal must not interrupt it.
         for number in ENDING:

@@ -50,12 +50,10 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option on a command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def described(self) -> str:
-        """The help text with choices and default."""
         notes = [f"one of {', '.join(self.choices)}"] if self.choices else []
         if self.default not in (None, ""):
             notes.append(f"default {str(self.default).lower() if self.type is bool else self.default}")
@@ -95,6 +93,13 @@ class Option:
             parser.add_argument(self.flag, type=self.type, default=self.default, **shown)
 
 
+def add_group(parser: argparse.ArgumentParser, title: str, options: Sequence[Option]) -> None:
+    """Declare options for a command that is no node, under a title."""
+    group = parser.add_argument_group(title)
+    for option in options:
+        option.add_to(group)
+
+
 class Argument(NamedTuple):
     """An argument of a command line that is no parameter, with the keywords that argparse takes of it."""
 
@@ -105,17 +110,22 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeCommand:
-    """The command line of a node. An `endless` node runs until a signal ends it. A `simulated` robot is visible on this
-    machine only, unless ROS's environment variable says otherwise."""
+    """The command line of a node, whose `name` is by default that of its executable. An `endless` node runs until a
+    signal ends it. A `simulated` robot is visible on this machine only, unless ROS's environment variable says
+    otherwise."""
 
     executable: str
-    node_name: str
     description: str
     example: str
     options: Sequence[Option] = ()
     arguments: Sequence[Argument] = ()
     endless: bool = False
     simulated: bool = False
+    name: str = ""
+
+    @property
+    def node_name(self) -> str:
+        return self.name or self.executable.removeprefix("ros_")
 
     def option(self, name: str) -> Option:
         return next(option for option in self.options if option.name == name)

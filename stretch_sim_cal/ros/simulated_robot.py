@@ -25,8 +25,7 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.messages import header, time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import MOVING_MODES
-from stretch_sim_cal.ros.simulated_base import SimulatedBase
-from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState
+from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState, SimulatedBase
 from stretch_sim_cal.simulation.joints import (
     GOAL_TOLERANCE_VIOLATED,
     INVALID_GOAL,

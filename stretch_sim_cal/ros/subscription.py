@@ -21,7 +21,6 @@ def type_name(message_type: type) -> str:
 
 
 def node_name(info) -> str:
-    """Return the full name of the node of an endpoint of the graph."""
     return f"{info.node_namespace.rstrip('/')}/{info.node_name}"
 
 

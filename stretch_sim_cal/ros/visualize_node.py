@@ -39,10 +39,7 @@ class Visualizer:
 
     def __init__(self, context: RobotContext, options: Sequence[Option]):
         self._context, self._options = context, context.options
-        self._view = opened(
-            self._options.view, self._options.view_file or None, self._options.view_port or None,
-            self._options.view_host or None,
-        )  # fmt: skip
+        self._view = opened(self._options)
         follow_changes(context.node, options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
         self._watchdog = context.watchdog(math.inf)
@@ -60,7 +57,6 @@ class Visualizer:
         warn_without_broadcast(self._context, self._frames, self._placement.frame)
 
     def _show(self, seen: CloudSet, records: np.ndarray, marked: np.ndarray | None = None) -> None:
-        """Show a set's records (N,) in 3D, and those that are `marked` (N,) once more, if there is a view."""
         if self._view is not None:
             places, is_left = xyz(records), records["lidar"] == 0
             noted = None if marked is None else places[marked]
@@ -188,7 +184,6 @@ class BodyShapeVisualizer(Visualizer):
         self._distance = create(Float32, "stop_zone_distance", 2)
 
     def zones(self) -> Zones | None:
-        """Return the zones at the present pose; None while that is unknown."""
         model, joints = self._model, self._joints.commanded
         if any(joint not in joints for joint in model.followed):
             return None

@@ -7,7 +7,7 @@ no longer than simulated time has passed: a slow simulator is not silent, one wh
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -137,3 +137,11 @@ class Progress:
         elif time.monotonic() - self._last_line >= self.LINE_EVERY:
             self._last_line = time.monotonic()
             print(f"{self.label}: {self.count} of {self.total}", file=self._stream, flush=True)
+
+
+def progressing(items: Iterable[Any], label: str, total: int | None = None) -> Iterator[Any]:
+    """Yield items, showing progress; `total` is their number if they have no length."""
+    with Progress(label, len(items) if total is None else total) as progress:
+        for each in items:
+            yield each
+            progress.advance()

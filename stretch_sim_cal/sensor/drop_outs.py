@@ -71,7 +71,8 @@ def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | No
     return DropOuts(float(rate), float(rate * spread[0]), float(echo), float(echo * spread[1]), int(trials.sum()))
 
 
-def _second_derivatives(function, at: np.ndarray, step: float = 1e-3) -> np.ndarray:
+def _second_derivatives(function, at: np.ndarray) -> np.ndarray:
+    step = 1e-3
     steps = step * np.eye(len(at))
     return np.array([
         [(function(at + a + b) - function(at + a - b) - function(at - a + b) + function(at - a - b)) / (4 * step**2)

@@ -44,11 +44,10 @@ def taken_for(
 
 
 def recognised(
-    found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor],
-    option: str = "--sensor",
-) -> tuple[Sensors, list[str]]:  # fmt: skip
-    """Return the sensors of lidars by their points, else `expected`, and a line about each one. Raises `InputError`
-    naming the `option` to use if several kinds fit."""
+    found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor]
+) -> tuple[Sensors, list[str]]:
+    """Return the sensors of lidars by their points, else `expected`, and a line about each one. Raises `InputError` if
+    several kinds fit."""
     kinds, lines = [], []
     for (name, seen), usual in zip(found.items(), expected, strict=True):
         if isinstance(seen, InputError):
@@ -57,7 +56,7 @@ def recognised(
         try:
             kind, line = taken_for(seen, usual, candidates)
         except InputError as several:
-            raise InputError(f"{name} lidar: {several} ({option})") from several
+            raise InputError(f"{name} lidar: {several} (--sensor)") from several
         kinds.append(kind)
         lines.append(f"{name} lidar: {line}")
     alike = all(kind is kinds[0] or (kind and kinds[0] and kind.kind == kinds[0].kind) for kind in kinds)

@@ -295,7 +295,9 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
     elevations = data.get("elevations_deg")
     if not isinstance(elevations, list) or not elevations:
         raise InputError(f"{where}: elevations_deg: a list with the elevation of every channel was expected")
-    drift = validate.Section(data.get("range_drift"), {"amplitude", "time"}, f"{where}: range_drift")
+    drift = validate.numbers_by_key(
+        data.get("range_drift"), f"{where}: range_drift", amplitude=(0.0, 1.0, 0.0), time=(1e-3, 1e6, 600.0)
+    )
     usual = {"azimuth_offsets_deg": 0.0, "firing_times_us": 0.0, "range_biases": 0.0}
     sensor = validate.record(
         Sensor, usual | {key: each for key, each in data.items() if key not in APART}, where,
@@ -304,8 +306,7 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         optical_centre=np.array(
             validate.numbers(data.get("optical_centre", (0.0, 0.0, 0.0)), 3, f"{where}: optical_centre", -0.5, 0.5)
         ),
-        range_drift=drift.number("amplitude", 0.0, 1.0, 0.0),
-        drift_time=drift.number("time", 1e-3, 1e6, 600.0),
+        range_drift=drift["amplitude"], drift_time=drift["time"],
         dual_return=validate.choice(data.get("returns", RETURNS[0]), RETURNS, f"{where}: returns") == RETURNS[1],
         zero_misses=validate.choice(data.get("misses", MISSES[0]), MISSES, f"{where}: misses") == MISSES[1],
         driver=Driver(**driver_corrections(data.get("driver"), f"{where}: driver")),

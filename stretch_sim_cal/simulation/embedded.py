@@ -288,10 +288,9 @@ class EmbeddedSimulator:
         """The true floor, the world's z = 0, in base_link."""
         return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._root_from_link[self.profile.base_frame]))
 
-    def true_surfaces(self, positions: Mapping[str, float] | None = None) -> dict[str, Surface]:
-        """Return the true robot's surfaces by link in base_link, payload included, at joint positions (by default the
-        present ones)."""
-        return self.geometry.in_base(self.joints.joint_positions if positions is None else positions)
+    def true_surfaces(self) -> dict[str, Surface]:
+        """Return the true robot's surfaces by link in base_link, payload included."""
+        return self.geometry.in_base(self.joints.joint_positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
         """Put the robot and its floor frame at a pose (4, 4) in the world, as if pushed; on an uneven floor at the

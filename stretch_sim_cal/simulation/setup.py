@@ -25,7 +25,7 @@ from stretch_sim_cal.sensor.sensor import (
 )
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.true_robot import Angles, PayloadBox, Translation, simulated_description
-from stretch_sim_cal.validate import DEGREES, Bounds, Section
+from stretch_sim_cal.validate import DEGREES, Bounds
 
 MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
@@ -173,33 +173,36 @@ class SimulationSetup:
         """Return the setup of the `simulation:` mapping of a scenario; absent keys are defaults. Relative paths of
         world and sensor start at the folder of the file `source` if they exist there. Raises `InputError` naming
         `source` and the key."""
-        setup = Section(data, KEYS, f"{source}: simulation")
-        robot, robot_keys = robot_from_mapping(setup.data, source, setup.where)
-        default_sensor = cls.sensor if robot is None or "robot" not in setup.data else robot.profile.sensor
+        where = f"{source}: simulation"
+        data = validate.mapping(data, KEYS, where)
+        robot, robot_keys = robot_from_mapping(data, source, where)
+        default_sensor = cls.sensor if robot is None or "robot" not in data else robot.profile.sensor
         further = () if robot is None else tuple(robot.profile.further)
-        validate.mapping(setup.get("lidar_errors"), set(further), setup.at("lidar_errors"))
-        units = setup.section("units", {*SIDES, *further})
-        geometry = None
-        if "lidar_geometry" in setup:
-            geometry = lidar_geometry(setup.get("lidar_geometry"), Path(source), setup.at("lidar_geometry"))
+        validate.mapping(data.get("lidar_errors"), set(further), f"{where}: lidar_errors")
+        units = validate.mapping(data.get("units"), {*SIDES, *further}, f"{where}: units")
+        geometry, floor = data.get("lidar_geometry"), data.get("floor")
+        if floor is not None:
+            bounds = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
+            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **bounds).values()
+            floor = 1e-3 * millimetres, wavelength
         given = {
-            "world": _file(setup.get("world", cls.world), source, setup.at("world")),
-            "sensor": _sensor(setup.get("sensor", default_sensor), source, setup.at("sensor")),
-            "units": {device: _file(file, source, units.at(device)) for device, file in units.data.items()},
-            "driver": driver_corrections(setup.get("driver"), setup.at("driver")),
+            "world": _file(data.get("world", cls.world), source, f"{where}: world"),
+            "sensor": _sensor(data.get("sensor", default_sensor), source, f"{where}: sensor"),
+            "units": {device: _file(file, source, f"{where}: units: {device}") for device, file in units.items()},
+            "driver": driver_corrections(data.get("driver"), f"{where}: driver"),
             "robot": robot,
             "robot_keys": robot_keys,
-            "lidar_geometry": geometry,
-            "floor": _floor(setup.get("floor"), setup.at("floor")) if "floor" in setup else None,
+            "lidar_geometry": geometry and lidar_geometry(geometry, Path(source), f"{where}: lidar_geometry"),
+            "floor": floor,
         }
         errors = [f"lidar_{side}_error" for side in SIDES]
-        read = {key: each for key, each in setup.data.items() if key not in (*given, *ROBOT_KEYS)}
+        read = {key: each for key, each in data.items() if key not in (*given, *ROBOT_KEYS)}
         if robot is not None and robot.profile.one_lidar:
-            left, right = map(setup.get, errors)
+            left, right = map(data.get, errors)
             if right not in (None, left):
-                raise InputError(f"{setup.at(errors[1])}: {robot.profile.name} has one lidar, the left one")
+                raise InputError(f"{where}: {errors[1]}: {robot.profile.name} has one lidar, the left one")
             read[errors[1]] = left
-        return validate.record(cls, read, setup.where, **given)
+        return validate.record(cls, read, where, **given)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the mapping that `from_mapping` reads back, angles in degrees."""
@@ -210,10 +213,6 @@ class SimulationSetup:
         data = validate.written(replace(self, robot=None, robot_keys={})) | apart
         optional = ("lidar_geometry", "lidar_errors", "floor", "robot", "robot_keys")
         return {key: each for key, each in data.items() if each or key not in optional} | dict(self.robot_keys)
-
-    def with_seed(self, seed: int) -> "SimulationSetup":
-        """Return the same simulation with other noise."""
-        return replace(self, seed=seed)
 
 
 def _file(value: Any, source: str, where: str) -> str | Path:
@@ -231,11 +230,6 @@ def _sensor(value: Any, source: str, where: str) -> str | Path:
 def pose_mapping(pose: PoseError) -> dict[str, Any]:
     """Return a pose as a scenario writes it."""
     return validate.written(pose)
-
-
-def _floor(value: Any, where: str) -> tuple[float, float]:
-    floor = Section(value, {"rms_mm", "wavelength"}, where)
-    return 1e-3 * floor.number("rms_mm", 0.01, 50.0), floor.number("wavelength", 0.5, 100.0, default=2.0)
 
 
 # A robot's own keys are read apart.

@@ -24,7 +24,6 @@ from stretch_sim_cal.validate import DEGREES, Bounds
 SIMULATORS = ("embedded", "gazebo")
 TRUE_LIDAR_LINKS = ("lidar_left_true_link", "lidar_right_true_link")
 """Links at the true poses of the lidars, left first; the profile's frames are at the nominal ones."""
-FLOOR_LINK = "floor_link"
 
 Translation = Annotated[tuple[float, float, float], Bounds(-100.0, 100.0)]
 Angles = Annotated[tuple[float, float, float], Bounds(-360.0, 360.0, DEGREES)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile, Entry
-from stretch_sim_cal.calibration.checks import Described, Difference, changes, compare, concerns, deviations, problems
+from stretch_sim_cal.calibration.checks import Change, Described, changes, compare, concerns, deviations, problems
 from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
@@ -26,7 +26,9 @@ def file(
         FOOTPRINT: Entry(timestamp=NOW - datetime.timedelta(days=floor_age), covariance=floor_covariance),
     }
     plane = Plane.from_coefficients(floor, height)
-    return CalibrationFile(**{"right_to_left": POSE, "floor_plane": plane, "entries": entries, **more})
+    right = more.pop("right_to_left", POSE)
+    to_left = {} if right is None else {"right": right}
+    return CalibrationFile(to_left, **{"floor_plane": plane, "entries": entries, **more})
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,8 @@ def test_two_files_differ_by_what_they_have_in_common():
     assert (floor.what, floor.distance, floor.angle) == ("floor", pytest.approx(0.004), pytest.approx(0.0, abs=1e-9))
     assert [difference.what for difference in compare(file(floor_plane=None), other)] == ["alignment"]
     assert [difference.what for difference in compare(file(right_to_left=None), other)] == ["floor"]
-    assert Difference("", 1.0, 2.0).within(1.0, 2.0)
-    assert not Difference("", 1.0, 2.0).within(0.9, 2.0) and not Difference("", 1.0, 2.0).within(1.0, 1.9)
+    assert Change("", 1.0, 2.0).within(1.0, 2.0)
+    assert not Change("", 1.0, 2.0).within(0.9, 2.0) and not Change("", 1.0, 2.0).within(1.0, 1.9)
 
 
 def mounts(left, deviation=1e-3):

@@ -54,4 +54,4 @@ def test_what_differs_alike_within_a_piece_tells_little_of_the_directions_in_whi
     found = elements_between([scan_of_curtains(0.0, 0.0), scan_of_curtains(0.0, 0.0, moved)], 0.0)
     as_if_independent = np.sum(found.weights[:, None] * found.jacobian[:, :2] ** 2, axis=0)
     along_x, along_y = np.diag(found.information)[:2] / as_if_independent
-    assert along_y < 0.3 * along_x
+    assert along_y < 0.5 * along_x  # x counts as the mean of all directions, of which y is one

@@ -10,8 +10,8 @@ from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.floor import findings as floor_findings
 from stretch_sim_cal.calibration.floor.cells import FloorMotion
-from stretch_sim_cal.calibration.floor.findings import Disagreement, Findings
-from stretch_sim_cal.calibration.floor.steps import Step
+from stretch_sim_cal.calibration.floor.findings import Findings
+from stretch_sim_cal.calibration.floor.search import Step
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts.result import JointOffset, LinkResidual, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observability import Direction
@@ -150,7 +150,7 @@ def test_a_curve_of_half_a_millimetre_is_reported_one_of_three_and_a_step_under_
 def test_two_floors_are_one_within_the_alignments_uncertainty(increment, deviation, warned, refused, figure):
     found = Findings()
     covariance = np.diag([deviation, DEGREE, DEGREE]) ** 2
-    floor_findings.check_disagreement(found, Disagreement(np.array(increment), covariance))
+    floor_findings.check_disagreement(found, (np.array(increment), covariance))
     assert (
         codes(found.warnings) == ["lidars_disagree"] * warned and codes(found.refusals) == ["lidars_disagree"] * refused
     )

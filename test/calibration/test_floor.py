@@ -10,9 +10,10 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
-from stretch_sim_cal.calibration.lidars import LidarPoses, with_lidars
+from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.geometry.planes import floor_of_footprint

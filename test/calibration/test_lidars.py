@@ -10,10 +10,10 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import pipeline
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, LidarPoses, of_file, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, of_file, with_lidars
 from stretch_sim_cal.calibration.observations import Observations, load_beside, path_beside
 from stretch_sim_cal.calibration.problem import State, Unknowns
-from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses
 from stretch_sim_cal.calibration.verification import verify
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import floor_between

@@ -7,9 +7,14 @@ import pytest
 from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
-from stretch_sim_cal.calibration.mounts.poses import best_next, pose_information, worst_spread
 from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
+from stretch_sim_cal.calibration.mounts.robot import (
+    MountedRobot,
+    best_next,
+    mount_settings,
+    pose_information,
+    worst_spread,
+)
 from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances, mount_covariances
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform

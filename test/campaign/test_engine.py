@@ -92,20 +92,20 @@ def test_a_client_that_ends_in_the_middle_goes_on_where_it_was(client, tmp_path)
     assert len(list((tmp_path / "again").iterdir())) == 40 - kept
 
 
-def test_many_parts_become_one(client, tmp_path, monkeypatch):
+def test_a_part_holds_what_many_writes_added(client, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "FLUSH", 0.0)
-    monkeypatch.setattr(engine, "MAX_PARTS", 5)
+    monkeypatch.setattr(engine, "PART", 25)
     (tmp_path / "done").mkdir()
     assert len(run(client, tmp_path / "out", 60, counted(tmp_path / "done"))) == 60
-    assert len(list((tmp_path / "out" / "cases").glob("*.parquet"))) <= 6
+    assert len(list((tmp_path / "out" / "cases").glob("*.parquet"))) == 3
 
 
 def test_a_case_that_a_kill_left_in_two_parts_counts_once(tmp_path):
     results = engine.Results(tmp_path, campaign())
-    for _ in range(2):
-        results.add({"index": 7, "status": "done"})
-        results.flush()
+    results.add({"index": 7, "status": "done"})
     results.close()
+    part = tmp_path / "cases" / "part_000001.parquet"
+    shutil.copy(part, part.with_name("part_000002.parquet"))
     assert engine.read_table(tmp_path)["index"].to_pylist() == [7]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.campaign.plan import INPUTS, Campaign
-from stretch_sim_cal.campaign.rooms import KEPT_FREE, Room, write_room
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import share_directory
+from stretch_sim_cal.simulation.rooms import KEPT_FREE, Room, write_room
 from stretch_sim_cal.simulation.worlds import load_world
 
 SAID = {

@@ -12,7 +12,6 @@ from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.campaign.statement import (
     cases_needed,
     compare,
-    comparison_sentences,
     quantile_bounds,
     sentences,
     statement,
@@ -20,6 +19,7 @@ from stretch_sim_cal.campaign.statement import (
     write_statement,
 )
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.harness.pages import text_lines
 
 SAID = {
     "name": "claimed", "sensor": "jt128_sparse", "stages": ["alignment"], "share": 0.9,
@@ -159,7 +159,7 @@ def test_two_methods_are_compared_over_the_cases_that_both_have():
     assert found["mcnemar_p"] < 1e-6
     translation = found["quantities"]["alignment.translation_mm"]
     assert translation["cases"] == 75 and translation["first_smaller"] == 1.0 and translation["wilcoxon_p"] < 1e-6
-    assert "McNemar" in comparison_sentences(found)[0]
+    assert "McNemar" in text_lines("comparison", found=found)[0]
 
 
 def test_campaigns_of_other_cases_are_not_compared():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import trimesh
 
-from stretch_sim_cal.collection.newcomers import LOOKS, RoomWatch
+from stretch_sim_cal.collection.clearance import LOOKS, RoomWatch
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
@@ -66,5 +66,5 @@ def test_somebody_who_comes_near_is_noticed_at_the_second_look(room, place):
     room.person(*place)
     found = [room.look() for _ in range(LOOKS)]
     room.simulator.add_surface("person", None)
-    assert found[0] is None and np.hypot(*(found[1].place - place)) < 0.4
+    assert found[0] is None and np.hypot(*(found[1] - place)) < 0.4
     assert room.look() is None

@@ -11,8 +11,9 @@ import types
 
 import pytest
 
+from stretch_sim_cal.command import outcome_in
 from stretch_sim_cal.commands.run import Progress
-from stretch_sim_cal.errors import RunFailure
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, Runner
 
 
@@ -48,7 +49,7 @@ def test_a_step_runs_to_its_end_and_its_output_is_kept(tmp_path):
     step = script("step", "import sys; print('hello'); print('error: no luck'); print('bye'); sys.exit(1)")
     sequence, _ = run(tmp_path, step, script("never", "raise SystemExit('started all the same')"))
     assert sequence.failure.exit_code == 1 and sequence.failure.process is step
-    assert sequence.failure.last_line == "error: no luck" and not sequence.failure.refused
+    assert sequence.failure.reason == "bye" and not sequence.failure.refusals
     assert sequence.output["step"] == "hello\nerror: no luck\nbye\n"
     logged = (tmp_path / "step.log").read_text().splitlines()
     assert [line.split(" s  ")[1] for line in logged] == ["hello", "error: no luck", "bye"]
@@ -150,3 +151,23 @@ def test_a_simulator_that_ends_before_it_is_ready_is_shown_with_its_error(tmp_pa
     first, second = shown.getvalue().splitlines()
     assert first.split()[0] == "simulator"
     assert second.strip() == "error: Gazebo is not installed"
+
+
+@pytest.mark.parametrize(
+    ("error", "refusals", "reason"),
+    [
+        (Refused("40 mm stick out"), ["other"], "refused: 40 mm stick out"),
+        (InputError("no such folder"), [], "no such folder"),
+        (ZeroDivisionError("division"), [], "the last line"),
+    ],
+)
+def test_how_a_program_ended_is_read_from_the_outcome_that_it_left(tmp_path, error, refusals, reason):
+    step = script("step", "", outcome=tmp_path / "outcome.json")
+    step.outcome.write_text("{torn: of an earlier run")
+    sequence = ProcessSequence([step])
+    sequence.next()
+    with pytest.raises(type(error)), outcome_in(step.outcome):
+        raise error
+    sequence.printed(step, "the last line\n")
+    sequence.ended(step, 1)
+    assert [each["code"] for each in sequence.failure.refusals] == refusals and sequence.failure.reason == reason

@@ -19,7 +19,9 @@ from plugged_in import plugged_in
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model, save_body_shape_model
+from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.cli import main
+from stretch_sim_cal.command import outcome_in
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, calibration_nodes
@@ -387,7 +389,8 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_fold
     align = next(each for each in calibration_nodes(scenario.stages, run) if each.name == "align")
     sequence = ProcessSequence([align])
     sequence.next()
-    sequence.printed(align, "refused: only 4 small surfaces determine turning\n")
+    with outcome_in(align.outcome) as outcome:
+        outcome["refusals"] = [Finding("unobserved", "only 4 small surfaces determine turning").as_json()]
     sequence.ended(align, 1)
     verdict = conclude(scenario, "embedded", run, sequence)
     assert verdict.exit_code == 1 and "4 small surfaces" in verdict.refused

@@ -10,7 +10,7 @@ from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.simulation.true_robot import FLOOR_LINK, TRUE_LIDAR_LINKS, PayloadBox, simulated_description
+from stretch_sim_cal.simulation.true_robot import TRUE_LIDAR_LINKS, PayloadBox, simulated_description
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
         assert simulated.links[link].collisions == () or simulated.links[link].collisions[0].path.is_file()
     for true, believed in zip(TRUE_LIDAR_LINKS, STRETCH.lidar_frames, strict=True):
         assert np.abs(ours[true] - ours[believed]).max() < 1e-12
-    assert simulated.root == FLOOR_LINK
-    assert set(simulated.links) - set(nominal.links) == {FLOOR_LINK, *TRUE_LIDAR_LINKS}
+    assert simulated.root == "floor_link"
+    assert set(simulated.links) - set(nominal.links) == {"floor_link", *TRUE_LIDAR_LINKS}
 
 
 def test_errors_act_in_the_frame_of_what_they_move():

@@ -11,47 +11,29 @@ together. The estimate is one problem over all of them.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
-from stretch_sim_cal.calibration.alignment.ties import Ties, coarse_ties, started
+from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
 from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
-from stretch_sim_cal.calibration.findings import (
-    COARSE_ONLY,
-    another_opinion,
-    beyond_sensor_files,
-    differing_ranges,
-    dissenting,
-    distorted,
-    disturbance,
-    impossible_units,
-    large_residuals,
-    little_support,
-    mirrored,
-    model_findings,
-    movement,
-    narrow_overlap,
-    overlap_refusals,
-    unit_warnings,
-    wrong_minimum,
-)
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.observability import Direction, unobserved
+from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
 from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
-from stretch_sim_cal.calibration.results import AlignmentResult
+from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
@@ -70,42 +52,6 @@ MUCH_WORSE = 0.02
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
 MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "little_overlap"}
-
-
-@dataclass(frozen=True)
-class SeenPair:
-    """What two lidars see in common: their `names`, the `overlap`, the share (0 to 1) of both views that the other
-    lidar confirms, and, of two that do not tie each other, `refusals` that say why."""
-
-    names: tuple[str, str]
-    overlap: float
-    refusals: list[Finding] = field(default_factory=list)
-
-    @property
-    def used(self) -> bool:
-        """Whether the two tie each other."""
-        return not self.refusals
-
-
-@dataclass(frozen=True)
-class AlignedLidars:
-    """The lidars' `poses` (4, 4) in the first one's frame, the `covariance` (6 (n - 1), 6 (n - 1)) of the others'
-    twists in it, true = exp(twist) @ pose, and what every two of them have in common, `pairs`. `by_chance` is the part
-    of the information about the poses in the observations that is noise. The further fields are those of an
-    `AlignmentResult`."""
-
-    names: Sequence[str]
-    poses: tuple[np.ndarray, ...]
-    covariance: np.ndarray
-    pairs: list[SeenPair]
-    rmse: float
-    num_frames: int
-    directions: list[Direction]
-    warnings: list[Finding]
-    refusals: list[Finding]
-    diagnostics: dict[str, float]
-    observations: Observations | None = field(default=None, repr=False)
-    by_chance: np.ndarray | None = field(default=None, repr=False)
 
 
 class RoomAlignment:
@@ -160,7 +106,7 @@ class RoomAlignment:
             with np.load(path, allow_pickle=False) as data:
                 self._places = [
                     tuple(
-                        DirectionCells.of_arrays(_only(data, f"{number}_{lidar}_"), sensor)
+                        DirectionCells.of_arrays(data, f"{number}_{lidar}_", sensor)
                         for lidar, sensor in zip(self._names, self._sensors, strict=True)
                     )
                     for number in range(int(data["places"]))
@@ -173,13 +119,13 @@ class RoomAlignment:
     def another_place(self) -> AnotherPlace | None:
         """Return what a further standing place, the robot turned on the spot, would gain on the solved transform of
         two lidars; None if that is not known."""
-        if self._solved is None or self._settings.base_from_left is None:
+        if self._solved is None or self._settings.base_from_left is None or len(self._names) > len(SIDES):
             return None
         lidars, found, solver = self._solved
         return after_turning(lidars, found, solver, self._settings.base_from_left)
 
-    def aligned(self) -> AlignedLidars:
-        """Return where the lidars are. Raises `InputError` if one gave no return at all."""
+    def aligned(self) -> LidarPoses:
+        """Return where the lidars are in the first one's frame. Raises `InputError` if one gave no return at all."""
         places = Lidar.of_places(self._places, self._names)
         ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings)
         while True:
@@ -197,8 +143,8 @@ class RoomAlignment:
             found.equations.weighing(weight), evidence.unknowns, found.blocks[0].state, evidence.blocks[0].state,
             evidence.covariance,
         )  # fmt: skip
-        observations = replace(observations, patches=evidence.blocks[0].seen())
-        return replace(result, observations=observations, by_chance=weight * found.by_chance)
+        seen = evidence.blocks[0].seen()
+        return replace(result, observations=replace(observations, patches=seen, by_chance=weight * found.by_chance))
 
     def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", "JointEstimate"]:
         """Return the estimate by what the lidars see that tie each other, and the evidence for it."""
@@ -213,9 +159,10 @@ class RoomAlignment:
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         found = estimate_jointly(places, coarse if known is not None else started(coarse, opinions, ties), solver)
         state, fallback, worse = self._against_views(views[0], found.state, coarse, opinions, ties)
+        blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), found.blocks))
         seen = [
-            PlaceEvidence.of(view, remeasured_block(lidars, state, block, None))
-            for view, lidars, block in zip(views, places, found.blocks, strict=True)
+            PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
+            for view, last in zip(views, blocks, strict=True)
         ]
         evidence = Evidence(
             seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, fallback, worse
@@ -225,18 +172,18 @@ class RoomAlignment:
 
     @staticmethod
     def _against_views(
-        view: tuple[View, ...], state: State, coarse: State, opinions: Mapping[tuple[int, int], SecondOpinion],
+        view: tuple[View, ...], state: State, coarse: State, opinions: Mapping[Pair, SecondOpinion],
         ties: Ties,
-    ) -> tuple[State, np.ndarray | None, list[tuple[int, int]]]:  # fmt: skip
+    ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
         """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
         as a whole, the coarse one with its covariance, and which pairs."""
         views = {pair: Views(view[pair[0]], view[pair[1]]) for pair in ties.pairs}
         distances = {pair: SurfaceDistances(view[pair[0]].surface, view[pair[1]].surface) for pair in ties.pairs}
 
-        def apart(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
+        def apart(poses: Sequence[np.ndarray], pair: Pair) -> float:
             return distances[pair].under(between(poses, pair))
 
-        def agreement(poses: Sequence[np.ndarray], pair: tuple[int, int]) -> float:
+        def agreement(poses: Sequence[np.ndarray], pair: Pair) -> float:
             return views[pair].under(between(poses, pair)).score
 
         found, guessed = state.base_from_lidar, coarse.base_from_lidar
@@ -266,17 +213,7 @@ class PlaneAlignment(RoomAlignment):
 
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
-        found = self.aligned()
-        return AlignmentResult(
-            found.poses[1], found.covariance, found.rmse, found.num_frames, self.name,
-            min(float(pair.overlap) for pair in found.pairs), found.directions, found.warnings, found.refusals,
-            found.diagnostics, found.observations,
-        )  # fmt: skip
-
-
-def _only(data: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Return the arrays whose names begin with `prefix`, by what follows it."""
-    return {name.removeprefix(prefix): data[name] for name in data if name.startswith(prefix)}
+        return replace(self.aligned().aligned(*SIDES), method=self.name)
 
 
 @dataclass(frozen=True)
@@ -314,16 +251,11 @@ class PlaceEvidence:
     last: RoomBlock
     motion: Motion
 
-    @classmethod
-    def of(cls, views: tuple[View, ...], last: RoomBlock) -> "PlaceEvidence":
-        """Return the evidence of the views and of the patches at the estimate."""
-        return cls(views, last, motion_of(last.surface, last.flat, last.noise))
-
-    def of_pair(self, pair: tuple[int, int]) -> Views:
+    def of_pair(self, pair: Pair) -> Views:
         """Return the views of two lidars."""
         return Views(*(self.views[lidar] for lidar in pair))
 
-    def mirrored(self, pair: tuple[int, int], initial: np.ndarray | None, names: Sequence[str]) -> tuple[str, ...]:
+    def mirrored(self, pair: Pair, initial: np.ndarray | None, names: Sequence[str]) -> tuple[str, ...]:
         """Return which clouds of a pair, one lidar's or those of both, agree with the other's under the description's
         transform (4, 4) once they are mirrored, by their `names`; none if they do as they are, or without a
         description."""
@@ -363,7 +295,7 @@ class Evidence:
     solution: Solution
     unknowns: Unknowns
     coarse_covariance: np.ndarray | None = None
-    worse: Sequence[tuple[int, int]] = ()
+    worse: Sequence[Pair] = ()
 
     @property
     def blocks(self) -> list[RoomBlock]:
@@ -397,10 +329,10 @@ class Evidence:
         moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
         against = by_poses(np.eye(4), others)
-        scale = self.scale * beyond_sensor_files(self.numbers, self.sensors, self.names)
+        scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
         return self.solution.covariance[np.ix_(free, free)] * scale**2 + moved + against @ frames @ against.T
 
-    def covariance_between(self, pair: tuple[int, int]) -> np.ndarray:
+    def covariance_between(self, pair: Pair) -> np.ndarray:
         """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""
         change = np.zeros((6, 6 * len(self.names)))
         change[:, 6 * pair[0] : 6 * pair[0] + 6] = -np.eye(6)
@@ -415,7 +347,7 @@ class Evidence:
         return sensor_numbers(self.unknowns, self.blocks[0].state, self.solution, self.names)
 
     @cached_property
-    def agreement(self) -> list[dict[tuple[int, int], Consistency]]:
+    def agreement(self) -> list[dict[Pair, Consistency]]:
         """How well the views of those that tie each other agree under the estimate, by place."""
         return [
             {pair: place.of_pair(pair).under(between(self.poses, pair)) for pair in self.ties.pairs}
@@ -423,14 +355,14 @@ class Evidence:
         ]
 
     @cached_property
-    def opinions(self) -> list[dict[tuple[int, int], list[Finding]]]:
+    def opinions(self) -> list[dict[Pair, list[Finding]]]:
         """Whether the registration of all that those see who tie each other says otherwise, by place."""
         return [
-            {pair: another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
+            {pair: findings.another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
              for pair in self.ties.pairs} for place in self.places
         ]  # fmt: skip
 
-    def differing_ranges(self, pair: tuple[int, int]) -> list[Finding]:
+    def differing_ranges(self, pair: Pair) -> list[Finding]:
         """Return whether the ranges of two lidars differ by a larger share than their sensor files allow."""
         if self.coarse_covariance is not None:
             return []
@@ -439,12 +371,12 @@ class Evidence:
         known = self.solution.covariance[np.ix_(own, own)]
         variance = known[0, 0] + known[1, 1] - 2.0 * known[0, 1]
         allowed = np.hypot(*(self.unknowns.models[lidar].spread.range_scale for lidar in pair))
-        return differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
+        return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
     def impossible_units(self) -> list[Finding]:
         """Return the errors that no lidar of its kind has, if the poses depend on them: an error that all lidars have
         alike may be the best fit to something near one of them, and cancels between them."""
-        found = impossible_units(self.numbers, self.sensors, self.names)
+        found = findings.impossible_units(self.numbers, self.sensors, self.names)
         if not found:
             return []
         values = self.blocks[0].state.units
@@ -458,43 +390,43 @@ class Evidence:
             return []
         return list(found.values())
 
-    def near(self, pair: tuple[int, int]) -> bool:
+    def near(self, pair: Pair) -> bool:
         """Return whether the estimate of two lidars is near the description."""
         given = self.described(pair)
-        return given is not None and not any(model_findings(given, between(self.poses, pair)))
+        return given is not None and not any(findings.model_findings(given, between(self.poses, pair)))
 
-    def described(self, pair: tuple[int, int]) -> np.ndarray | None:
+    def described(self, pair: Pair) -> np.ndarray | None:
         """Return the description's transform (4, 4) between two lidars; None if it has none."""
         given = [self.initial[lidar] for lidar in pair]
         return None if any(pose is None for pose in given) else between(given, (0, 1))
 
-    def unfit_pairs(self) -> dict[tuple[int, int], tuple[Consistency, list[Finding]]]:
+    def unfit_pairs(self) -> dict[Pair, tuple[Consistency, list[Finding]]]:
         """Return which pairs do not fit what all say of them, how well their views agree, and why."""
         unfit = {}
         for pair in self.ties.pairs:
-            why = [COARSE_ONLY] if pair in self.worse else []
+            why = [findings.COARSE_ONLY] if pair in self.worse else []
             for place, views, opinions in zip(self.places, self.agreement, self.opinions, strict=True):
-                why += wrong_minimum(views[pair], self.near(pair))
-                why += overlap_refusals(views[pair], place.last.used_between(pair))
+                why += findings.wrong_minimum(views[pair], self.near(pair))
+                why += findings.overlap_refusals(views[pair], place.last.used_between(pair))
                 why = why or opinions[pair]
             if why:
                 unfit[pair] = self.agreement[0][pair], why
         return unfit
 
-    def in_each_place(self, check: Callable[[int], list[Finding]]) -> list[Finding]:
-        """Return the findings of a check of every place by its number; with several places each names its place."""
-        if len(self.places) == 1:
-            return check(0)
-        return [finding.at(f"standing place {n + 1}") for n in range(len(self.places)) for finding in check(n)]
-
-    def of_pair(self, pair: tuple[int, int], found: list[Finding]) -> Iterator[Finding]:
-        """Yield findings, with the lidars' names if there are more than two."""
-        where = " and ".join(self.names[lidar] for lidar in pair)
-        yield from (finding.at(f"lidars {where}") if len(self.names) > 2 else finding for finding in found)
-
-    def in_each_pair(self, check: Callable[[tuple[int, int]], list[Finding]]) -> list[Finding]:
-        """Return the findings of a check of every two lidars that tie each other."""
-        return [finding for pair in self.ties.pairs for finding in self.of_pair(pair, check(pair))]
+    def each(
+        self, check: Callable[[int, Pair], list[Finding]], pairs: Sequence[Pair] = ((0, 0),), in_places: bool = True
+    ) -> list[Finding]:
+        """Return the findings of a check of every place, by its number, and of pairs of lidars: with the place if there
+        are several, and with the lidars if there are more than two. A check that is not of single places is done once;
+        one of no pair is given the first lidar twice."""
+        found = []
+        for number, pair in itertools.product(range(len(self.places) if in_places else 1), pairs):
+            of_pair = "lidars " + " and ".join(self.names[lidar] for lidar in pair)
+            for finding in check(number, pair):
+                named = finding.at(of_pair) if len(self.names) > len(SIDES) and pair != (0, 0) else finding
+                several = in_places and len(self.places) > 1
+                found.append(named.at(f"standing place {number + 1}") if several else named)
+        return found
 
 
 def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
@@ -505,76 +437,68 @@ def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
             views, refusals = evidence.agreement[0][pair], []
         else:
             nothing = Consistency(0.0, 0.0, 0.0)
-            views, refusals = ties.left_out.get(pair, (nothing, overlap_refusals(nothing, 0.0)))
+            views, refusals = ties.left_out.get(pair, (nothing, findings.overlap_refusals(nothing, 0.0)))
         found.append(SeenPair((evidence.names[pair[0]], evidence.names[pair[1]]), views.overlap, refusals))
     return found
 
 
-def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> AlignedLidars:
+def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> LidarPoses:
     """Return the result with its covariance, and with the reasons there are to refuse it.
 
     If robot or scene moved, or a transform is wrong, all other checks are misled: they are left out.
     """
     blocks, scale, covariance, numbers = evidence.blocks, evidence.scale, evidence.covariance, evidence.numbers
     places, names, poses, agreement = evidence.places, evidence.names, evidence.poses, evidence.agreement
+    pairs, each, disturbed = evidence.ties.pairs, evidence.each, max(place.disturbed for place in places)
     against_first = [(0, lidar) for lidar in range(1, len(names)) if lidar in evidence.ties.tied]
     found = {
         pair: settings.directions(evidence.covariance_between(pair), settings.base_from_left) for pair in against_first
     }
-    disturbed = max(place.disturbed for place in places)
-
-    def in_each(check: Callable[[PlaceEvidence, tuple[int, int], Consistency], list[Finding]]) -> list[Finding]:
-        return evidence.in_each_place(
-            lambda n: evidence.in_each_pair(lambda pair: check(places[n], pair, agreement[n][pair]))
-        )
-
-    refusals = evidence.in_each_place(lambda n: movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
-    refusals += in_each(lambda _, pair, views: wrong_minimum(views, evidence.near(pair)))
+    described = {pair: findings.model_findings(evidence.described(pair), poses[pair[1]]) for pair in against_first}
+    refusals = each(lambda n, _: findings.movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
+    refusals += each(lambda n, pair: findings.wrong_minimum(agreement[n][pair], evidence.near(pair)), pairs)
     if len(names) == len(SIDES):  # of more lidars others tie the two
-        refusals = refusals or in_each(
-            lambda place, pair, views: overlap_refusals(views, place.last.used_between(pair))
+        refusals = refusals or each(
+            lambda n, pair: findings.overlap_refusals(agreement[n][pair], blocks[n].used_between(pair)), pairs
         )
-    ranges = evidence.in_each_pair(evidence.differing_ranges)
-    undetermined = [finding for pair in against_first for finding in evidence.of_pair(pair, unobserved(found[pair]))]
+    ranges = each(lambda _, pair: evidence.differing_ranges(pair), pairs, in_places=False)
+    undetermined = each(lambda _, pair: unobserved(found[pair]), against_first, in_places=False)
     if not refusals and evidence.coarse_covariance is not None:
-        refusals = [COARSE_ONLY, *undetermined]
+        refusals = [findings.COARSE_ONLY, *undetermined]
     elif not refusals:
-        weak = [
-            finding for pair in against_first
-            for finding in evidence.of_pair(pair, little_support(blocks, covariance, settings, pair[1]))
-        ]  # fmt: skip
         # Ranges that may be anybody's leave the lidars' poses open.
-        refusals = (ranges + undetermined if undetermined else weak) + large_residuals(scale, evidence.rmse)
-        refusals += evidence.in_each_place(
-            lambda n: [finding for lidar in range(1, len(names))
-                       for finding in evidence.of_pair((0, lidar), dissenting(blocks[n], lidar))]
+        refusals = ranges + undetermined if undetermined else each(
+            lambda _, pair: findings.little_support(blocks, covariance, settings, pair[1]), against_first, False
         )  # fmt: skip
+        refusals += findings.large_residuals(scale, evidence.rmse)
+        others = [(0, lidar) for lidar in range(1, len(names))]
+        refusals += each(lambda n, pair: findings.dissenting(blocks[n], pair[1]), others)
     # A refused estimate is no reason to doubt the model, but mirrored clouds are one to refuse any.
-    refusals = refusals or [*distorted(wrong_rotor_angles(poses, numbers, names)), *evidence.impossible_units()]
-    against_model = [(pair, model_findings(evidence.described(pair), poses[pair[1]])) for pair in against_first]
-    against_model += [
-        (pair, narrow_overlap(
+    refusals = refusals or findings.distorted(wrong_rotor_angles(poses, numbers, names)) + evidence.impossible_units()
+    narrow = {
+        pair: findings.narrow_overlap(
             max(views[pair].overlap for views in agreement), evidence.described(pair), between(poses, pair)
-        )) for pair in evidence.ties.pairs
-    ]  # fmt: skip
-    far, near = (
-        [finding for pair, kinds in against_model for finding in evidence.of_pair(pair, kinds[kind])] for kind in (0, 1)
-    )
+        ) for pair in pairs
+    }  # fmt: skip
+    far = each(lambda _, pair: described[pair][0], against_first, in_places=False)
+    far += each(lambda _, pair: narrow[pair][0], pairs, in_places=False)
+    near = each(lambda _, pair: described[pair][1], against_first, in_places=False)
+    near += each(lambda _, pair: narrow[pair][1], pairs, in_places=False)
     near = ([] if refusals else near) + ranges
-    refusals = (
-        refusals or far
-        or evidence.in_each_place(lambda n: evidence.in_each_pair(evidence.opinions[n].__getitem__))
-    )  # fmt: skip
+    refusals = refusals or far or each(lambda n, pair: evidence.opinions[n][pair], pairs)
     if MAYBE_MIRRORED & {finding.code for finding in refusals} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
-        refusals = list(dict.fromkeys(finding for own in whose for finding in mirrored(own))) or refusals
-    first = blocks[0]
-    return AlignedLidars(
-        names, poses, covariance,
-        _seen_pairs(evidence), evidence.rmse, intake.num_frames, found.get((0, 1), []),
-        warnings=intake.warnings() + near + disturbance(max(place.moving for place in places))
-        + unit_warnings(numbers, evidence.sensors, names),
+        refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
+    first, of_poses = blocks[0], np.zeros((6 * len(names), 6 * len(names)))
+    of_poses[6:, 6:] = covariance
+    return LidarPoses(
+        dict(zip(names, poses, strict=True)), of_poses, _seen_pairs(evidence), intake.num_frames, evidence.rmse,
+        directions=found.get((0, 1), []),
+        warnings=[
+            *intake.warnings(), *near, *findings.disturbance(max(place.moving for place in places)),
+            *findings.unit_warnings(numbers, evidence.sensors, names),
+        ],
         refusals=refusals,
         diagnostics={
             "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),

@@ -13,19 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body import returns as seen
 from stretch_sim_cal.calibration.body.outline import RobotOutline
 from stretch_sim_cal.calibration.body.payload import UnmodelledObject, payload_surface, smoothed, unmodelled_objects
-from stretch_sim_cal.calibration.body.returns import (
-    OWN_HEAD,
-    BodyRegistration,
-    EvidenceSettings,
-    Sighting,
-    SurfaceIndex,
-    compare,
-    nearest_range,
-    register_returns,
-    robot_views,
-)
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.rays import RangeImage
 from stretch_sim_cal.geometry.transforms import apply, inverse, rotation_angle
@@ -60,7 +50,7 @@ class BodyEvidence:
     """
 
     seen_from_model: np.ndarray
-    registration: BodyRegistration | None
+    registration: seen.BodyRegistration | None
     payloads: dict[str, tuple[str, Surface]]
     returns: list[np.ndarray]
     outliers: list[np.ndarray]
@@ -71,7 +61,7 @@ class BodyEvidence:
 class SeenRobot:
     """The model's surfaces, moved to the pose in which the lidars see them, and payloads."""
 
-    def __init__(self, surfaces: Mapping[str, Surface], evidence: BodyEvidence | None, settings: EvidenceSettings):
+    def __init__(self, surfaces: Mapping[str, Surface], evidence: BodyEvidence | None, settings: seen.EvidenceSettings):
         self._moved = np.eye(4) if evidence is None else evidence.seen_from_model
         self._carried = {} if evidence is None else evidence.payloads
         everything = dict(surfaces) | {name: surface for name, (_, surface) in self._carried.items()}
@@ -87,28 +77,28 @@ class SeenRobot:
 
 
 def gather_evidence(
-    poses: Sequence[PoseReturns],
-    surfaces: Mapping[str, Surface],
-    lidars: np.ndarray,
-    settings: EvidenceSettings | None = None,
-    smoothed_returns: int = 1500,
-) -> BodyEvidence:
+    poses: Sequence[PoseReturns], surfaces: Mapping[str, Surface], lidars: np.ndarray,
+    settings: seen.EvidenceSettings | None = None, smoothed_returns: int = 1500,
+) -> BodyEvidence:  # fmt: skip
     """Return the evidence in the returns of all poses of a robot whose links have `surfaces`.
 
     `lidars` (L, 3) are the described positions of the lidars in base_footprint, in the order of the numbers in
     `PoseReturns.lidars`. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
     """
-    settings = settings or EvidenceSettings()
+    settings = settings or seen.EvidenceSettings()
     noise = settings.range_noise
     clouds, seen_by, stand_for = zip(*(_compared(pose, lidars, settings) for pose in poses), strict=True)
     frames = [pose.footprint_from_link for pose in poses]
-    views = robot_views(surfaces, frames)
-    registration = register_returns(clouds, seen_by, views, lidars, noise)
+    views = seen.robot_views(surfaces, frames)
+    registration = seen.register_returns(clouds, seen_by, views, lidars, noise)
     seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
-    origins, index = apply(model_from_seen, lidars), SurfaceIndex(surfaces)
+    origins = apply(model_from_seen, lidars)
+    spread = {link: seen.spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
     sightings = [
-        compare(apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, index, frame, noise)
+        seen.compare(
+            apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, spread, frame, noise
+        )
         for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True)
     ]
 
@@ -148,13 +138,13 @@ def gather_evidence(
 
 
 def _compared(
-    pose: PoseReturns, lidars: np.ndarray, settings: EvidenceSettings
+    pose: PoseReturns, lidars: np.ndarray, settings: seen.EvidenceSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the points that are compared with the model, in double precision, the lidar of each, -1 if unknown, and
     the number of returns that each represents: those between the heights of the body, and some of the floor's, for
     links that are seen through. Points near a lidar are of its housing and head."""
     points = np.asarray(pose.points[:, :3], dtype=float)
-    apart = nearest_range(points, lidars) > OWN_HEAD
+    apart = seen.nearest_range(points, lidars) > seen.OWN_HEAD
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
     floor = np.flatnonzero(apart & (points[:, 2] <= settings.lowest))
     every = max(1, len(floor) // FLOOR_RETURNS)
@@ -164,22 +154,24 @@ def _compared(
     return points[chosen], np.full(len(chosen), -1) if pose.lidars is None else pose.lidars[chosen], stands_for
 
 
-def _motion(registration: BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
+def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, list[str]]:
     """Return seen_from_model (4, 4), the identity if the returns show no significant motion, and warnings."""
     if registration is None:
         return np.eye(4), ["too few returns are near the model to determine where the lidars see the robot"]
-    if registration.reach <= max(SMALLEST_MOTION, 3 * registration.standard_error):
+    seen_from_model, reach, standard_error = registration
+    if reach <= max(SMALLEST_MOTION, 3 * standard_error):
         return np.eye(4), []
-    angle = np.degrees(rotation_angle(registration.seen_from_model))
     message = (
-        f"the lidars see the robot moved by up to {1e3 * registration.reach:.1f} mm and {angle:.2f} deg from where its "
-        "description has it: the left lidar's mount is off, or the floor calibration; the shape is fitted where the "
-        "robot is seen"
+        f"the lidars see the robot moved by up to {1e3 * reach:.1f} mm and "
+        f"{np.degrees(rotation_angle(seen_from_model)):.2f} deg from where its description has it: the left lidar's "
+        "mount is off, or the floor calibration; the shape is fitted where the robot is seen"
     )
-    return registration.seen_from_model, [message]
+    return seen_from_model, [message]
 
 
-def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]) -> list[list[str]]:
+def _misplaced(
+    sightings: Sequence[seen.Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]
+) -> list[list[str]]:
     """Return for each pose the links through which the lidars see surfaces behind them."""
     by_pose = []
     for sighting, weights in zip(sightings, stand_for, strict=True):

@@ -56,13 +56,9 @@ class EvidenceGrid:
     are the values of the samples. An axis that the shape does not depend on has only the first value."""
 
     def __init__(
-        self,
-        samples: Sequence[PoseEvidence],
-        arm_dependent: bool = True,
-        yaw_dependent: bool = True,
-        outlines_at: OutlinesAt | None = None,
-        profile: RobotProfile | None = None,
-    ):
+        self, samples: Sequence[PoseEvidence], arm_dependent: bool = True, yaw_dependent: bool = True,
+        outlines_at: OutlinesAt | None = None, profile: RobotProfile | None = None,
+    ):  # fmt: skip
         profile = profile or stretch_profile()
         self._samples, self._outlines_at = samples, outlines_at
         self._joints, self.followed = profile.planned, profile.shape_joints

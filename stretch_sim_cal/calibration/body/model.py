@@ -137,24 +137,18 @@ def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
     values = [[float(value) for value in axis] for axis in (model.arm_extensions, model.wrist_yaws)]
     key = POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY
     grid = {
-        "arm_dependent": model.arm_dependent,
-        "yaw_dependent": model.yaw_dependent,
-        "arm_extensions": values[0],
+        "arm_dependent": model.arm_dependent, "yaw_dependent": model.yaw_dependent, "arm_extensions": values[0],
         "wrist_yaws": values[1],
-    }
+    }  # fmt: skip
     order = "extension, then yaw"
     if model.axes != PUBLISHED_AXES:
         key, grid, order = OTHER_ROBOT_KEY, {"grid": dict(zip(model.axes, values, strict=False))}, "the grid's joints"
     params = {
-        **grid,
-        "interpolation_method": "linear",
-        "shape_fitting_method": model.shape_fitting_method,
+        **grid, "interpolation_method": "linear", "shape_fitting_method": model.shape_fitting_method,
         "parameters": model.parameters,
         "covers": {joint: [float(low), float(high)] for joint, (low, high) in model.covers.items()},
-        "frame": "base_footprint",
-        "units": UNITS + order,
-        **model.about,
-    }
+        "frame": "base_footprint", "units": UNITS + order, **model.about,
+    }  # fmt: skip
     write_yaml(path, {key: params})
 
 

@@ -78,12 +78,9 @@ def rigid_groups(
 
 
 def unmodelled_objects(
-    sightings: Sequence[Sighting],
-    poses: Sequence[Mapping[str, np.ndarray]],
-    surfaces: Mapping[str, Surface],
-    origins: np.ndarray,
-    images: Callable[[], Sequence[Sequence[RangeImage]]],
-) -> list[UnmodelledObject]:
+    sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], surfaces: Mapping[str, Surface],
+    origins: np.ndarray, images: Callable[[], Sequence[Sequence[RangeImage]]],
+) -> list[UnmodelledObject]:  # fmt: skip
     """Return the unmodelled objects in the returns of all poses.
 
     `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order of the sightings' link

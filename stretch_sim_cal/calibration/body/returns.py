@@ -10,35 +10,19 @@ of the returns in all poses. It assumes that most returns near the model are fro
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST
-from stretch_sim_cal.calibration.robust import robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import apply, exp, from_rotation_translation, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 
 SPACING = 0.006  # m, between the points that represent a surface: at 2 cm from it, distances are 0.4 mm too large
-
-
-class SurfaceIndex:
-    """Surfaces by link, in link frames, as points spread over them, ready for nearest-point queries in any pose."""
-
-    def __init__(self, surfaces: Mapping[str, Surface]):
-        self._points = {link: spread_points(surface.triangles, SPACING) for link, surface in surfaces.items()}
-        self._links = np.repeat(np.arange(len(self._points)), [len(points) for points in self._points.values()])
-
-    def placed(self, frame_from_link: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.concatenate([apply(frame_from_link[link], points) for link, points in self._points.items()])
-
-    def closest(self, points: np.ndarray, placed: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distances (N,) of points (N, 3) from the nearest `placed` one and the number (N,) of its link; inf
-        and -1 beyond `limit` (m)."""
-        distances, nearest = cKDTree(placed).query(points, distance_upper_bound=limit)
-        return distances, np.append(self._links, -1)[nearest]
 
 
 def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
@@ -156,8 +140,7 @@ GRAZING = 0.25  # cosine of incidence, below which a return has little informati
 WEAKEST = 1e-3  # of the strongest direction's information; there is no step along weaker ones
 
 
-@dataclass(frozen=True)
-class BodyRegistration:
+class BodyRegistration(NamedTuple):
     """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which it is seen; `reach` is the
     largest distance (m) by which it moves a return, `standard_error` its standard deviation."""
 
@@ -198,14 +181,14 @@ def register_returns(
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None
-        scale = max(0.5, robust_deviation(residuals))
-        weights = tukey_weights(residuals / (TUKEY * scale))
-        information = jacobian.T @ (weights[:, None] * jacobian)
-        step = _solve(information, jacobian.T @ (weights * residuals))
+        information, gradient, _ = robust_equations(jacobian, -residuals, 0.5, TUKEY)
+        strengths, axes = np.linalg.eigh(information)  # no step along directions that the surfaces do not constrain
+        shares = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
+        step = axes @ (shares * (axes.T @ gradient))
         about = from_rotation_translation(np.eye(3), centre)
         motion = about @ exp(step) @ inverse(about) @ motion
         converged = gate == GATES[-1] and np.abs(step).max() < CONVERGED
-    spread = np.sqrt(np.diag(np.linalg.pinv(information))) * scale
+    spread = np.sqrt(np.diag(np.linalg.pinv(information)))
     radius = np.linalg.norm(points - centre, axis=1).max()
     error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * radius))
     return BodyRegistration(motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error)
@@ -226,13 +209,6 @@ def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise)
     sigma = np.hypot(range_noise * incidence[used], SURFACE_ERROR)
     jacobian = np.column_stack([normals, np.cross(arms, normals)])
     return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
-
-
-def _solve(information: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return the step (6,), none along directions that the surfaces do not constrain."""
-    strengths, directions = np.linalg.eigh(information)
-    inverse = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
-    return directions @ (inverse * (directions.T @ gradient))
 
 
 PATCH = 0.03  # m, edge of the cells in which returns on the model are compared with it together
@@ -275,7 +251,7 @@ class Sighting:
 
 def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
-    index: SurfaceIndex, footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
+    spread: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
 ) -> Sighting:  # fmt: skip
     """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model.
 
@@ -293,11 +269,12 @@ def compare(
     behind &= nearest_range(points, origins) + ahead > OWN_HEAD
 
     # Returns whose rays miss the model, or that are well in front of it: their distances in space.
-    placed = index.placed(footprint_from_link)
+    placed = np.concatenate([apply(footprint_from_link[link], points) for link, points in spread.items()])
     around = ((points > placed.min(axis=0) - AROUND) & (points < placed.max(axis=0) + AROUND)).all(axis=1)
     candidates = np.flatnonzero((above_floor & (ahead >= NEAR_RAY) & around) | in_front)
     limit = 2 * DISAGREEMENT + FAR_SIGMAS * range_noise
-    distances, touched = index.closest(points[candidates], placed, limit)
+    distances, touched = cKDTree(placed).query(points[candidates], distance_upper_bound=limit)
+    touched = np.append(np.repeat(np.arange(len(spread)), list(map(len, spread.values()))), -1)[touched]
     gaps, nearest = np.full(len(points), np.inf), links.copy()
     gaps[candidates] = distances
     nearest[candidates[touched >= 0]] = touched[touched >= 0]

@@ -41,12 +41,9 @@ from stretch_sim_cal.geometry.shapes import Shape
 from stretch_sim_cal.robot.profile import RobotProfile
 
 ENCLOSING = {
-    "tapered_capsule": enclosing_capsule,
-    "circle": enclosing_circle,
-    "ellipse_opencv": enclosing_algebraic_ellipse,
-    "ellipse_min_enclosing": enclosing_ellipse,
-    "ellipse_axis_aligned": enclosing_axis_aligned_ellipse,
-}
+    "tapered_capsule": enclosing_capsule, "circle": enclosing_circle, "ellipse_opencv": enclosing_algebraic_ellipse,
+    "ellipse_min_enclosing": enclosing_ellipse, "ellipse_axis_aligned": enclosing_axis_aligned_ellipse,
+}  # fmt: skip
 FEW_STARTS = 1  # of the search for a capsule at an added grid point, besides the adjacent capsules
 
 
@@ -141,9 +138,6 @@ def fit_body_shape(
     )
     at_samples = [model.shape_for(sample.commanded) for sample in samples]
     return BodyShapeFit(
-        model,
-        np.array([shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]),
-        np.array([shape.area for shape in at_samples]),
-        tuple(between) if between else None,
-        grid.warnings,
-    )
+        model, np.array([shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]),
+        np.array([shape.area for shape in at_samples]), tuple(between) if between else None, grid.warnings,
+    )  # fmt: skip

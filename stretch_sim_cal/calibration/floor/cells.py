@@ -10,13 +10,13 @@ compared. The unknowns are the plane's increment: height (m), tilt about x, tilt
 fitted floor. All coordinates are in the description's base_footprint, whose x-y plane is the nominal floor.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
 
 from stretch_sim_cal.geometry.planes import Plane, height_slopes
+from stretch_sim_cal.geometry.points import group_sums
 
 # Rays at flatter incidence on the nominal floor depend more on its roughness than on its height.
 MIN_INCIDENCE_COSINE = 0.2
@@ -35,24 +35,6 @@ BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it an object is there
 BEYOND_SHARE = 0.5  # of a cell's rays; beyond it there is a hole. Mirror images below a shiny floor are fewer
 OCCUPIED_MARGIN = 0.05  # m around such cells: the foot of a wall or a chair looks like slightly raised floor
 MOTION_SIGNIFICANCE = 30.0  # chi square of three values: one in a million, since every split of the frames is tried
-
-
-@dataclass(frozen=True)
-class FloorRays:
-    """Rays of one lidar: `aims` (N, 2), where each meets the nominal floor, and `excess` (N,), measured range minus the
-    range to there (negative: something is in the way), in m, each the mean of `counts` (N,) returns; `on_robot` (N,)
-    are those that end on the robot itself."""
-
-    aims: np.ndarray
-    excess: np.ndarray
-    counts: np.ndarray
-    on_robot: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.excess)
-
-
-Rays = tuple[FloorRays, ...]  # by lidar
 
 
 @dataclass(frozen=True)
@@ -76,36 +58,48 @@ class RayResiduals:
         return self.points + self.residuals[:, None] * self.directions
 
 
-class LidarView:
-    """One lidar at `footprint_from_lidar` (4, 4)."""
+@dataclass(frozen=True)
+class FloorRays:
+    """Rays of one lidar at `origin` (3,): `aims` (N, 2), where each meets the nominal floor, and `excess` (N,),
+    measured range minus the range to there (negative: something is in the way), in m, each the mean of `counts` (N,)
+    returns; `on_robot` (N,) are those that end on the robot itself."""
 
-    def __init__(self, footprint_from_lidar: np.ndarray):
-        self.rotation = footprint_from_lidar[:3, :3]
-        self.origin = footprint_from_lidar[:3, 3]
+    origin: np.ndarray
+    aims: np.ndarray
+    excess: np.ndarray
+    counts: np.ndarray
+    on_robot: np.ndarray
 
-    def rays(self, points: np.ndarray, counts: np.ndarray, on_robot: np.ndarray) -> FloorRays:
-        """Return the rays of points (N, 3), lidar frame, that aim at the floor within `RADIUS`; points are means of
-        `counts` (N,) returns, and left out if that is 0; `on_robot` (N,) lie on the robot."""
-        kept = counts > 0
+    @classmethod
+    def of(
+        cls, footprint_from_lidar: np.ndarray, points: np.ndarray, counts: np.ndarray, on_robot: np.ndarray
+    ) -> "FloorRays":
+        """Return the rays of points (N, 3), in the frame of a lidar at a pose (4, 4), that aim at the floor within
+        `RADIUS`; points are means of `counts` (N,) returns, and left out if that is 0; `on_robot` (N,) lie on the
+        robot."""
+        origin, kept = footprint_from_lidar[:3, 3], counts > 0
         points, on_robot, counts = points[kept], on_robot[kept], counts[kept]
         ranges = np.linalg.norm(points, axis=1)
-        directions = points @ self.rotation.T / np.maximum(ranges, 1e-9)[:, None]
+        directions = points @ footprint_from_lidar[:3, :3].T / np.maximum(ranges, 1e-9)[:, None]
         kept = np.flatnonzero(directions[:, 2] < -MIN_INCIDENCE_COSINE)
         directions, ranges, counts, on_robot = (array[kept] for array in (directions, ranges, counts, on_robot))
-        nominal = -self.origin[2] / directions[:, 2]
-        aims = self.origin[:2] + nominal[:, None] * directions[:, :2]
+        nominal = -origin[2] / directions[:, 2]
+        aims = origin[:2] + nominal[:, None] * directions[:, :2]
         near = np.einsum("ij,ij->i", aims, aims) < RADIUS**2
-        return FloorRays(aims[near], (ranges - nominal)[near], counts[near], on_robot[near])
+        return cls(origin, aims[near], (ranges - nominal)[near], counts[near], on_robot[near])
 
-    def against(self, rays: FloorRays, floor: Plane) -> RayResiduals:
+    def __len__(self) -> int:
+        return len(self.excess)
+
+    def against(self, floor: Plane) -> RayResiduals:
         """Return the rays against an assumed floor (normal up)."""
-        offsets = np.column_stack([rays.aims - self.origin[:2], np.full(len(rays), -self.origin[2])])
+        offsets = np.column_stack([self.aims - self.origin[:2], np.full(len(self), -self.origin[2])])
         nominal = np.sqrt(np.einsum("ij,ij->i", offsets, offsets))
         directions = offsets / nominal[:, None]
         cosines = np.maximum(-(directions @ floor.normal), 0.5 * MIN_INCIDENCE_COSINE)
         assumed = float(floor.distance(self.origin)) / cosines
         points = self.origin + assumed[:, None] * directions
-        return RayResiduals(points, cosines, nominal + rays.excess - assumed, directions)
+        return RayResiduals(points, cosines, nominal + self.excess - assumed, directions)
 
 
 @dataclass(frozen=True)
@@ -140,13 +134,6 @@ def patch_centres() -> np.ndarray:
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def _by_group(group: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    """Return the sums (count, ...) of values (N, ...) by group (N,)."""
-    columns = values.reshape(len(values), int(np.prod(values.shape[1:]))).T
-    sums = [np.bincount(group, column, minlength=count) for column in columns]
-    return np.stack(sums, axis=-1).reshape(count, *values.shape[1:])
-
-
 class CellSums:
     """Sums over the rays of one lidar, cell by cell, against an assumed floor.
 
@@ -156,8 +143,8 @@ class CellSums:
     residuals of the hits, along the ray and across the floor.
     """
 
-    def __init__(self, view: LidarView, rays: FloorRays, floor: Plane, noise: HeightNoise):
-        self.view, self.floor, self.noise = view, floor, noise
+    def __init__(self, rays: FloorRays, floor: Plane, noise: HeightNoise):
+        self.floor, self.noise = floor, noise
         cells, residuals, heights, gate, sigma = self._against_floor(rays)
         near = (np.abs(heights) < gate) & ~rays.on_robot
         self.blocked = self._sum(cells, rays.counts * ((heights >= gate) | rays.on_robot))
@@ -181,7 +168,7 @@ class CellSums:
 
     def _against_floor(self, rays: FloorRays) -> tuple[np.ndarray, RayResiduals, np.ndarray, np.ndarray, np.ndarray]:
         """Return the rays' cells, residuals, heights over the floor, gates of these, and their standard deviations."""
-        residuals = self.view.against(rays, self.floor)
+        residuals = rays.against(self.floor)
         sigma = self.noise.of_heights(residuals.cosines, rays.counts)
         # A mean of many returns still has the surface's roughness.
         gate = GATE * np.hypot(sigma, self.noise.across_surface)
@@ -209,8 +196,9 @@ class PatchSums:
 
     def __init__(self, sums: CellSums, used: np.ndarray):
         patch, count = patch_of_cells()[used], PATCHES_PER_SIDE**2
-        self.information = _by_group(patch, sums.information[used], count)
-        self.gradient = _by_group(patch, sums.gradient[used], count)
+        information = group_sums(patch, count, sums.information[used].reshape(-1, SIZE**2))
+        self.information = information.reshape(count, SIZE, SIZE)
+        self.gradient = group_sums(patch, count, sums.gradient[used])
 
     @property
     def weight(self) -> np.ndarray:
@@ -220,16 +208,6 @@ class PatchSums:
     def weighted_heights(self, increment: np.ndarray) -> np.ndarray:
         """Return the patches' mean heights over the floor after an increment (3,), times their weights (P,)."""
         return self.information[:, 0] @ increment - self.gradient[:, 0]
-
-
-def mean_heights(patches: Sequence[PatchSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each patch, by all lidars together, the mean height (P,) over the assumed floor, its standard
-    deviation (P,) by noise (NaN if unseen), and its derivatives by the increment (P, 3)."""
-    weight = sum(part.weight for part in patches)
-    weight = np.where(weight > 0, weight, np.nan)
-    heights = sum(part.weighted_heights(np.zeros(SIZE)) for part in patches) / weight
-    slopes = sum(part.information[:, 0] for part in patches) / weight[:, None]
-    return heights, weight**-0.5, slopes
 
 
 @dataclass(frozen=True)

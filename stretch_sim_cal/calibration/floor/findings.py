@@ -7,8 +7,7 @@ import numpy as np
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorMotion, patch_centres, patch_of_cells
 from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor
-from stretch_sim_cal.calibration.floor.search import Tiles
-from stretch_sim_cal.calibration.floor.steps import direction_in_words
+from stretch_sim_cal.calibration.floor.search import Tiles, direction_in_words
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
@@ -35,13 +34,9 @@ FLAT_PART = "move the robot to a flat part of the floor"
 MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """The right lidar's floor against the left one's: `increment` (height in m, tilt about x, tilt about y in rad) and
-    its `covariance` (3, 3) by noise and by the alignment."""
-
-    increment: np.ndarray
-    covariance: np.ndarray
+Disagreement = tuple[np.ndarray, np.ndarray]
+"""One lidar's floor against the first one's: the increment (height in m, tilt about x, tilt about y in rad) and its
+covariance (3, 3) by noise and by the alignment."""
 
 
 @dataclass
@@ -70,7 +65,7 @@ def support_of(floor: FoundFloor, level_share: float) -> Support:
     hits = sum(sums.hits * cells for sums, cells in zip(lidars, fit.used, strict=True))
     rays = np.bincount(patch, hits, minlength=count)
     share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
-    supporting = (fit.patch_weights >= TRUSTED) & (rays >= MIN_RAYS)
+    supporting = (fit.trust >= TRUSTED) & (rays >= MIN_RAYS)
     area = float((np.where(supporting, share, 0.0) * PATCH_SIZE**2).sum())
     bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
     nearest = float(distances[supporting].min(initial=np.inf))
@@ -191,11 +186,12 @@ def check_disagreement(findings: Findings, both: Disagreement | None, name: str 
         sentence = f"the {name} and the {first} lidar see too little of the same floor to be compared by it"
         findings.warn("floor_of_one_lidar", sentence)
         return
-    height, tilt = float(abs(both.increment[0])), float(np.linalg.norm(both.increment[1:]))
+    increment, covariance = both
+    height, tilt = float(abs(increment[0])), float(np.linalg.norm(increment[1:]))
     off = f"the {name} lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the {first} one's"
     if height > MAX_DISAGREEMENT_HEIGHT or tilt > MAX_DISAGREEMENT_TILT:
         findings.refuse("lidars_disagree", off, "align the lidars first")
-    elif both.increment @ np.linalg.solve(both.covariance, both.increment) > UNLIKELY:
+    elif increment @ np.linalg.solve(covariance, increment) > UNLIKELY:
         sentence = f"{off}, more than the alignment's own uncertainty explains"
         findings.warn("lidars_disagree", sentence, "align the lidars again")
 

@@ -13,24 +13,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.floor.cells import (
-    CellSums,
-    HeightNoise,
-    LidarView,
-    PatchSums,
-    Rays,
-    mean_heights,
-    patch_centres,
-    patch_of_cells,
-)
+from stretch_sim_cal.calibration.floor import cells
 from stretch_sim_cal.calibration.floor.search import (
     Tiles,
+    find_step,
     level_tiles,
     range_noise,
     robust_initialisation,
     search_floor,
 )
-from stretch_sim_cal.calibration.floor.steps import Step, find_step
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, incremented
@@ -66,32 +57,10 @@ SURFACE_NOISE = 0.001  # m, across the surface: roughness, and the aim
 WIDE_HEIGHT, WIDE_TILT = 0.5, float(np.deg2rad(10.0))
 
 
-@dataclass(frozen=True)
-class FloorFit:
-    """The fitted increment and its support.
-
-    `increment` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y); `systematic` (3,
-    3) is the part of its covariance that noise does not explain. `curvature` (3,) is the floor's (xx, xy, yy) in 1/m at
-    the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `patch_weights` (P,) go from 0 (left out) to 1.
-    `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation` how many times the
-    scatter between blocks exceeds what noise alone explains (a variance ratio). `step` is where another level begins,
-    which was left out.
-    """
-
-    increment: np.ndarray
-    systematic: np.ndarray
-    curvature: np.ndarray
-    used: tuple[np.ndarray, ...]
-    patch_weights: np.ndarray
-    unevenness: float
-    inflation: float
-    step: Step | None = None
-
-
-def fit_floor(lidars: Sequence[CellSums], refine: bool = True) -> FloorFit | None:
+def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> "FloorFit | None":
     """Fit the floor to the cells of all lidars, without `refine` a plane without steps and curvature; None if there is
     too little floor."""
-    fit = _RobustFit(lidars)
+    fit = FloorFit(lidars)
     if not (fit.initialise() and fit.converge()):
         return None
     if refine and fit.exclude_beyond_step() and not (fit.initialise() and fit.converge()):
@@ -100,19 +69,33 @@ def fit_floor(lidars: Sequence[CellSums], refine: bool = True) -> FloorFit | Non
         fit.allow(LIKELY_CURVATURE)
         if not fit.converge():
             return None
-    return fit.result()
+    return fit.finished()
 
 
-class _RobustFit:
-    """Iteratively reweighted least squares over patches on (increment, curvature)."""
+class FloorFit:
+    """The fit, iteratively reweighted least squares over patches on (increment, curvature), and its support.
 
-    def __init__(self, lidars: Sequence[CellSums]):
+    `increment` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y); `systematic` (3,
+    3) is the part of its covariance that noise does not explain. `curvature` (3,) is the floor's (xx, xy, yy) in 1/m at
+    the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `trust` (P,) are the patches' weights from 0
+    (left out) to 1. `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation`
+    how many times the scatter between blocks exceeds what noise alone explains (a variance ratio). `step` is where
+    another level begins, which was left out.
+    """
+
+    def __init__(self, lidars: Sequence[cells.CellSums]):
         self.clean = [sums.unobstructed() for sums in lidars]
-        self.patch_of_cells = patch_of_cells()
-        self.patches = [PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
-        self.heights, self.noise, self.slopes = mean_heights(self.patches)
+        self.patch_of_cells = cells.patch_of_cells()
+        self.patches = [cells.PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
+        # Of each patch, by all lidars together: the mean height over the assumed floor, its standard deviation by noise
+        # (NaN if unseen), and its derivatives by the increment.
+        weight = sum(patches.weight for patches in self.patches)
+        weight = np.where(weight > 0, weight, np.nan)
+        self.heights = sum(patches.weighted_heights(np.zeros(3)) for patches in self.patches) / weight
+        self.noise = weight**-0.5
+        self.slopes = sum(patches.information[:, 0] for patches in self.patches) / weight[:, None]
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
-        self.centres = patch_centres()
+        self.centres = cells.patch_centres()
         # The mean points at which the patches' rays meet the floor: the levers of their slopes.
         levers = np.column_stack([self.slopes[:, 2], -self.slopes[:, 1]])
         x, y = np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0).T
@@ -162,7 +145,11 @@ class _RobustFit:
             if np.count_nonzero(self.trust > LEAST_WEIGHT) < MIN_PATCHES:
                 return False
             self.solve()
-            self.unevenness = min(self._scatter(), self.most_uneven)
+            # The standard deviation of the patches' means beyond noise and curvature.
+            trusted = self.trust > LEAST_WEIGHT
+            excess = robust_deviation(self.residuals()[trusted]) ** 2 - np.median(self.noise[trusted] ** 2)
+            scatter = float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
+            self.unevenness = min(scatter, self.most_uneven)
             before, total = total, float(self.trust.sum())
             if abs(total - before) < CONVERGED * total:
                 break
@@ -216,12 +203,6 @@ class _RobustFit:
         curved, flat = excess
         return flat - curved > SIGNIFICANCE and curved < EXPLAINS * flat
 
-    def _scatter(self) -> float:
-        """Return the standard deviation (m) of the patches' means beyond noise and curvature, within its bounds."""
-        trusted = self.trust > LEAST_WEIGHT
-        excess = robust_deviation(self.residuals()[trusted]) ** 2 - np.median(self.noise[trusted] ** 2)
-        return float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
-
     def _inflation(self, formal: np.ndarray) -> float:
         """Return the variance ratio, at least 1, of the increment's scatter between blocks over its covariance by
         noise, `formal` (3, 3). That scatter (a clustered sandwich estimate) contains the shape of the floor and errors
@@ -261,21 +242,21 @@ class _RobustFit:
         variance = (self.unevenness**2 - EVEN**2) / float(np.median(left))
         return variance * of_solution[INCREMENT, INCREMENT]
 
-    def result(self) -> FloorFit:
+    def finished(self) -> "FloorFit":
+        """Return the fit with its uncertainty."""
         formal = np.linalg.inv(self.information)[INCREMENT, INCREMENT]
-        inflation = self._inflation(formal)
+        self.inflation = self._inflation(formal)
         trusted = self.trust[self.patch_of_cells] > LEAST_WEIGHT
-        curvature = np.where(np.abs(self.solution[CURVATURE]) > 1e-9, self.solution[CURVATURE], 0.0)
-        systematic = (inflation - 1.0) * formal
+        self.used = tuple(clean & trusted for clean in self.clean)
+        self.increment = self.solution[INCREMENT]
+        self.curvature = np.where(np.abs(self.solution[CURVATURE]) > 1e-9, self.solution[CURVATURE], 0.0)
+        systematic = (self.inflation - 1.0) * formal
         # The point at which the plane touches a curved floor is known no better than the robot's place on it.
-        systematic[1:, 1:] += np.eye(2) * np.sum(curvature**2) * TOUCHING_POINT**2
+        systematic[1:, 1:] += np.eye(2) * np.sum(self.curvature**2) * TOUCHING_POINT**2
         variance = (MOVED_BY_STEP * self.hidden_step) ** 2
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
-        systematic += self._by_waves()
-        used = tuple(clean & trusted for clean in self.clean)
-        return FloorFit(
-            self.solution[INCREMENT], systematic, curvature, used, self.trust, self.unevenness, inflation, self.step
-        )
+        self.systematic = systematic + self._by_waves()
+        return self
 
 
 @dataclass(frozen=True)
@@ -285,46 +266,42 @@ class FoundFloor:
 
     floor: Plane
     tiles: Tiles
-    noise: HeightNoise
-    sums: tuple[CellSums, ...]
+    noise: cells.HeightNoise
+    sums: list[cells.CellSums]
     fit: FloorFit
 
 
-def find_floor(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> FoundFloor | None:
-    """Search the floor, refine the plane twice, and fit it; None if there is no floor within the search limits."""
-    tiles = level_tiles(_measured(rays, views), settings)
+def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> FoundFloor | None:
+    """Search the floor in the rays of all lidars, refine the plane twice, and fit it; None if there is no floor within
+    the search limits."""
+    tiles = level_tiles(_measured(rays), settings)
     floor = search_floor(tiles, settings)
     if floor is None:
         return None
     returns = float(np.median(np.concatenate([part.counts for part in rays])))
-    along_ray = max(range_noise(tiles, views[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
+    along_ray = max(range_noise(tiles, rays[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
     for across_surface in (FIRST_ERROR, SURFACE_NOISE):
         # The first plane is millimetres off: only the second sums contain nothing but noise.
-        sums = _cell_sums(rays, views, floor, HeightNoise(along_ray, across_surface))
+        sums = [cells.CellSums(part, floor, cells.HeightNoise(along_ray, across_surface)) for part in rays]
         fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
     squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
     means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
-    noise = HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
-    sums = _cell_sums(rays, views, floor, noise)
+    noise = cells.HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
+    sums = [cells.CellSums(part, floor, noise) for part in rays]
     fit = fit_floor(sums)
     return None if fit is None else FoundFloor(floor, tiles, noise, sums, fit)
 
 
-def nearest_level_surface(rays: Rays, views: Sequence[LidarView], settings: FloorSettings) -> Plane | None:
+def nearest_level_surface(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Plane | None:
     """Return the level surface around the robot within much wider limits, for messages."""
     wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
-    return search_floor(level_tiles(_measured(rays, views), wider), wider)
+    return search_floor(level_tiles(_measured(rays), wider), wider)
 
 
-def _cell_sums(rays: Rays, views: Sequence[LidarView], floor: Plane, noise: HeightNoise) -> tuple[CellSums, ...]:
-    return tuple(CellSums(view, part, floor, noise) for view, part in zip(views, rays, strict=True))
-
-
-def _measured(rays: Rays, views: Sequence[LidarView]) -> np.ndarray:
+def _measured(rays: Sequence[cells.FloorRays]) -> np.ndarray:
     """Return the measured points (N, 3) of all rays in the description's base_footprint, without those on the robot."""
     nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    measured = [view.against(part, nominal).measured[~part.on_robot] for view, part in zip(views, rays, strict=True)]
-    return np.concatenate(measured)
+    return np.concatenate([part.against(nominal).measured[~part.on_robot] for part in rays])

@@ -14,25 +14,15 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import View, confirmed_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import unit_warnings
+from stretch_sim_cal.calibration.floor import findings as checks
 from stretch_sim_cal.calibration.floor.cells import (
     MIN_INCIDENCE_COSINE,
     RADIUS,
     FloorMotion,
-    LidarView,
-    Rays,
+    FloorRays,
     cells_of,
     floor_motion,
     patch_of_cells,
-)
-from stretch_sim_cal.calibration.floor.findings import (
-    Disagreement,
-    Findings,
-    check_disagreement,
-    check_motion,
-    check_shape,
-    check_support,
-    flatness,
-    support_of,
 )
 from stretch_sim_cal.calibration.floor.fit import (
     LIKELY_CURVATURE,
@@ -197,14 +187,13 @@ class JointFloor:
             kept.append(Lidar(view.surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
         return tuple(kept)
 
-    def _rays(self, lidars: Sequence[Lidar], state: State) -> tuple[Rays, list[LidarView]]:
-        """Return the lidars' corrected rays that aim at the nominal floor, and the views that they are of."""
-        views = [LidarView(pose) for pose in state.base_from_lidar]
+    def _rays(self, lidars: Sequence[Lidar], state: State) -> tuple[FloorRays, ...]:
+        """Return the lidars' corrected rays that aim at the nominal floor."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         return tuple(
-            view.rays(surface.points, surface.counts, self._on_robot(surface.points, pose))
-            for view, surface, pose in zip(views, surfaces, state.base_from_lidar, strict=True)
-        ), views
+            FloorRays.of(pose, surface.points, surface.counts, self._on_robot(surface.points, pose))
+            for surface, pose in zip(surfaces, state.base_from_lidar, strict=True)
+        )
 
     def _on_robot(self, points: np.ndarray, footprint_from_lidar: np.ndarray) -> np.ndarray:
         if self._masks.body is None:
@@ -212,7 +201,7 @@ class JointFloor:
         return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
     def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
-        return find_floor(*self._rays(lidars, state), self.settings)
+        return find_floor(self._rays(lidars, state), self.settings)
 
     def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
         """Return the motion of the floor between the blocks of time, if any."""
@@ -222,64 +211,57 @@ class JointFloor:
         for surface, sums, used, pose in zip(surfaces, found.sums, found.fit.used, state.base_from_lidar, strict=True):
             on_robot = self._on_robot(surface.points, pose)
             for block in range(surface.block_counts.shape[1]):
-                rays = sums.view.rays(surface.block_points[:, block], surface.block_counts[:, block], on_robot)
-                equations = sums.equations_of(rays, used)
+                of_block = surface.block_points[:, block], surface.block_counts[:, block]
+                equations = sums.equations_of(FloorRays.of(pose, *of_block, on_robot), used)
                 information[block] += equations[0]
                 gradient[block] += equations[1]
         return floor_motion(information, gradient)
 
     def _result(
         self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        found: FoundFloor, disagreements: Mapping[str, Disagreement | None],
+        found: FoundFloor, disagreements: Mapping[str, checks.Disagreement | None],
     ) -> FloorResult:  # fmt: skip
         fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
-        to_base = _change_to_base(floor, self._footprint_from_base)
+        # Height and tilts at base_link's origin and about its axes, by those in the description's base_footprint.
+        to_base = np.zeros((3, 3))
+        to_base[0] = -height_slopes(self._footprint_from_base[None, :3, 3], floor)[0]
+        to_base[1:, 1:] = self._footprint_from_base[:2, :2].T
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
-        level_share, worst_place = flatness(found.tiles, floor, fit.unevenness, self.settings)
-        support = support_of(found, level_share)
-        findings = Findings(self._intake.warnings())
-        check_support(findings, support, worst_place, covariance, self.settings)
+        level_share, worst_place = checks.flatness(found.tiles, floor, fit.unevenness, self.settings)
+        support = checks.support_of(found, level_share)
+        findings = checks.Findings(self._intake.warnings())
+        checks.check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
             findings.refuse(
                 "floor_far_from_description",
                 "the floor lies beyond the search limits of the description's base_footprint",
                 "check the description's base_footprint",
             )
-        check_shape(findings, fit)
+        checks.check_shape(findings, fit)
         for name, disagreement in disagreements.items():
-            check_disagreement(findings, disagreement, name, self._names[0])
-        check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames)
+            checks.check_disagreement(findings, disagreement, name, self._names[0])
+        checks.check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames)
         hits, squares = (
             sum(float(values[used].sum()) for values, used in zip(arrays, fit.used, strict=True))
             for arrays in ([sums.hits for sums in found.sums], [sums.height_squares for sums in found.sums])
         )
+        warnings = findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names)
         return FloorResult(
-            footprint_from_base=footprint_from_base(plane),
-            plane=plane,
-            covariance=covariance,
-            rmse=float(np.sqrt(squares / max(hits, 1.0))),
-            num_frames=self._intake.num_frames,
-            num_inliers=int(hits),
-            method=self.name,
-            support=support,
-            warnings=findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names),
-            refusals=findings.refusals,
-            diagnostics={
-                "range_noise": found.noise.along_ray,
-                "unevenness": fit.unevenness,
-                "curvature": float(np.linalg.norm(fit.curvature)),
-                "scatter_between_blocks": fit.inflation,
-                "repeated_scans": float(sum(self._intake.repeated)),
-            }
-            | numbers,
-            by_units=FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
-            systematic=to_base @ fit.systematic @ to_base.T,
-        )
+            footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
+            self._intake.num_frames, int(hits), self.name, support, warnings, findings.refusals,
+            {
+                "range_noise": found.noise.along_ray, "unevenness": fit.unevenness,
+                "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
+                "repeated_scans": float(sum(self._intake.repeated)), **numbers,
+            },
+            FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
+            to_base @ fit.systematic @ to_base.T,
+        )  # fmt: skip
 
     def _disagreement(
         self, block: RoomBlock, state: State, aligned: np.ndarray, unknowns: Unknowns, lidar: int
-    ) -> Disagreement | None:
+    ) -> checks.Disagreement | None:
         """Return a lidar's floor against the first one's under the given alignment, in which all have the covariance
         `aligned`; None if they do not see enough of the same floor."""
         seen = block.floor_gap(lidar)
@@ -296,16 +278,20 @@ class JointFloor:
             begin = unknowns.poses[number].start
             by_poses[[0, 1, 2], [begin + 2, begin + 3, begin + 4]] = sign, -sign, -sign
         increment = increment + floor_between(first, other)
-        return Disagreement(increment, covariance + by_poses @ aligned @ by_poses.T)
+        return increment, covariance + by_poses @ aligned @ by_poses.T
 
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
-        rays, views = self._rays(lidars, state)
+        rays = self._rays(lidars, state)
         if any(map(len, rays)) or not any(len(lidar.surface.points) for lidar in lidars):
             sentence = (
                 f"no floor within {self.settings.search_height * 1e3:g} mm and "
-                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has "
-                f"base_footprint{_in_words(nearest_level_surface(rays, views, self.settings))}"
+                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
             )
+            if (surface := nearest_level_surface(rays, self.settings)) is not None:
+                side = "lower" if surface.offset > 0 else "higher"
+                tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
+                where = f"{abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg"
+                sentence = f"{sentence} (the nearest level surface is {where})"
             remedy = "make room, or check the description and the alignment"
         else:
             steepness = np.degrees(np.arcsin(MIN_INCIDENCE_COSINE))
@@ -330,12 +316,9 @@ class SupportFloor(JointFloor):
     """
 
     def __init__(
-        self,
-        base_from_left: np.ndarray,
-        right_to_left: np.ndarray,
-        nominal_footprint_from_base: np.ndarray,
+        self, base_from_left: np.ndarray, right_to_left: np.ndarray, nominal_footprint_from_base: np.ndarray,
         settings: FloorSettings | None = None,
-    ):
+    ):  # fmt: skip
         poses = [check_rigid(base_from_left, "base_from_left")]
         right_to_left = check_rigid(right_to_left, "right_to_left")
         if not np.array_equal(right_to_left, np.eye(4)):
@@ -354,24 +337,7 @@ def _trust(found: FoundFloor) -> FloorTrust:
 
     def trust(points: np.ndarray) -> np.ndarray:
         places = points[:, :2]
-        weights = found.fit.patch_weights[patch_of_cells()[cells_of(places)]]
+        weights = found.fit.trust[patch_of_cells()[cells_of(places)]]
         return np.where(np.linalg.norm(places, axis=1) < RADIUS, weights, 0.0)
 
     return FloorTrust(trust, found.fit.unevenness, FLOOR_GATE)
-
-
-def _in_words(surface: Plane | None) -> str:
-    if surface is None:
-        return ""
-    side = "lower" if surface.offset > 0 else "higher"
-    tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
-    return f" (the nearest level surface is {abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg)"
-
-
-def _change_to_base(floor: Plane, footprint_from_base: np.ndarray) -> np.ndarray:
-    """Return the derivatives (3, 3) of (height, tilt about x, tilt about y) at base_link's origin and about its axes by
-    those in the description's base_footprint."""
-    change = np.zeros((3, 3))
-    change[0] = -height_slopes(footprint_from_base[None, :3, 3], floor)[0]
-    change[1:, 1:] = footprint_from_base[:2, :2].T
-    return change

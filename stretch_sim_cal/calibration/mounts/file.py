@@ -6,7 +6,7 @@ one at first, later the calibrated one. The floor's entries name the pose.
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -22,11 +22,11 @@ from stretch_sim_cal.calibration.calibration_file import (
     TO_LEFT,
     CalibrationFile,
     check_convention,
-    check_covariance,
     entry_for,
     plane_entry,
+    poses_of,
 )
-from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult
+from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult, StoredMounts
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
@@ -107,19 +107,6 @@ CONVENTION = (
 )
 
 
-@dataclass(frozen=True)
-class StoredMounts:
-    """`base_from_lidar` (4, 4) by name and the `covariance` (6 n, 6 n), in the same order, of a file."""
-
-    base_from_lidar: dict[str, np.ndarray]
-    covariance: np.ndarray
-
-    def covariance_of(self, name: str) -> np.ndarray:
-        """Return the covariance (6, 6) of one lidar's pose."""
-        first = 6 * list(self.base_from_lidar).index(name)
-        return self.covariance[first : first + 6, first : first + 6]
-
-
 def with_mounts(
     file: CalibrationFile, result: MountsResult, robot_id: str, described_left: np.ndarray,
     timestamp: datetime.datetime | None = None, observations: Observations | None = None,
@@ -131,15 +118,7 @@ def with_mounts(
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
     poses = {name: pose.tolist() for name, pose in result.base_from_lidar.items()}
     entry = entry_for(result, poses, OF_TWO if set(poses) == set(SIDES) else CONVENTION, robot_id, timestamp)
-    entry["joint_offsets"] = {
-        offset.joint: {
-            "value": offset.value,
-            "standard_deviation": offset.standard_deviation,
-            "scale": offset.scale,
-            "scale_standard_deviation": offset.scale_deviation,
-        }
-        for offset in result.joint_offsets
-    }
+    entry["joint_offsets"] = {offset.joint: offset.numbers for offset in result.joint_offsets}
     if observations is not None and observations.floor is not None and result.units is not None:
         file = with_units(file, observations.floor, result.units, result.scalar_covariance)
     if file.floor_plane is not None:
@@ -178,26 +157,18 @@ def left_pose(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
 
 def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
     """Return the extrinsics in a calibration file, None if it has none. Raises `InputError` for incomplete ones."""
-    entry = file.data.get(MOUNTS)
-    if entry is None:
+    if file.data.get(MOUNTS) is None:
         return None
-    where = f"{file.path or 'calibration'}: {MOUNTS}"
-    try:
-        poses = {str(name): check_rigid(pose, f"{where}: {name}") for name, pose in entry["data"].items()}
-        poses = {"left": poses["left"]} | poses
-        covariance = np.array(entry["covariance"], dtype=float)
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise InputError(f"{where}: needs data with left and each other lidar (4x4 each) and a covariance") from problem
-    size = 6 * len(poses)
-    if covariance.shape != (size, size) or not np.isfinite(covariance).all():
-        raise InputError(f"{where}: covariance: is not a {size}x{size} matrix of finite numbers")
-    check_covariance(covariance, f"{where}: covariance")
-    if entry.get("convention") is not None:
-        check_convention(entry["convention"], [CONVENTION, *([OF_TWO] if set(poses) == set(SIDES) else [])], where)
-    return StoredMounts(poses, covariance)
+    path = file.path or "calibration"
+    mounts = StoredMounts(*poses_of(file.data, MOUNTS, path, ["left"]))
+    convention = file.data[MOUNTS].get("convention")
+    if convention is not None:
+        known = [CONVENTION, *([OF_TWO] if set(mounts.base_from_lidar) == set(SIDES) else [])]
+        check_convention(convention, known, f"{path}: {MOUNTS}")
+    return mounts
 
 
-def every_mount(file: CalibrationFile, mounts: StoredMounts | MountsResult) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def every_mount(file: CalibrationFile, mounts: StoredMounts) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return by name the poses in base_link (4, 4) of all lidars, and the covariance (6 n, 6 n) over twists there.
 
     Lidars without `mounts` are on the left lidar by the file's transforms, updated by the left and the right one's
@@ -228,9 +199,7 @@ def every_mount(file: CalibrationFile, mounts: StoredMounts | MountsResult) -> t
     return poses, change @ mounts.covariance @ change.T + block_diag(*independent)
 
 
-def each_mount(
-    file: CalibrationFile, mounts: StoredMounts | MountsResult | None
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def each_mount(file: CalibrationFile, mounts: StoredMounts | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return by name the poses (4, 4) and covariances (6, 6) of `every_mount`; none without `mounts`."""
     if mounts is None:
         return {}

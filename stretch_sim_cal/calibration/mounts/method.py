@@ -49,7 +49,7 @@ from stretch_sim_cal.calibration.problem import (
     WithoutUnits,
     scalar_numbers,
 )
-from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_equations, tukey_weights
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, inverse
@@ -135,16 +135,10 @@ def _descend(
         for index, (name, pose) in enumerate(poses.items()):
             part = slice(6 * index, 6 * index + 6)
             found = [s.match(cloud, pose, gate, SEARCH_GRAZING) for s, cloud in zip(samples, clouds[name], strict=True)]
-            hits, normals, distances = (
-                np.concatenate([getattr(matches, field) for matches in found])
-                for field in ("hits", "normals", "distances")
-            )
+            jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.by_twist, found), strict=True))
             if len(distances):
-                scale = max(settings.range_noise / 2, robust_deviation(distances))
-                weights = tukey_weights(distances / (SEARCH_TUKEY * scale)) / scale**2
-                jacobian = np.hstack([normals, np.cross(hits, normals)])
-                information[part, part] += jacobian.T @ (weights[:, None] * jacobian)
-                gradient[part] -= jacobian.T @ (weights * distances)
+                own = robust_equations(jacobian, distances, settings.range_noise / 2, SEARCH_TUKEY)
+                information[part, part], gradient[part] = own[:2]
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
             about = adjoint(from_rotation_translation(np.eye(3), -pose[:3, 3]))
             information[part, part] += about.T @ weak @ about
@@ -234,12 +228,9 @@ def residuals_of(
 
 
 def calibrate_mounts(
-    surfaces: Mapping[str, Surface],
-    samples: Sequence[MountSample],
-    nominal: Mapping[str, np.ndarray],
-    alignment: Observations | None = None,
-    settings: MountSettings = MountSettings(),
-) -> MountsResult:
+    surfaces: Mapping[str, Surface], samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray],
+    alignment: Observations | None = None, settings: MountSettings = MountSettings(),
+) -> MountsResult:  # fmt: skip
     """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses.
 
     `surfaces` are the model's by link, in link frames; `nominal` the lidars' described poses by name, right to about 3
@@ -309,9 +300,12 @@ class _Mounts:
 
     def solve(self) -> MountsResult:
         """Search, then solve until the lidars' errors converge."""
-        poses, costs = search(
-            self.models, self.nominal, self._for_search(), self.settings, self.readers, self.state.units
-        )
+        alignment = self.alignment
+        if alignment is not None:  # inflated by errors of the lidars that the search does not subtract
+            off_centre = any(np.any(model.optical_centre) for model in self.unknowns.models)
+            loose = off_centre and not alignment.knows_units
+            alignment = alignment.of_the_transform(*((FIRST_POSITION, FIRST_ANGLE) if loose else ()))
+        poses, costs = search(self.models, self.nominal, alignment, self.settings, self.readers, self.state.units)
         self.state = replace(self.state, base_from_lidar=tuple(poses.values()))
         clouds: dict[tuple[str, int], Returns] = {}
         inflated = converged = False
@@ -336,14 +330,6 @@ class _Mounts:
                 break
             inflated |= converged
         return self._result(costs, matches, left, noise, equations, errors, of_scalars, converged)
-
-    def _for_search(self) -> Observations | None:
-        """Return the alignment, inflated by errors of the lidars that the search does not subtract."""
-        if self.alignment is None:
-            return None
-        if not self.alignment.knows_units and any(np.any(model.optical_centre) for model in self.unknowns.models):
-            return self.alignment.loosened(FIRST_POSITION, FIRST_ANGLE)
-        return self.alignment.of_the_transform()
 
     def _corrected(self, name: str, returns: Returns) -> LidarRays:
         """Return the rays of returns without the lidar's errors except that by incidence."""

@@ -59,6 +59,10 @@ class Matches:
         """Return the matches with a lidar's error by incidence (m) subtracted from the distances."""
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
+    def by_twist(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return how the distances change (M, 6) with a twist of the lidar about a point (3,), and the distances."""
+        return np.hstack([self.normals, np.cross(self.hits - about, self.normals)]), self.distances
+
     @property
     def along(self) -> np.ndarray:
         """Distances (M,), in m, of the returns beyond the model along the rays, negative in front of it."""
@@ -80,11 +84,8 @@ class PosedSample:
         self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
 
     def around(self, name: str, base_from_lidar: np.ndarray) -> np.ndarray:
-        """As `near`, of the sample's cloud of one lidar."""
-        return self.near(self.sample.clouds[name], base_from_lidar)
-
-    def near(self, cloud: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
-        """Return the returns of a cloud (N, 3 or 5), in its lidar's frame, that may be of the robot."""
+        """Return the returns of a lidar, (N, 3 or 5) in its frame, that may be of the robot."""
+        cloud = self.sample.clouds[name]
         ranges = np.linalg.norm(cloud[:, :3], axis=1)
         cloud = cloud[(ranges > COLLAR) & (ranges < REACH)]
         seen = apply(base_from_lidar, cloud[:, :3])

@@ -77,6 +77,12 @@ class JointOffset:
     scale: float = 0.0
     scale_deviation: float = 0.0
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The values with their standard deviations, for files."""
+        return {"value": self.value, "standard_deviation": self.standard_deviation, "scale": self.scale,
+                "scale_standard_deviation": self.scale_deviation}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class LinkResidual:
@@ -105,14 +111,29 @@ class Residuals:
 
 
 @dataclass(frozen=True)
-class MountsResult:
-    """The lidar extrinsics `base_from_lidar` by name, with the `covariance` (6 n, 6 n) over their twists in the same
-    order, `true = exp(twist) @ estimate` in base_link; `information` (k, k) is that of all unknowns, links and joints
-    included. `units` are the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their
-    scalars. `directions` by lidar; a result with `refusals` must not be written."""
+class StoredMounts:
+    """The lidar extrinsics `base_from_lidar` (4, 4) by name, with the `covariance` (6 n, 6 n) over their twists in the
+    same order, `true = exp(twist) @ estimate` in base_link."""
 
     base_from_lidar: dict[str, np.ndarray]
     covariance: np.ndarray
+
+    def covariance_of(self, name: str) -> np.ndarray:
+        """Return the covariance (6, 6) of one lidar's pose."""
+        start = 6 * list(self.base_from_lidar).index(name)
+        return self.covariance[start : start + 6, start : start + 6]
+
+    def spread_of(self, name: str) -> tuple[float, float]:
+        """As of `spread`."""
+        return spread(self.covariance_of(name), self.base_from_lidar[name])
+
+
+@dataclass(frozen=True)
+class MountsResult(StoredMounts):
+    """Extrinsics that were found; `information` (k, k) is that of all unknowns, links and joints included. `units` are
+    the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars. `directions` by
+    lidar; a result with `refusals` must not be written."""
+
     rmse: float
     num_points: int
     num_samples: int
@@ -140,15 +161,6 @@ class MountsResult:
     def num_frames(self) -> int:
         """The number of arm poses, for files."""
         return self.num_samples
-
-    def covariance_of(self, name: str) -> np.ndarray:
-        """Return the covariance (6, 6) of one lidar's pose."""
-        start = 6 * list(self.base_from_lidar).index(name)
-        return self.covariance[start : start + 6, start : start + 6]
-
-    def spread_of(self, name: str) -> tuple[float, float]:
-        """As of `spread`."""
-        return spread(self.covariance_of(name), self.base_from_lidar[name])
 
 
 def spread(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, float]:

@@ -1,22 +1,27 @@
-"""Lidar extrinsics with a robot's description: by a dataset of arm poses, as joints of the description, and their quick
-check in an alignment run."""
+"""Lidar extrinsics with a robot's description: by a dataset of arm poses, as joints of the description, their quick
+check in an alignment run, and the arm pose that would gain most.
+
+The gain of a pose is the reduction of the extrinsics' uncertainty together with the existing poses, by what the lidars
+would see of the model in it. The model's errors are included, so that another view of the same surface from the same
+side has little gain.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import left_off
-from stretch_sim_cal.calibration.lidars import LidarPoses
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, mounted_joints
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
-from stretch_sim_cal.calibration.mounts.poses import Chosen, best_next
-from stretch_sim_cal.calibration.mounts.rays import posed
-from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
+from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, PosedSample, posed
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals, at_lidar
+from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances, noise_weights, without_readings
 from stretch_sim_cal.calibration.observations import Observations, known_alignment
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
@@ -25,9 +30,14 @@ from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.robot.surfaces import robot_surfaces
+from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
 from stretch_sim_cal.sensor.sensor import Sensors
+from stretch_sim_cal.sensor.unit import directions
 
+LOWEST, HIGHEST = np.deg2rad(-3.5), np.deg2rad(90.0)  # of a lidar's rays over its x-y plane
+ELEVATIONS, AZIMUTHS = 64, 240
+RAYS, FRAMES = 115_200, 5  # of one frame
+GRAZING = 0.15
 DERIVATIVE_STEP = 1e-4
 MARGIN = 0.01  # m between parts of the robot in a pose that is proposed
 SCANS = 3  # of each lidar, of the check in an alignment run, whose accuracy is that of the model
@@ -96,8 +106,8 @@ class MountedRobot:
 
     def free_poses(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield names and commanded joints of poses in which no parts are within `MARGIN` of each other."""
-        profile, footprint = self.profile, self.profile.footprint_frame
-        floor = float(link_transform(self.model, {}, footprint)[2, 3])
+        profile = self.profile
+        floor = float(link_transform(self.model, {}, profile.footprint_frame)[2, 3])
         collision = SelfCollision(self.model, MARGIN, floor, still=profile.still_joints(self.model))
         limits = profile.commanded_limits(self.model)
         for values in itertools.product(*profile.mount_candidates.values()) if profile.mount_candidates else ():
@@ -194,9 +204,67 @@ def residuals_at(
     return residuals_of(posed(samples, robot.surfaces), seen, SEEN * MountSettings().range_noise)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A pose by its name, and the standard deviation of the worst lidar, in units of its bound, with it (`spread`) and
+    without it (`before`)."""
+
+    name: str
+    spread: float
+    before: float
+
+
+def pose_information(
+    surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray],
+    settings: MountSettings,
+) -> np.ndarray:  # fmt: skip
+    """Return the information (n, n) of `FRAMES` frames of the lidars in a pose."""
+    unknowns = RobotUnknowns(surfaces, settings, nominal, 1)
+    model = PosedSample(pose, surfaces, {}, 0)
+    elevations = np.linspace(LOWEST, HIGHEST, ELEVATIONS)
+    grid = np.meshgrid(elevations, np.arange(AZIMUTHS) * 2 * np.pi / AZIMUTHS)
+    rays = LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
+    information = np.zeros((unknowns.size, unknowns.size))
+    readings = np.arange(unknowns.first_reading, unknowns.size)
+    information[readings, readings] = 1.0 / model_variances(unknowns, settings)[readings]
+    for name, pose in nominal.items():
+        hits = model.match(rays, pose, REACH, GRAZING)
+        weights = noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
+        for chosen, columns, jacobian in unknowns.rows(name, model, hits):
+            information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
+    return without_readings(unknowns, information)
+
+
+def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
+    """Return the largest standard deviation of any lidar along any axis, in units of the settings' bounds."""
+    covariance = np.linalg.inv(information)
+    bounds = np.array([settings.max_std_translation] * 3 + [settings.max_std_rotation] * 3)
+    worst = []
+    for index, pose in enumerate(nominal.values()):
+        part = slice(6 * index, 6 * index + 6)
+        about_lidar = at_lidar(covariance[part, part], pose)
+        worst.append(float(np.sqrt(np.linalg.eigvalsh(about_lidar / np.outer(bounds, bounds))[-1])))
+    return max(worst)
+
+
+def best_next(
+    information: np.ndarray, surfaces: Mapping[str, Surface], candidates: Iterable[MountSample],
+    poses: Mapping[str, np.ndarray], settings: MountSettings,
+) -> Chosen | None:  # fmt: skip
+    """Return the candidate with the largest gain for a calibration with `information` (n, n); None without any."""
+    spreads = {
+        pose.name: worst_spread(information + pose_information(surfaces, pose, poses, settings), poses, settings)
+        for pose in candidates
+    }
+    if not spreads:
+        return None
+    best = min(spreads, key=spreads.__getitem__)
+    return Chosen(best, spreads[best], worst_spread(information, poses, settings))
+
+
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
     """Return the pose that would reduce the uncertainty of the extrinsics most."""
-    poses = [robot.pose(name, commanded) for name, commanded in robot.free_poses()]
+    poses = itertools.starmap(robot.pose, robot.free_poses())
     return best_next(result.information, robot.surfaces, poses, result.base_from_lidar, settings)
 
 

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from scipy import sparse
 
-from stretch_sim_cal.calibration.clouds import DirectionGrid
+from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
 from stretch_sim_cal.calibration.mounts.rays import LidarRays, Matches, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, UNKNOWN_SENSOR, ErrorModel, Returns, weak_echo
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel, Returns, weak_echo
 
 HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance is the joint origin's, half the mesh's
 RIGID = 1e-5  # m and rad, of links that are set to be exact
@@ -223,9 +223,7 @@ class CloudReader:
         rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
         self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
         self._channel[rows] = np.arange(len(rows))
-        spread = UNKNOWN_SENSOR if sensor is None else sensor.expected
-        centre = np.zeros(3) if sensor is None else sensor.optical_centre
-        self.model = ErrorModel(spread, self._grid.elevations[rows], np.zeros(len(rows)), centre)
+        self.model = model_of_rows(sensor, self._grid.elevations[rows])
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)

@@ -1,0 +1,132 @@
+"""The stages of a calibration as nodes and commands run them, from clouds to the calibration file. They differ in their
+options, in where warnings go, and in the `source` of clouds, a robot, live or recorded, with its `profile`,
+`description` (URDF, None while it is unknown), the poses (4, 4) in base_link that it gives the lidars, `described`,
+`footprint_from_base`, and the settings of its `body`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretch_sim_cal.calibration import pipeline
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings
+from stretch_sim_cal.calibration.lidars import DescribedLidar
+from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_floor, with_mounts
+from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck, MountedRobot
+from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.calibration.pipeline import Clouds, Stage
+from stretch_sim_cal.command import one_line, refuse
+
+Change = Callable[[CalibrationFile], CalibrationFile]
+Lidars = Mapping[str, DescribedLidar]
+
+
+def align(
+    source: Any, method: Any, lidars: Lidars, clouds: Iterable[Clouds], joints: Mapping[str, float],
+    file: CalibrationFile, further: Iterable[Iterable[Clouds]] = (),
+) -> tuple[Stage, str]:  # fmt: skip
+    """Return the alignment of `lidars` by a method (`alignment_of`) from `clouds`, and those of `further` standing
+    places, and why the left lidar's extrinsics were not checked, "" if they were. `joints` (m, rad) may fill up while
+    clouds are taken."""
+    if len(lidars) == 1:
+        return pipeline.alignment_stage(method.solve(), {}), ""
+    check = LeftMountCheck(tuple(lidar.sensor for lidar in lidars.values()), source.profile)
+    for each in clouds:
+        method.add(each)
+        check.add(each)
+    for place in further:
+        method.new_place()
+        for each in place:
+            method.add(each)
+    result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
+    gain = method.another_place() if result.accepted else None
+    return pipeline.alignment_stage(result, source.described, gain), unchecked
+
+
+def find_floor(
+    source: Any, method: str, lidars: Lidars, clouds: Iterable[Clouds], known: Observations | None,
+    described_left: np.ndarray, robot_id: str,
+) -> tuple[Stage, Change]:  # fmt: skip
+    """Return the floor by lidars at the poses of their alignment, of which `known` are the observations, and how it
+    changes the file."""
+    footprint = source.footprint_from_base
+    floor = pipeline.solved(pipeline.LidarFloor(method, lidars, footprint, source.body, known), clouds)
+    return pipeline.floor_stage(floor, footprint), lambda file: with_floor(file, floor, robot_id, described_left)
+
+
+def by_mounts(
+    result: Any, robot: MountedRobot, settings: Any, file: CalibrationFile, robot_id: str
+) -> tuple[Stage, Change, Observations | None]:
+    """Return the lidars' extrinsics of a robot as a stage, how they change the `file`, and the observations that go
+    beside it."""
+    known, left = load_beside(file), robot.nominal["left"]
+    stage = pipeline.mounts_stage(result, robot, settings, file)
+    return (
+        stage, lambda file: with_mounts(file, result, robot_id, left, observations=known),
+        known and known.better(result.units),
+    )  # fmt: skip
+
+
+def solve_drive(
+    source: Any, lidars: Lidars, stations: Iterable[Any], accept: tuple[float, float] | None
+) -> DrivenResult:  # fmt: skip
+    """Return the result of a drive over `stations`."""
+    base = source.profile.base
+    settings = DrivingSettings() if base is None else DrivingSettings(track_width=base.track_width)
+    array = DrivenArray(lidars, source.footprint_from_base, settings, source.body, accept)
+    result: DrivenResult = pipeline.driven(array, stations)
+    return result
+
+
+def drive(
+    source: Any, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
+) -> tuple[list[Stage], Change, list[str], list[Agreement]]:  # fmt: skip
+    """Return what the result `found` of a drive comes to, how it changes the `file`, the parts that this writes, and how it
+    agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are written."""
+    footprint, described = source.footprint_from_base, source.described
+    result = found if wheels else replace(found, wheels=None)
+    stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None
+
+    def change(file: CalibrationFile) -> CalibrationFile:
+        return with_drive(file, result, robot_id, described)
+
+    known = agreements(change(file)) if by_arm and accepted(stages) else []
+    return stages, change, ["wheels"] if by_arm else [stage.name for stage in stages], known
+
+
+def accepted(stages: Sequence[Stage]) -> bool:
+    return all(stage.found.accepted for stage in stages)
+
+
+def tell(stages: Sequence[Stage], warn: Callable[[str], object], as_json: bool, more: Sequence[Agreement] = ()) -> None:
+    """Print the stages and `more` agreements: warnings by `warn`, lines unless the result is printed `as_json`, and
+    each refusal."""
+    warnings = [warning for stage in stages for warning in stage.found.warnings]
+    for warning in warnings + [warning for each in more for warning in each.findings()]:
+        warn(one_line(warning))
+    lines = [line for stage in stages for line in stage.lines] + [each.sentence() for each in more]
+    if lines and not as_json:
+        print("\n".join(lines), flush=True)
+    for refusal in (refusal for stage in stages for refusal in stage.found.refusals):
+        refuse(refusal)
+
+
+def write(
+    path: Path, what: Sequence[str], changes: Sequence[Change], observations: Observations | None, as_json: bool
+) -> None:
+    """Write accepted parts and their observations, if they have any, together, and then say so. `changes` make the
+    file's new content of its present one: what another calibration wrote in the meantime is not lost."""
+
+    def changed(file: CalibrationFile) -> CalibrationFile:
+        for change in changes:
+            file = change(file)
+        return file
+
+    backup = CalibrationFile.update(path, changed, observations and observations.beside(path))
+    if not as_json:
+        kept = f" (what it held before is in {backup.name})" if backup else ""
+        print(f"accepted: {' and '.join(what)} written to {path}{kept}", flush=True)
