@@ -85,8 +85,9 @@ def solve_drive(
 def drive(
     source: Any, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
 ) -> tuple[list[Stage], Change, list[str], list[Agreement]]:  # fmt: skip
-    """Return what the result `found` of a drive comes to, how it changes the `file`, the parts that this writes, and how
-    it agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are written."""
+    """Return what the result `found` of a drive comes to, how it changes the `file`, the parts that this writes, and
+    how it agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are
+    written."""
     footprint, described = source.footprint_from_base, source.described
     result = found if wheels else replace(found, wheels=None)
     stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None
