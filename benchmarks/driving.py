@@ -5,6 +5,7 @@
     python benchmarks/driving.py --seeds 8 --apart             the lidars see nothing in common from one place
     python benchmarks/driving.py --seeds 8 --uneven 3          a floor with waves of 3 mm rms over 2 m
     python benchmarks/driving.py --seeds 8 --slip 4            wheels that slip four times as much as is expected
+    python benchmarks/driving.py --seeds 8 --continuous        few stops, and scans on the move
     python benchmarks/driving.py --seeds 30 --rows FILE        goes on where it was cut: each robot is a line of FILE
 
 A robot (`--robot`, by default the Stretch 4), its mounts off by 5 mm and 0.5 deg, lidars with errors of their own,
@@ -32,7 +33,7 @@ from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import Priors, Solver, State
-from stretch_sim_cal.calibration.published import GicpAlignment
+from stretch_sim_cal.calibration.published import GicpAlignment, PublishedAlignment, PublishedFloor
 from stretch_sim_cal.calibration.room import FloorTrust, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.wheel_odometry import Leg
@@ -51,6 +52,39 @@ def drive(robot: str | None) -> list[tuple[float, ...]]:
     return [*SPIN, (0.6, 0, 0), *sideways, (0, 0, 0)]
 
 
+def slowly(robot: str | None, step: float) -> list[tuple[float, ...]]:
+    """Return the legs of a robot that turns at 20 deg/s with a stop every `step` (deg), and drives at 0.15 m/s."""
+    count = round(360 / step)
+    turns = [(0, 0, np.radians(20 * sign), step / 20) for sign in count * [1] + count * [-1]]
+    axes = ((1, 0), (0, 1)) if profile_called(robot).driven_base.strafes else ((1, 0),)
+    return [*turns, *((sign * 0.15 * x, sign * 0.15 * y, 0, 0.8 / 0.15) for x, y in axes for sign in (1, -1))]
+
+
+def standing_only(stations: list[Any]) -> list[Any]:
+    """Return the stations of a drive without those on the move."""
+    stood, said = [], []
+    for station in stations:
+        said.append(station.odometry)
+        if station.sweep is None:
+            stood.append(replace(station, odometry=np.vstack(said)))
+            said = []
+    return stood
+
+
+def on_the_move(args: argparse.Namespace, seed: int, simulation: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of one robot's drive with a stop every 60 deg, and with one every 180 deg without and with scans
+    on the move."""
+    rows = []
+    for step in (60.0, 180.0):
+        sim = cal.simulate(
+            args.robot, args.world, args.sensor, seed, frames=args.frames, drive=slowly(args.robot, step),
+            simulation=simulation, continuous=step > 60.0,
+        )  # fmt: skip
+        by = f"stop every {step:.0f} deg"
+        rows += rows_from(sim, cal.calibrate_by_driving(sim.rig, standing_only(sim.stations)), by)
+    return rows + rows_from(sim, cal.calibrate_by_driving(sim.rig, sim.stations), "180 deg, on the move")
+
+
 def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
     """Return the stations as lidars see them that look ahead, the first one, and back, the others."""
     stations = []
@@ -64,17 +98,32 @@ def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
     return stations
 
 
-def plain(sim: cal.Simulated, stations: list[Any]) -> tuple[tuple[float, float] | None, np.ndarray]:
-    """Return how far (m, rad) GICP has the second lidar from the truth, None for a single one, and how far x, y, yaw
-    (m, rad) of the first one against the wheels are."""
-    names, rig, pair = sim.rig.names, sim.rig, None
-    first = names[0]
+def standing(sim: cal.Simulated, stations: list[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of two lidars at the first station, by one GICP and by the published methods."""
+    rig, (first, second), clouds = sim.rig, sim.rig.names[:2], stations[0].clouds
+    pairs = [tuple(map(_points, both)) for both in zip(clouds[first], clouds[second], strict=True)]
+    nominal, rows = inverse(rig.base_from_lidar[first]) @ rig.base_from_lidar[second], []
+    for by, method in (("one GICP", GicpAlignment(nominal)), ("published", PublishedAlignment(nominal))):
+        for both in pairs:
+            method.add(*both)
+        found = method.solve().right_to_left
+        far, turned = error(sim.truth.transform(first, second), found)
+        rows.append(("lidar to lidar", by, 1e3 * far, np.degrees(turned), None, True))
+    footprint = np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base
+    floor = PublishedFloor(rig.base_from_lidar[first], found, footprint)
+    for both in pairs:
+        floor.add(*both)
+    result = floor.solve()
+    height, tilt = 1e3 * (result.plane.offset - sim.truth.floor.offset), result.plane.normal @ sim.truth.floor.normal
+    rows.append(("floor", "published", abs(height), np.degrees(np.arccos(min(tilt, 1.0))), None, result.accepted))
+    return rows
+
+
+def plain(sim: cal.Simulated, stations: list[Any]) -> np.ndarray:
+    """Return how far x, y, yaw (m, rad) of the first lidar against the wheels are from the truth by GICP and a
+    hand-eye fit."""
+    rig, first = sim.rig, sim.rig.names[0]
     pose = (np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base) @ rig.base_from_lidar[first]
-    if len(names) > 1:
-        gicp = GicpAlignment(inverse(rig.base_from_lidar[first]) @ rig.base_from_lidar[names[1]])
-        for clouds in zip(*(stations[0].clouds[name] for name in names[:2]), strict=True):
-            gicp.add(*map(_points, clouds))
-        pair = error(sim.truth.transform(*names[:2]), gicp.solve().right_to_left)
     moved, legs = [], []
     for before, after in zip(stations, stations[1:], strict=False):
         leg = Leg.along(np.vstack([before.odometry[-1], after.odometry]))
@@ -100,7 +149,7 @@ def plain(sim: cal.Simulated, stations: list[Any]) -> tuple[tuple[float, float] 
     turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
     true = sim.truth.footprint_from_lidar[first]
     angle = np.arctan2(true[1, 0], true[0, 0]) - np.arctan2(pose[1, 0], pose[0, 0]) - yaw
-    return pair, np.array([*(turn @ pose[:2, 3] + [x, y] - true[:2, 3]), (angle + np.pi) % (2 * np.pi) - np.pi])
+    return np.array([*(turn @ pose[:2, 3] + [x, y] - true[:2, 3]), (angle + np.pi) % (2 * np.pi) - np.pi])
 
 
 def _points(cloud: np.ndarray) -> np.ndarray:
@@ -119,7 +168,7 @@ class TrueDrive(DrivenArray):
         first, errors = inverse(stations[0].world_from_footprint), simulator.driving.errors
         poses = [first @ station.world_from_footprint for station in stations]
         drive = driving._Drive(state, poses, np.array([*errors.scale, errors.track_width]), STANCE)
-        drive = self._learned(drive)
+        drive = self._with_variances(drive)
         unknowns = driving._DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(names)]), len(stations))
         views = drive.views(unknowns)
         pairs = self._pairs([View(lidar.surface) for lidar in lidars], views.base_from_lidar)
@@ -187,6 +236,7 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true", help="lidars that see nothing in common from one place")
     parser.add_argument("--uneven", type=float, metavar="MM", help="floor, root mean square height")
     parser.add_argument("--slip", type=float, default=1.0, help="times what is expected")
+    parser.add_argument("--continuous", action="store_true", help="compare scans on the move with stops")
     parser.add_argument("--only-driving", action="store_true", help="neither standing still nor the plain way")
     parser.add_argument(
         "--rows", type=Path, help="file of what is found, a robot a line; robots in it are not run again"
@@ -200,12 +250,15 @@ def main() -> None:
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         if seed in robots:
             continue
-        sim = cal.simulate(
-            args.robot, args.world, args.sensor, seed, frames=args.frames, drive=drive(args.robot),
-            simulation=simulation,
-        )  # fmt: skip
-        stations = apart(sim) if args.apart else sim.stations
-        robots[seed] = one_robot(sim, stations, seed, not robots, args.only_driving)
+        if args.continuous:
+            robots[seed] = {"seed": seed, "rows": on_the_move(args, seed, simulation), "bounds": {}}
+        else:
+            sim = cal.simulate(
+                args.robot, args.world, args.sensor, seed, frames=args.frames, drive=drive(args.robot),
+                simulation=simulation,
+            )  # fmt: skip
+            stations = apart(sim) if args.apart else sim.stations
+            robots[seed] = one_robot(sim, stations, seed, not robots, args.only_driving)
         if args.rows:
             with args.rows.open("a") as file:
                 file.write(json.dumps(robots[seed]) + "\n")
@@ -216,27 +269,36 @@ def main() -> None:
 def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool, only_driving: bool) -> dict[str, Any]:
     """Return what is found of a robot: rows of (what, by, mm, deg, NEES or None, accepted), and the bounds by what, if
     they are asked for."""
-    rows: list[tuple[Any, ...]] = []
-    results = {"driving": cal.calibrate_by_driving(sim.rig, stations)}
+    rows = rows_from(sim, cal.calibrate_by_driving(sim.rig, stations), "driving")
     if not only_driving:
-        by_gicp, by_hand_eye = plain(sim, stations)
-        if by_gicp is not None:
-            rows.append(("lidar to lidar", "one GICP", 1e3 * by_gicp[0], np.degrees(by_gicp[1]), None, True))
+        by_hand_eye = plain(sim, stations)
+        rows += standing(sim, stations) if len(sim.rig.names) > 1 else []
         lever, angle = 1e3 * np.hypot(*by_hand_eye[:2]), np.degrees(abs(by_hand_eye[2]))
         rows.append(("against the wheels", "GICP and hand-eye", lever, angle, None, True))
-        results["standing"] = cal.calibrate(sim.rig, stations[0].clouds)
-    for data, found in results.items():
-        errors = found.errors(sim.truth)
-        rows += [("lidar to lidar", data, *off, found.alignment.accepted) for off in errors.pairs.values()]
-        if errors.floor is not None:
-            rows.append(("floor", data, *errors.floor, found.floor.accepted))
-        rows += [("against the wheels", data, *off, found.wheels.accepted) for off in list(errors.wheels.values())[:1]]
-        if found.wheels is not None:
-            rows.append(("odometry", data, *odometry(sim, found.wheels), found.wheels.accepted))
+        rows += rows_from(sim, cal.calibrate(sim.rig, stations[0].clouds), "standing")
     known = bounds(sim, stations) if bounded else {}
     in_units = {what: (1e3 * far, float(np.degrees(turned))) for what, (far, turned) in known.items()}
     plain_rows = [[float(each) if isinstance(each, np.floating) else each for each in row] for row in rows]
     return {"seed": seed, "rows": plain_rows, "bounds": in_units}
+
+
+def rows_from(sim: cal.Simulated, found: Any, by: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a result."""
+    errors = found.errors(sim.truth)
+    rows: list[tuple[Any, ...]] = [
+        ("lidar to lidar", by, *off, found.alignment.accepted) for off in errors.pairs.values()
+    ]
+    if errors.floor is not None:
+        rows.append(("floor", by, *errors.floor, found.floor.accepted))
+    rows += [("against the wheels", by, *off, found.wheels.accepted) for off in list(errors.wheels.values())[:1]]
+    if found.wheels is not None:
+        rows.append(("odometry", by, *odometry(sim, found.wheels), found.wheels.accepted))
+        clock = found.wheels.odometry.get("clock")
+        if clock is not None:
+            off = clock - sim.simulator.driving.errors.clock_offset
+            nees = (off / found.wheels.odometry["clock_std"]) ** 2
+            rows.append(("odometry's clock, ms", by, abs(1e3 * off), 0.0, float(nees), found.wheels.accepted))
+    return rows
 
 
 def table(robots: list[dict[str, Any]], title: str) -> list[str]:

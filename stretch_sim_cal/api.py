@@ -452,7 +452,8 @@ def calibrate_by_driving(
     """Return the calibration of one, two or more lidars of a robot that drove, from what they saw where it stood.
 
     `stations` are the result of `open_drive`, those of `cal.simulate(..., drive=...)`, or any objects with `clouds`, by
-    lidar as of `calibrate`, and `odometry`: x, y (m), yaw (rad), (3,), or all that it said on the way there, (K, 3).
+    lidar as of `calibrate`, and `odometry`: x, y (m), yaw (rad), (3,), or all that it said on the way there, (K, 3);
+    on the move a `sweep`, and structured clouds with the `timestamp` (s) of each point.
     `result.wheels` is where the lidars are against the centre of rotation and the direction of driving; the lidars need
     not see anything in common, and the floor is that under all stations. `settings` say how good odometry is, `accept`
     as of `calibrate`. Raises `InputError` for anything that is no cloud; data that does not support a result ends in
@@ -460,16 +461,22 @@ def calibrate_by_driving(
     """
     lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
     array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
-    checked = (SimpleNamespace(odometry=each.odometry, clouds=_clouds_by_name(rig, each.clouds)) for each in stations)
+    checked = (
+        SimpleNamespace(
+            odometry=each.odometry, clouds=_clouds_by_name(rig, each.clouds), sweep=getattr(each, "sweep", None)
+        ) for each in stations
+    )  # fmt: skip
     found = driven(array, checked)
     return Result(rig, found, found.floor)
 
 
-def open_drive(path: str | Path, robot: str | Path | None = None, max_clouds: int = 10) -> list[Any]:
+def open_drive(
+    path: str | Path, robot: str | Path | None = None, max_clouds: int = 10, continuous: bool = False
+) -> list[Any]:
     """Return where a robot stood on its way in a rosbag2 recording, each with `clouds` by lidar, up to `max_clouds` of
-    each, and the `odometry` of the way there. Topics are those of the profile `robot`, of the Stretch if none is named;
-    it needs a `base:`. Raises `InputError` if the recording is torn, lacks a topic, or the robot stood at one place
-    alone."""
+    each, and the `odometry` of the way there; if it is `continuous` scans on the move as well, with a `sweep`. Topics
+    are those of the profile `robot`, of the Stretch if none is named; it needs a `base:`. Raises `InputError` if the
+    recording is torn, lacks a topic, or the robot stood at one place alone."""
     from stretch_sim_cal.recording.stations import RecordedStation, recorded_stations
 
     profile: RobotProfile = profile_called(robot)
@@ -477,12 +484,13 @@ def open_drive(path: str | Path, robot: str | Path | None = None, max_clouds: in
     with Recording(path) as recording:
         found = recorded_stations(
             recording, base.odometry, {name: lidar.topic for name, lidar in lidars.items()},
-            {name: lidar.frame for name, lidar in lidars.items()}, max_clouds, warnings.warn,
+            {name: lidar.frame for name, lidar in lidars.items()}, max_clouds, warnings.warn, continuous,
         )  # fmt: skip
     return [
-        RecordedStation({name: list(map(_structured, own)) for name, own in station.clouds.items()}, station.odometry)
-        for station in found
-    ]
+        station if station.sweep is not None else RecordedStation(
+            {name: list(map(_structured, own)) for name, own in station.clouds.items()}, station.odometry
+        ) for station in found
+    ]  # fmt: skip
 
 
 def open_recording(

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretch_sim_cal.api import Result, Rig
+from stretch_sim_cal.calibration.wheel_odometry import Sweep
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, floor_between
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.recording.stations import Scan, sweeps_between
 from stretch_sim_cal.sensor.points import returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
@@ -47,11 +49,13 @@ class Truth:
 @dataclass(frozen=True, eq=False)
 class Station:
     """A standing of a robot that drives: `clouds` as of `Simulated`, the `odometry` (K, 3) that was said on the way
-    there and last at its end, x, y (m) and yaw (rad) since the start, and the truth, `world_from_footprint` (4, 4)."""
+    there and last at its end, x, y (m) and yaw (rad) since the start, and the truth, `world_from_footprint` (4, 4).
+    With a `sweep` it is on the move, and the base goes as that has it by odometry."""
 
     clouds: dict[str, list[np.ndarray]]
     odometry: np.ndarray
     world_from_footprint: np.ndarray
+    sweep: Sweep | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +137,7 @@ class Errors:
 def simulate(
     robot: str | Path | None = None, world: str | Path = "furnished_room", sensor: str | Path | None = None,
     seed: int = 1, *, frames: int = FRAMES, mount_errors: tuple[float, float] | None = MOUNT_ERRORS,
-    simulation: Mapping[str, Any] | None = None, drive: Sequence[Sequence[float]] = (),
+    simulation: Mapping[str, Any] | None = None, drive: Sequence[Sequence[float]] = (), continuous: bool = False,
 ) -> Simulated:  # fmt: skip
     """Return what the lidars of a simulated robot see.
 
@@ -143,7 +147,7 @@ def simulate(
     are further keys of a scenario's `simulation:` (docs/simulator.md); errors of lidars that it names are as it says.
     With `drive` the robot stands, drives, stands and so on, and takes `frames` scans wherever it stands: an element of
     three numbers is where it drives to, x, y (m) and yaw (rad) by its odometry, one of four a leg, velocities along x
-    and y (m/s) and about z (rad/s) and for how many s.
+    and y (m/s) and about z (rad/s) and for how many s. If it is `continuous`, scans on the move are stations as well.
     Raises `InputError` for anything that cannot be simulated.
     """
     if frames < 1:
@@ -165,7 +169,7 @@ def simulate(
         sensor=kinds[: len(names)] if len(set(map(id, kinds))) > 1 and len(names) > 1 else kinds[0],
         robot=data.get("robot"),
     )
-    stations = stations_of(simulator, names, frames, drive) if len(drive) else []
+    stations = stations_of(simulator, names, frames, drive, continuous) if len(drive) else []
     clouds = stations[0].clouds if stations else _clouds(simulator, names, range(frames))
     true = {name: simulator.base_from_lidar(name) for name in names}
     first = names[0]
@@ -180,28 +184,62 @@ def _clouds(simulator: EmbeddedSimulator, names: Sequence[str], ticks: range) ->
 
 
 def stations_of(
-    simulator: EmbeddedSimulator, names: Sequence[str], frames: int, drive: Sequence[Sequence[float]]
-) -> list[Station]:
+    simulator: EmbeddedSimulator, names: Sequence[str], frames: int, drive: Sequence[Sequence[float]],
+    continuous: bool = False,
+) -> list[Station]:  # fmt: skip
     """Return where a robot stands before, between and after what it drives, as of `simulate`, with the scans of the
-    lidars `names`, so many `frames` at each. Raises `InputError` for a robot that does not drive, or no such drive."""
+    lidars `names`, so many `frames` at each, and if it is `continuous` those of `sweeps_between`. Raises `InputError`
+    for a robot that does not drive, or no such drive."""
     driving = simulator.driving
     if driving is None:
         raise InputError(f"simulate: drive: {simulator.profile.source} has no 'base:' that says how the robot drives")
     given = [list(each) if np.iterable(each) else [each] for each in drive]
     wanted = [numbers(each, 4 if len(each) == 4 else 3, f"simulate: drive[{n}]") for n, each in enumerate(given)]
-    stations, left = [], driving.now
-    for leg in (None, *wanted):
-        if leg is not None:
-            driving.follow([leg] if len(leg) == 4 else driving.legs_to(*leg))
-        first = 0
-        while any(simulator.start_time(name, first) < driving.now for name in names):
-            first += 1
-        end = max(simulator.start_time(name, first + frames) for name in names)
-        driving.step(end - driving.now)
-        clouds = _clouds(simulator, names, range(first, first + frames))
-        said = [driving.odometry(time)[0] for time in np.linspace(left, end, 2 + int((end - left) / ODOMETRY_PERIOD))]
-        stations.append(Station(clouds, np.array(said), driving.poses(np.array([end]))[0]))
-        left = end
+    stations = next_stations(simulator, names, frames, [])
+    for leg in wanted:
+        legs = [leg] if len(leg) == 4 else driving.legs_to(*leg)
+        stations += next_stations(simulator, names, frames, legs, continuous)
+    return stations
+
+
+def next_stations(
+    simulator: EmbeddedSimulator, names: Sequence[str], frames: int, legs: Sequence[Sequence[float]],
+    continuous: bool = False,
+) -> list[Station]:  # fmt: skip
+    """Drive legs as of `simulate`, and return where the robot then stands, and before that its stations on the move."""
+    driving, left, first = simulator.driving, simulator.driving.now, 0
+    driving.follow(legs)
+    while any(simulator.start_time(name, first) < driving.now for name in names):
+        first += 1
+    end = max(simulator.start_time(name, first + frames) for name in names)
+    driving.step(end - driving.now)
+    clouds = _clouds(simulator, names, range(first, first + frames))
+    times = np.linspace(left, end, 2 + int((end - left) / ODOMETRY_PERIOD))
+    said = np.array([driving.odometry(time)[0] for time in times])
+    moving = _on_the_move(simulator, names, times, said) if continuous else []
+    way = said[times > moving[-1].sweep.time] if moving else said
+    return [*moving, Station(clouds, way, driving.poses(np.array([end]))[0])]
+
+
+def _on_the_move(
+    simulator: EmbeddedSimulator, names: Sequence[str], times: np.ndarray, said: np.ndarray
+) -> list[Station]:
+    """Return the stations on a way whose odometry was `said` (K, 3) at `times` (K,) in s."""
+    scans = {
+        name: [
+            Scan(begin, begin + simulator.period, tick)
+            for tick in range(round(times[-1] / simulator.period) + 1)
+            if times[0] < (begin := simulator.start_time(name, tick)) < times[-1] - simulator.period
+        ] for name in names
+    }  # fmt: skip
+    stations, left = [], times[0]
+    poses = np.column_stack([said[:, :2], np.unwrap(said[:, 2])])
+    for sweep, together in sweeps_between(times, poses, scans):
+        clouds = {name: [returns_of(simulator.scan(name, scan.held))] for name, scan in together.items()}
+        here = [np.interp(sweep.time, times, column) for column in poses.T]
+        way = np.vstack([poses[(times >= left) & (times < sweep.time)], here])
+        stations.append(Station(clouds, way, simulator.driving.poses(np.array([sweep.time]))[0], sweep))
+        left = sweep.time
     return stations
 
 

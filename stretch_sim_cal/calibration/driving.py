@@ -63,12 +63,14 @@ from stretch_sim_cal.calibration.wheel_odometry import (
     DrivingSettings,
     Gain,
     Leg,
+    Sweep,
     most_gained,
     motions,
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.sensor.points import coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import by_lidar
 
 # How far (m) the views may still be apart, into how many shifted grids of patches they are cut, and whether the floor
@@ -91,6 +93,7 @@ STRAFED = 0.1  # m sideways, farther than a base without strafing
 CENTRE_OF_ROTATION = "centre of rotation"
 SLIPPERY = 3.0  # times the expected slip, for a warning
 OFF_PLANE = [2, 3, 4]  # of a twist
+ODOMETRY_ERRORS = ("scale_x", "scale_y", "turn", "clock")
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,10 @@ class Wheels:
     floor at the centre of rotation, x along the direction of driving, and the `covariance` (6 n, 6 n) of their twists.
 
     `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`), `slip` is over the
-    expected one, `stations` are the stations' poses (4, 4) over the floor. `directions` are x, y and yaw of the first
-    lidar with their bounds; `gain` is that of one more motion for the weakest of them, None if there is none. A result
-    with `refusals` must not be written.
+    expected one, `stations` are the stations' poses (4, 4) over the floor. `directions` are x, y and yaw of each lidar
+    with their bounds; `known` (6, 6) is the covariance of x, y and yaw of the first one's twist and of the odometry's
+    scales, and `gain` that of one more motion for the weakest of its directions, None if there is none. A result with
+    `refusals` must not be written.
     """
 
     footprint_from_lidar: dict[str, np.ndarray]
@@ -113,6 +117,7 @@ class Wheels:
     warnings: list[Finding] = field(default_factory=list)
     directions: list[Direction] = field(default_factory=list)
     gain: Gain | None = None
+    known: np.ndarray | None = None
 
     @property
     def enough(self) -> bool:
@@ -123,6 +128,11 @@ class Wheels:
     def accepted(self) -> bool:
         """Whether the drive supports the result."""
         return not self.refusals
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """The standard deviations (lidars, 3) of x, y (m) and yaw (rad) of each lidar."""
+        return np.array([np.sqrt(np.diag(self.planar(name)[1])) for name in self.footprint_from_lidar])
 
     def planar(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return x, y (m) and yaw (rad) of a lidar against the centre of rotation and the direction of driving, (3,),
@@ -143,14 +153,15 @@ class DrivenResult(LidarPoses):
 
 
 class _DrivenUnknowns(Unknowns):
-    """The unknowns of lidars in base_footprint; `others` are a twist of each station in the floor's frame, then the
-    odometry's three scales."""
+    """The unknowns of lidars in base_footprint; `others` are a twist of each station in the floor's frame, then those
+    of the `odometry`: its three scales and, `with_clock`, the offset of its clock."""
 
-    def __init__(self, models: tuple, num_stations: int):
-        super().__init__(models, 6 * num_stations + 3)
+    def __init__(self, models: tuple, num_stations: int, with_clock: bool = False):
+        super().__init__(models, 6 * num_stations + 3 + with_clock)
         first = self.others.start
         self.stations = [slice(first + 6 * number, first + 6 * number + 6) for number in range(num_stations)]
-        self.scales = slice(self.others.stop - 3, self.others.stop)
+        self.odometry = slice(first + 6 * num_stations, self.others.stop)
+        self.scales = slice(self.odometry.start, self.odometry.start + 3)
         self.views = list(itertools.product(range(num_stations), range(len(models))))
 
     @property
@@ -182,13 +193,15 @@ class _ViewUnknowns(Unknowns):
 @dataclass(frozen=True)
 class _Drive:
     """An estimate: the lidars' `state` in base_footprint, the `stations` (4, 4) over the floor, the odometry's `scales`
-    (3,), the standard deviations (3,) of the stations' `stance`, and the `slip` over the expected one."""
+    (3,), the standard deviations (3,) of the stations' `stance`, the `slip` over the expected one, and by how much (s)
+    odometry's stamps are late."""
 
     state: State
     stations: list[np.ndarray]
     scales: np.ndarray
     stance: np.ndarray
     slip: float = 1.0
+    clock: float = 0.0
 
     def views(self, unknowns: _DrivenUnknowns) -> State:
         """Return the views' poses, and the parameters of their lidars."""
@@ -229,25 +242,43 @@ class DrivenArray:
         self._cells: list[tuple[DirectionCells, ...]] = []
         self._legs: list[Leg] = []
         self._at = np.zeros(3)
+        # Of stations on the move: the base's motion, and the clouds of all lidars, with times.
+        self._sweeps: list[Sweep | None] = []
+        self._moving: list[list[tuple[np.ndarray, ...]]] = []
 
-    def new_station(self, odometry: np.ndarray | Sequence[float]) -> None:
+    def new_station(self, odometry: np.ndarray | Sequence[float], sweep: Sweep | None = None) -> None:
         """Begin another station, at x, y (m) and yaw (rad) by odometry, (3,), or (K, 3) on the way there, the last row
-        at the station; the latter is needed if the robot turns and drives on one way. Raises `InputError` for other
-        arrays."""
+        at the station; the latter is needed if the robot turns and drives on one way. The base stands there, or moves
+        as `sweep` has it, but stands at the first. Raises `InputError` for other arrays."""
         poses = np.atleast_2d(np.asarray(odometry, dtype=float))
         if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
             raise InputError(
                 f"station {len(self._cells) + 1}: odometry: x, y, yaw were expected, or rows of these; finite numbers"
             )
+        if sweep is not None and not self._cells:
+            raise InputError("station 1: the robot has to stand at the first station, where the floor is found")
+        self._sweeps.append(sweep)
+        self._moving.append([])
         if self._cells:
-            self._legs.append(Leg.along(np.vstack([self._at, poses])))
+            velocities = [np.zeros(3) if each is None else each.velocity for each in self._sweeps[-2:]]
+            self._legs.append(Leg.along(np.vstack([self._at, poses]), np.array(velocities)))
         self._at = poses[-1]
         self._cells.append(tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names)))))
         self._intakes.append(FrameIntake(self._names))
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
-        """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`."""
+        """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`; of a station on the move
+        structured arrays with a `timestamp` (s) of each point. Raises `InputError` if they have none."""
         in_order = [clouds[name] for name in self._names]
+        if self._sweeps[-1] is not None:
+            if any("timestamp" not in (cloud.dtype.names or ()) for cloud in in_order):
+                raise InputError(
+                    f"station {len(self._cells)}: clouds that are taken on the move need the time of each point, a "
+                    "field 'timestamp' in s"
+                )
+            self._intakes[-1].admit(*in_order)
+            self._moving[-1].append(tuple(in_order))
+            return
         for cells, cloud in zip(self._cells[-1], self._intakes[-1].admit(*in_order), strict=True):
             cells.add(cloud)
         if len(self._cells) == 1:
@@ -258,10 +289,10 @@ class DrivenArray:
         stations, or a lidar without any return at one, `Refused` if the views of two stations do not fit."""
         if len(self._cells) < 2:
             raise InputError(f"driving: {len(self._cells)} stations; the robot has to stand at two places or more")
-        lidars = self._views()
+        lidars, moves = self._views(), any(self._moving)
         views = [View(lidar.surface) for lidar in lidars]
         first, suspects = self._first_drive(lidars, views)
-        unknowns = _DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(self._names)]), len(self._cells))
+        unknowns = _DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(self._names)]), len(self._cells), moves)
         solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
         drive = replace(first, state=state)
         pairs = self._pairs(views, drive.views(unknowns).base_from_lidar)
@@ -269,6 +300,11 @@ class DrivenArray:
         noise, floor, trust = Noise.first(len(lidars)), None, None
         for slack, grids, on_floor in PASSES:
             if on_floor and floor is None:
+                if moves:
+                    lidars = self._views(drive)
+                    _, lidars = seen_by_another(
+                        lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings()
+                    )
                 drive, floor = self._onto_floor(drive)
                 solver.priors = replace(solver.priors, nominal=drive.state)
                 if floor.accepted:
@@ -281,7 +317,7 @@ class DrivenArray:
             state, solution = solver.step(reduced, drive.state, by_chance, beside=beside)
             drive = replace(
                 drive, state=state, scales=drive.scales + solution.change[unknowns.scales],
-                stations=[
+                clock=drive.clock + float(solution.change[unknowns.odometry][3:].sum()), stations=[
                     exp(solution.change[part]) @ pose
                     for part, pose in zip(unknowns.stations, drive.stations, strict=True)
                 ],
@@ -292,9 +328,23 @@ class DrivenArray:
         last = remeasured_block(lidars, drive.views(unknowns), block, trust)
         return self._result(unknowns, drive, solution, last, floor, suspects)
 
-    def _views(self) -> list[Lidar]:
-        """Return the views in the lidars' frames, by station and lidar."""
-        stations = Lidar.of_places(self._cells, self._names, "station")
+    def _views(self, drive: _Drive | None = None) -> list[Lidar]:
+        """Return the views in the lidars' frames, by station and lidar; those on the move by odometry as the drive, by
+        default the description, has it."""
+        poses, scales, clock = self._described, np.zeros(3), 0.0
+        if drive is not None:
+            poses, scales, clock = list(drive.state.base_from_lidar), drive.scales, drive.clock
+        places = list(self._cells)
+        for station, (sweep, sets) in enumerate(zip(self._sweeps, self._moving, strict=True)):
+            if sweep is None:
+                continue
+            intake = FrameIntake(self._names)
+            places[station] = tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names))))
+            for clouds in sets:
+                deskewed = (_deskewed(*each, sweep, scales, clock) for each in zip(clouds, poses, strict=True))
+                for cells, cloud in zip(places[station], intake.admit(*deskewed), strict=True):
+                    cells.add(cloud)
+        stations = Lidar.of_places(places, self._names, "station")
         return [
             Lidar(without_body(lidar.surface, pose, self._body), lidar.model)
             for station in stations for lidar, pose in zip(station, self._described, strict=True)
@@ -382,6 +432,7 @@ class DrivenArray:
         of_views = _ViewUnknowns(unknowns)
         equations = NormalEquations.empty(of_views.size)
         block.add_to(equations, of_views, lidars)
+        self._add_deskewing(equations, drive, of_views)
         change = of_views.by_driven(drive.stations)
         reduced = NormalEquations(change.T @ equations.information @ change, change.T @ equations.gradient)
         of_room = reduced.information.copy()
@@ -392,6 +443,34 @@ class DrivenArray:
         by_driven = against_first @ change[np.ix_(of_views.pose_columns, unknowns.free_poses)]
         by_chance = by_driven.T @ block.noise_information() @ by_driven
         return reduced, by_chance, reduced.information - of_room
+
+    def _add_deskewing(self, equations: NormalEquations, drive: _Drive, of_views: _ViewUnknowns) -> None:
+        """Let each view that was taken on the move be off its station by the slip within the scan."""
+        columns, deviations = [], []
+        for view, (station, _) in zip(of_views.poses, of_views.driven.views, strict=True):
+            if (sweep := self._sweeps[station]) is not None:
+                column = np.zeros((of_views.size, 3))
+                column[view] = adjoint(drive.stations[station])[:, PLANAR]
+                columns.append(column)
+                deviations.append(drive.slip * self._scanned(station, sweep))
+        if columns:
+            off = np.hstack(columns)
+            on_off = equations.information @ off
+            own = off.T @ on_off + np.diag(np.concatenate(deviations) ** -2.0)
+            equations.gradient -= on_off @ np.linalg.solve(own, off.T @ equations.gradient)
+            equations.information -= on_off @ np.linalg.solve(own, on_off.T)
+
+    def _scanned(self, station: int, sweep: Sweep) -> np.ndarray:
+        """Return the standard deviations (3,) of x, y (m) and angle (rad) by which slip moves a scan against its
+        station: a random walk over the wheels' way, on average over half of the scan."""
+        farthest = max(
+            float(np.abs(cloud["timestamp"] - sweep.time).max(initial=0.0))
+            for clouds in self._moving[station] for cloud in clouds
+        )  # fmt: skip
+        settings = self._settings
+        x, y, rate = np.abs(sweep.velocity)
+        way = farthest * float(np.hypot(x, y) + rate * settings.track_width / 2.0)
+        return np.sqrt(way / 3.0) * np.array([settings.slip, settings.slip, settings.slip_angle])
 
     def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
         """Add the stances, and fix the first station, which is the floor's frame."""
@@ -406,20 +485,24 @@ class DrivenArray:
         """Add the odometry of all ways, and the priors of its scales."""
         for number, residual in enumerate(self._slipped(drive), start=1):
             before, after = unknowns.stations[number - 1], unknowns.stations[number]
-            columns = np.concatenate(list(map(columns_of, (before, after, unknowns.scales))))
+            columns = np.concatenate(list(map(columns_of, (before, after, unknowns.odometry))))
             rows = np.empty((3, len(columns)))
             for column, step in enumerate(STEP * np.eye(len(columns))):
                 stations = list(drive.stations)
                 stations[number - 1] = exp(step[:6]) @ stations[number - 1]
                 stations[number] = exp(step[6:12]) @ stations[number]
-                moved = replace(drive, stations=stations, scales=drive.scales + step[12:])
+                moved = replace(
+                    drive, stations=stations, scales=drive.scales + step[12:15],
+                    clock=drive.clock + float(step[15:].sum()),
+                )  # fmt: skip
                 rows[:, column] = (self._slipped_on(moved, number) - residual) / STEP
             rows, residual = rows / drive.slip, residual / drive.slip
             equations.information[np.ix_(columns, columns)] += rows.T @ rows
             equations.gradient[columns] -= rows.T @ residual
-        precision = np.array([self._settings.scale, self._settings.scale, self._settings.turn]) ** -2.0
-        equations.information[unknowns.scales, unknowns.scales] += np.diag(precision)
-        equations.gradient[unknowns.scales] -= precision * drive.scales
+        settings, own = self._settings, columns_of(unknowns.odometry)
+        precision = np.array([settings.scale, settings.scale, settings.turn, settings.clock])[: len(own)] ** -2.0
+        equations.information[own, own] += precision
+        equations.gradient[own] -= precision * np.append(drive.scales, drive.clock)[: len(own)]
 
     def _slipped(self, drive: _Drive) -> np.ndarray:
         """Return the slip on the way to each station but the first, (S - 1, 3): x, y, angle, over the expected one."""
@@ -428,7 +511,7 @@ class DrivenArray:
     def _slipped_on(self, drive: _Drive, number: int) -> np.ndarray:
         leg = self._legs[number - 1]
         way = inverse(drive.stations[number - 1]) @ drive.stations[number]
-        off = log(inverse(leg.transform(drive.scales)) @ way)[PLANAR]
+        off = log(inverse(leg.transform(drive.scales, drive.clock)) @ way)[PLANAR]
         return np.linalg.solve(leg.slip_root(self._settings), off)
 
     def _with_variances(self, drive: _Drive) -> _Drive:
@@ -436,8 +519,8 @@ class DrivenArray:
         stances, slipped = drive.stances(), self._slipped(drive)
         squares = np.sum(stances**2, axis=0) + LIKELY_STANCE**2
         stance = np.maximum(np.sqrt(squares / (len(stances) + 1.0)), LEAST_STANCE)
-        # The same ways determine lever, yaw and three scales.
-        freedom = max(slipped.size - 6, 0)
+        # The same ways determine lever, yaw, three scales, and the clock.
+        freedom = max(slipped.size - 6 - any(self._moving), 0)
         slip = np.sqrt((np.sum(slipped**2) + PRIOR_SLIP) / (freedom + PRIOR_SLIP))
         return replace(drive, stance=stance, slip=float(slip))
 
@@ -499,38 +582,40 @@ class DrivenArray:
         return findings
 
     def _wheels(self, drive: _Drive, solution: Solution, unknowns: _DrivenUnknowns, covariance: np.ndarray) -> Wheels:
-        deviations = np.sqrt(np.diag(solution.covariance[unknowns.scales, unknowns.scales]))
+        deviations = np.sqrt(np.diag(solution.covariance[unknowns.odometry, unknowns.odometry]))
         odometry = {}
-        for name, value, deviation in zip(("scale_x", "scale_y", "turn"), drive.scales, deviations, strict=True):
+        values = (*drive.scales, drive.clock)[: len(deviations)]
+        for name, value, deviation in zip(ODOMETRY_ERRORS, values, deviations, strict=False):
             odometry |= {name: float(value), f"{name}_std": float(deviation)}
         wheels = Wheels(
             dict(zip(self._names, drive.state.base_from_lidar, strict=True)), covariance, odometry, drive.slip,
             drive.stations,
         )  # fmt: skip
-        known = np.sqrt(np.diag(wheels.planar(self._names[0])[1]))
         of_first = np.r_[columns_of(unknowns.poses[0])[PLANAR], columns_of(unknowns.scales)]
         strafes = sum(float(np.abs(leg.steps[:, 1]).sum()) for leg in self._legs) > STRAFED
+        known = solution.covariance[np.ix_(of_first, of_first)]
         gain = most_gained(
-            solution.covariance[np.ix_(of_first, of_first)], drive.state.base_from_lidar[0], drive.scales,
-            self._settings, drive.slip, motions(strafes),
-        )  # fmt: skip
+            known, drive.state.base_from_lidar[0], drive.scales, self._settings, drive.slip, motions(strafes)
+        )
         bound = self._settings.max_std_translation
         lever = "unobserved_lever", 1e3, "mm", "turn on the spot by a full circle and back, with a stop every 45 deg"
         yaw = "unobserved_yaw", np.degrees(1.0), "deg", "drive straight ahead and back by 1 m or more, with stops"
         directions, refusals = [], []
-        for number, (name, against, limit, (code, factor, unit, remedy)) in enumerate((
+        axes = (
             ("x", CENTRE_OF_ROTATION, bound, lever), ("y", CENTRE_OF_ROTATION, bound, lever),
             ("yaw", "direction of driving", self._settings.max_std_yaw, yaw),
-        )):  # fmt: skip
-            name = f"the {self._names[0]} lidar's {name} against the {against}"
-            directions.append(Direction(name, known[number], limit))
-            refusals += when(
-                not directions[-1].observed,
-                code,
-                f"the drive does not determine {name}: standard deviation {factor * known[number]:.2g} {unit}, at most "
-                f"{factor * limit:.2g} {unit} is allowed",
-                gain.words if gain is not None and gain.of == number else remedy,
-            )
+        )  # fmt: skip
+        for lidar, deviations in zip(self._names, wheels.deviations, strict=True):
+            for number, (name, against, limit, (code, factor, unit, remedy)) in enumerate(axes):
+                name, deviation = f"the {lidar} lidar's {name} against the {against}", float(deviations[number])
+                directions.append(Direction(name, deviation, limit))
+                refusals += when(
+                    not directions[-1].observed,
+                    code,
+                    f"the drive does not determine {name}: standard deviation {factor * deviation:.2g} {unit}, at most "
+                    f"{factor * limit:.2g} {unit} is allowed",
+                    gain.words if gain is not None and gain.of == number else remedy,
+                )
         warnings = when(
             drive.slip > SLIPPERY,
             "slippery",
@@ -539,7 +624,7 @@ class DrivenArray:
         )
         beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0])
         refusals += [Finding(far.code, f"against the wheels {far.sentence}", far.remedy) for far in beyond]
-        return replace(wheels, directions=directions, gain=gain, refusals=refusals, warnings=warnings)
+        return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 
     def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
         """Return the floor in base_link under all stations, `found` under the first, with the covariance by that (6, 6)
@@ -553,6 +638,17 @@ class DrivenArray:
         refusals = found.refusals or uncertain_floor(known, self._floor.settings, FLOOR_REMEDY)
         footprint = footprint_from_base(plane)
         return replace(found, plane=plane, footprint_from_base=footprint, covariance=known, refusals=refusals)
+
+
+def _deskewed(
+    cloud: np.ndarray, pose: np.ndarray, sweep: Sweep, scales: np.ndarray, clock: float
+) -> np.ndarray:  # fmt: skip
+    """Return the returns of a structured cloud in the lidar's frame at the station, the lidar at `pose` (4, 4)."""
+    cloud = returns_of(cloud)
+    points = sweep.deskewed(coordinates(cloud).astype(float), cloud["timestamp"], pose, scales, clock)
+    for axis, values in zip("xyz", points.T, strict=True):
+        cloud[axis] = values
+    return cloud
 
 
 def _planar(pose: np.ndarray) -> np.ndarray:

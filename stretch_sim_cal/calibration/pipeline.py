@@ -160,9 +160,10 @@ def together(clouds: Mapping[str, Sequence[np.ndarray]]) -> Iterator[dict[str, n
 
 
 def driven(array: Any, stations: Iterable[Any]) -> Any:
-    """Return what a `DrivenArray` makes of where a robot stood, any objects with `clouds` by lidar and `odometry`."""
+    """Return what a `DrivenArray` makes of where a robot stood, any objects with `clouds` by lidar and `odometry`, and
+    of scans on the move, with a `sweep` (`Sweep`)."""
     for station in stations:
-        array.new_station(station.odometry)
+        array.new_station(station.odometry, getattr(station, "sweep", None))
         for each in together(station.clouds):
             array.add(each)
     return array.solve()

@@ -319,16 +319,17 @@ class Solver:
             information[np.ix_(poses, poses)] += by_chance
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
         for _ in range(SPREAD_STEPS):
-            present = self._present(basis, kinds, state)
+            present, wide = self._present(basis, kinds, state), widths
             if learn:
-                self._grade(kinds, widths, information, gradient + information @ present)
-            prior = self._precision(kinds, widths)
+                # Not by what an earlier step has as far off: one after the other, all scales would become unknown.
+                wide = self._graded(kinds, widths, information, gradient + information @ present)
+            prior = self._precision(kinds, wide)
             root = _root(information + prior)
             solution = cho_solve((root, True), gradient - prior @ present)
             # A prior that the data exceeds by far must neither pull the estimate nor pretend to know it.
-            times = np.abs(solution + present)[scalars] / widths[scalars]
+            times = np.abs(solution + present)[scalars] / wide[scalars]
             exceeded = times > BEYOND_PRIOR
-            widths[scalars[exceeded]] *= times[exceeded]
+            widths[scalars[exceeded]] = (wide[scalars] * times)[exceeded]
             settled = not exceeded.any()
             if kinds and learn:
                 settled &= self._learn(kinds, solution + present, root)
@@ -499,13 +500,16 @@ class Solver:
             self._varying[varying] = after
         return settled
 
-    def _grade(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
+    def _graded(
+        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
+    ) -> np.ndarray:  # fmt: skip
         """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
-        the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors."""
+        the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors.
+        Return the `widths` (k,), with those of the range scales that may be far off."""
         graded = {key: own for key, own in kinds.items() if key[1] in SCALAR_KINDS and key[1] != "shares"}
         own = _scalars(graded)
         if not len(own):
-            return
+            return widths
         # All other unknowns are eliminated once.
         prior = self._precision(kinds, widths)
         others = np.setdiff1d(np.arange(len(widths)), own)
@@ -555,7 +559,9 @@ class Solver:
         for found, column, values in scales:
             if found > best - AS_WELL:
                 widened[column] = np.maximum(widened[column], np.hypot(widths[own][column], values))
-        widths[own] = widened
+        graded = widths.copy()
+        graded[own] = widened
+        return graded
 
 
 def _scalars(kinds: dict) -> np.ndarray:

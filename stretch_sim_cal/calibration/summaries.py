@@ -163,7 +163,11 @@ def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
         f"{what} {100 * odometry[name]:+.2f} % (+- {100 * odometry[f'{name}_std']:.2f} %)"
         for name, what in (("scale_x", "along x"), ("scale_y", "along y"), ("turn", "in angle"))
     )
-    lines.append(f"  odometry reads more than the truth by: {text}; slip {numbers['slip']:.1f} times what is expected")
+    late = "" if "clock" not in odometry else (
+        f"; its stamps are late by {1e3 * odometry['clock']:.1f} ms (+- {1e3 * odometry['clock_std']:.1f} ms)"
+    )  # fmt: skip
+    slip = f"slip {numbers['slip']:.1f} times what is expected"
+    lines.append(f"  odometry reads more than the truth by: {text}{late}; {slip}")
     if numbers["more"] is not None:
         lines.append(f"  to know more: {numbers['more']}")
     return lines

@@ -1,9 +1,8 @@
 """Wheel odometry: the way between two stations, its covariance, and the information of a motion about a lidar's pose
 against the wheels."""
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +22,9 @@ class DrivingSettings:
     """Prior standard deviations of wheel odometry, and bounds of the result.
 
     `scale` and `turn` are relative errors of ways and of angles, `slip` (m) and `slip_angle` (rad) are for a wheels'
-    way of 1 m, `track_width` (m) gives the wheels' way in a turn. `max_std_translation` (m) and `max_std_yaw` (rad)
-    bound the standard deviations of a lidar's x, y and yaw against the wheels. Raises `InputError` for values that are
-    not positive.
+    way of 1 m, `track_width` (m) gives the wheels' way in a turn, `clock` (s) is that of the offset of odometry's
+    stamps, which matters for scans on the move. `max_std_translation` (m) and `max_std_yaw` (rad) bound the standard
+    deviations of a lidar's x, y and yaw against the wheels. Raises `InputError` for values that are not positive.
     """
 
     scale: float = 0.02
@@ -33,6 +32,7 @@ class DrivingSettings:
     slip: float = 0.005
     slip_angle: float = float(np.radians(0.2))
     track_width: float = 0.4
+    clock: float = 0.02
     max_std_translation: float = 0.005
     max_std_yaw: float = float(np.radians(0.5))
 
@@ -45,18 +45,21 @@ class DrivingSettings:
 @dataclass(frozen=True)
 class Leg:
     """The way between two stations by odometry: `steps` (K, 3), each x, y (m) along its mean heading and the angle
-    (rad) turned in it."""
+    (rad) turned in it; `velocities` (2, 3) are those at its ends, x, y (m/s) along the heading there and the rate
+    (rad/s)."""
 
     steps: np.ndarray
+    velocities: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))
 
     @classmethod
-    def along(cls, poses: np.ndarray) -> "Leg":
+    def along(cls, poses: np.ndarray, velocities: np.ndarray | None = None) -> "Leg":
         """Return the way along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
-        from the one before."""
+        from the one before; at rest at its ends without `velocities`."""
         turned = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
         heading, (x, y) = poses[:-1, 2] + turned / 2.0, np.diff(poses[:, :2], axis=0).T
         cosine, sine = np.cos(heading), np.sin(heading)
-        return cls(np.column_stack([cosine * x + sine * y, cosine * y - sine * x, turned]))
+        steps = np.column_stack([cosine * x + sine * y, cosine * y - sine * x, turned])
+        return cls(steps) if velocities is None else cls(steps, velocities)
 
     def poses(self, scales: np.ndarray) -> np.ndarray:
         """Return the poses (K + 1, 3) at the steps' ends in the first one's frame, if odometry measures (1 + `scales`
@@ -68,10 +71,16 @@ class Leg:
         x, y = cosine * steps[:, 0] - sine * steps[:, 1], sine * steps[:, 0] + cosine * steps[:, 1]
         return np.column_stack([np.r_[0.0, np.cumsum(x)], np.r_[0.0, np.cumsum(y)], yaw])
 
-    def transform(self, scales: np.ndarray) -> np.ndarray:
-        """Return the later station's pose (4, 4) in the earlier one's frame."""
+    def transform(self, scales: np.ndarray, clock: float = 0.0) -> np.ndarray:
+        """Return the later station's pose (4, 4) in the earlier one's frame, if odometry's stamps are late by `clock`
+        (s)."""
         x, y, yaw = self.poses(scales)[-1]
-        return from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
+        way = from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
+        if not clock:
+            return way
+        before, after = np.zeros((2, 6))
+        before[PLANAR], after[PLANAR] = clock * self.velocities / (1.0 + scales)
+        return exp(-before) @ way @ exp(after)
 
     def slip_root(self, settings: DrivingSettings) -> np.ndarray:
         """Return the lower root (3, 3) of the covariance by slip of the later station's pose, in its frame."""
@@ -87,6 +96,50 @@ class Leg:
             ahead[:2, 2] = [-np.cos(yaw) * y + np.sin(yaw) * x, np.sin(yaw) * y + np.cos(yaw) * x]
             covariance += way * (ahead * sizes**2) @ ahead.T
         return np.linalg.cholesky(covariance)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """How the base moved while the scans of a station were taken: `times` (K,) in s by the stamps of odometry,
+    ascending, and its `poses` (K, 3), x, y (m), yaw (rad) without jumps. The station is where the base was at `time`
+    (s), by the clock of the lidars."""
+
+    time: float
+    times: np.ndarray
+    poses: np.ndarray
+
+    def steps(self, times: np.ndarray, clock: float = 0.0) -> np.ndarray:
+        """Return the motion (N, 3) from the station to times (N,) of the lidars, x, y (m) along the station's heading
+        and the angle (rad), if odometry's stamps are late by `clock` (s)."""
+        at = np.append(times, self.time) + clock
+        poses = np.stack([np.interp(at, self.times, column) for column in self.poses.T], axis=1)
+        (x, y, turned), yaw = (poses[:-1] - poses[-1]).T, poses[-1, 2]
+        cosine, sine = np.cos(yaw), np.sin(yaw)
+        return np.column_stack([cosine * x + sine * y, cosine * y - sine * x, turned])
+
+    @property
+    def velocity(self) -> np.ndarray:
+        """The mean velocity (3,), x, y (m/s) along the station's heading and the rate (rad/s)."""
+        begin, end = self.steps(self.times[[0, -1]])
+        velocity: np.ndarray = (end - begin) / (self.times[-1] - self.times[0])
+        return velocity
+
+    def deskewed(
+        self, points: np.ndarray, times: np.ndarray, footprint_from_lidar: np.ndarray, scales: np.ndarray,
+        clock: float = 0.0,
+    ) -> np.ndarray:  # fmt: skip
+        """Return points (N, 3) of a lidar, measured at times (N,) in s, in the lidar's frame at the station, if
+        odometry measures (1 + `scales` (3,)) times the truth, and `clock` as of `steps`."""
+        x, y, angle = (self.steps(times, clock) / (1.0 + scales)).T
+        rotation, place = footprint_from_lidar[:3, :3], footprint_from_lidar[:3, 3]
+        in_base = points @ rotation.T + place
+        cosine, sine = np.cos(angle), np.sin(angle)
+        moved = np.column_stack([
+            cosine * in_base[:, 0] - sine * in_base[:, 1] + x, sine * in_base[:, 0] + cosine * in_base[:, 1] + y,
+            in_base[:, 2],
+        ])  # fmt: skip
+        result: np.ndarray = (moved - place) @ rotation
+        return result
 
 
 class Manoeuvre(NamedTuple):
@@ -139,12 +192,11 @@ def deviations_of(covariance: np.ndarray, pose: np.ndarray) -> np.ndarray:
 
 
 def known_after(
-    covariance: np.ndarray, pose: np.ndarray, scales: np.ndarray, settings: DrivingSettings, slip: float,
-    legs: Sequence[Leg],
-) -> np.ndarray:  # fmt: skip
+    covariance: np.ndarray, scales: np.ndarray, settings: DrivingSettings, slip: float, legs: Sequence[Leg]
+) -> np.ndarray:
     """Return the `covariance` (6, 6) of x, y and yaw of a lidar's twist in base_footprint and of the odometry's
-    `scales` (3,) after further `legs`, if the lidar at `pose` (4, 4) measures its motion exactly, and the slip is
-    `slip` times that of `settings`."""
+    `scales` (3,) after further `legs`, if the lidar measures its motion exactly, and the slip is `slip` times that of
+    `settings`."""
     information = np.linalg.inv(covariance)
     for leg in legs:
         root, way = slip * leg.slip_root(settings), leg.transform(scales)
@@ -160,14 +212,10 @@ def known_after(
     return np.linalg.inv(information)
 
 
-def expected(targets: Sequence[np.ndarray], pose: np.ndarray, settings: DrivingSettings) -> np.ndarray:
-    """Return the standard deviations (3,) of x, y and yaw of a lidar at `pose` (4, 4), with priors of 1 m and 1 rad,
-    against the wheels after a drive from (0, 0, 0) to stops at `targets`, each x, y, yaw (3,) by odometry, reached by
-    one turn on the spot or one straight way."""
-    before = np.diag([1.0, 1.0, 1.0, settings.scale, settings.scale, settings.turn]) ** 2
-    stops = [np.zeros(3), *targets]
-    legs = [Leg.along(np.array([one, other])) for one, other in itertools.pairwise(stops)]
-    return deviations_of(known_after(before, pose, np.zeros(3), settings, 1.0, legs), pose)
+def unknown(settings: DrivingSettings) -> np.ndarray:
+    """Return the covariance (6, 6) as of `known_after` of what nothing is known of: priors of 1 m and 1 rad, and those
+    of the odometry."""
+    return np.diag([1.0, 1.0, 1.0, settings.scale, settings.scale, settings.turn]) ** 2
 
 
 def most_gained(
@@ -179,9 +227,10 @@ def most_gained(
     before = deviations_of(covariance, pose)
     weakest = int(np.argmax(before / bounds))
     after = [
-        deviations_of(known_after(covariance, pose, scales, settings, slip, choice.legs), pose)[weakest]
-        for choice in choices
+        deviations_of(known_after(covariance, scales, settings, slip, choice.legs), pose)[weakest] for choice in choices
     ]
+    if not after:
+        return None
     best = int(np.argmin(after))
     if after[best] > WORTH * before[weakest]:
         return None

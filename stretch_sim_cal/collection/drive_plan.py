@@ -1,4 +1,5 @@
-"""A short drive for calibration, turns in place and straight ways, within the space that the lidars see free.
+"""A short drive for calibration, turns in place and straight ways, within the space that the lidars see free, and when
+it ends.
 
 Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The robot is
 a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the robot
@@ -6,14 +7,23 @@ below a lidar's horizon) are not detected: this is no safety function, and does 
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.wheel_odometry import (
+    DrivingSettings,
+    Leg,
+    Manoeuvre,
+    deviations_of,
+    known_after,
+    most_gained,
+    unknown,
+)
 from stretch_sim_cal.collection.clearance import ENOUGH, Obstacle
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import apply
@@ -28,6 +38,7 @@ UNSURE = 0.1
 SECTORS = 72  # of directions about the robot, each of which is seen as far as its farthest return
 SHORTEST, GRID = 0.3, 0.05  # m: a straight way that says more than slip hides, and how closely its length is looked for
 SCANS = 3  # of each lidar that a plan is made from
+FURTHER = 2.0  # times the distance of the plan, that an added straight way may have
 
 
 @dataclass(frozen=True)
@@ -96,11 +107,14 @@ class Stop:
 @dataclass(frozen=True)
 class DrivePlan:
     """The `stops` after the place where the robot stands, and a `note` if some kind of motion finds no room, ""
-    otherwise; `reach` (m) is how far from that place the robot's body comes."""
+    otherwise; `reach` (m) is how far from that place the robot's body comes. `additions` are motions from there and
+    back that may be added, each in words and its stops; with these it comes as far as `further` (m)."""
 
     stops: tuple[Stop, ...]
     note: str
     reach: float
+    additions: tuple[tuple[str, tuple[Stop, ...]], ...]
+    further: float
 
     @property
     def only_turns(self) -> bool:
@@ -135,21 +149,20 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
     count = max(2, int(np.ceil(2.0 * np.pi / settings.turn_step - 1e-9)))
     yaws = 2.0 * np.pi / count * np.arange(count)
     aside = ((0.0, "ahead"), (np.pi, "behind")) + ((np.pi / 2, "left"), (-np.pi / 2, "right")) * strafes
-    lengths = np.array([
-        [_free_length(body, points, seen, yaw + angle, settings) for angle, _ in aside] for yaw in yaws
-    ])  # fmt: skip
+
+    def free(yaw: float, longest: float) -> list[float]:
+        return [_free_length(body, points, seen, yaw + angle, settings.clearance, longest) for angle, _ in aside]
+
+    lengths = np.array([free(yaw, settings.distance) for yaw in yaws])
     best = int(np.argmax(lengths.sum(axis=1)))
-    stops = []
-    for yaw in (*yaws[1:], 2.0 * np.pi, *yaws[:0:-1], 0.0):
-        stops.append(Stop(np.array([0.0, 0.0, yaw]), f"turned to {np.degrees(yaw):.0f} deg"))
+    turns, stops = (*yaws[1:], 2.0 * np.pi, *yaws[:0:-1], 0.0), []
+    for yaw in turns:
+        stops.append(Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)))
         turned_back = len(stops) > count
         if not turned_back or yaw != yaws[best]:
             continue
         for (angle, words), length in zip(aside, lengths[best], strict=True):
-            if length:
-                x, y = length * np.cos(yaw + angle), length * np.sin(yaw + angle)
-                stops.append(Stop(np.array([x, y, yaw]), f"{length:.2f} m {words}"))
-                stops.append(Stop(np.array([0.0, 0.0, yaw]), "and back"))
+            stops += _there_and_back(yaw, angle, length, words)
     lacking = [words for (_, words), length in zip(aside, lengths[best], strict=True) if not length]
     note = f"there is no room for a straight way of {SHORTEST:g} m " if lacking else ""
     if len(lacking) == len(aside):
@@ -159,23 +172,168 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
         )
     else:
         note += " and ".join(lacking)
-    return DrivePlan(tuple(stops), note, float(body.radius + lengths[best].max()))
+    additions = [("another full turn and back", tuple(Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)) for yaw in turns))]
+    heading = np.remainder(yaws[best] + np.pi, 2.0 * np.pi) - np.pi
+    towards, back = ((Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)),) * bool(best) for yaw in (heading, 0.0))
+    room = np.maximum(free(heading, FURTHER * settings.distance), lengths[best]) * (lengths[best] > 0)
+    for (angle, words), length in zip(aside, room, strict=True):
+        if length:
+            way = (*towards, *_there_and_back(heading, angle, length, words), *back)
+            additions.append((f"{length:.2f} m {words} and back", way))
+    reach, further = (float(body.radius + most) for most in (lengths[best].max(), room.max()))
+    return DrivePlan(tuple(stops), note, reach, tuple(additions), further)
+
+
+def _turned(yaw: float) -> str:
+    return f"turned to {np.degrees(yaw):.0f} deg"
+
+
+def _there_and_back(yaw: float, angle: float, length: float, words: str) -> list[Stop]:
+    """Return the stops of a straight way at an `angle` to the heading `yaw`, none of one without length."""
+    if not length:
+        return []
+    x, y = length * np.cos(yaw + angle), length * np.sin(yaw + angle)
+    return [Stop(np.array([x, y, yaw]), f"{length:.2f} m {words}"), Stop(np.array([0.0, 0.0, yaw]), "and back")]
+
+
+class Known(NamedTuple):
+    """What is known of the lidars against the wheels: the `covariance` (6, 6) of x, y and yaw of their common twist in
+    base_footprint and of the odometry's `scales` (3,), the `slip` over the expected one, the standard `deviations`
+    (lidars, 3) of each one's x, y (m) and yaw (rad), and whether the result is `accepted`."""
+
+    covariance: np.ndarray
+    scales: np.ndarray
+    slip: float
+    deviations: np.ndarray
+    accepted: bool = True
+
+    def after(self, legs: Sequence[Leg], poses: Sequence[np.ndarray], settings: DrivingSettings) -> "Known":
+        """Return what is to be expected after further legs, of lidars at `poses` (4, 4) in base_footprint."""
+        covariance = known_after(self.covariance, self.scales, settings, self.slip, legs)
+        return self._replace(
+            covariance=covariance, deviations=np.array([deviations_of(covariance, pose) for pose in poses])
+        )
+
+
+class Ending(NamedTuple):
+    """How a drive ended: `why`, in words, the `stops` that it had, and what is `known` then."""
+
+    why: str
+    stops: list[Stop]
+    known: Known
+
+
+class Course:
+    """How a drive goes on from stop to stop: along its plan until enough is known, and beyond it if too little is.
+
+    `poses` (4, 4) are the described ones of the lidars in base_footprint, `goal` has the standard deviations that are
+    wanted of each one's x, y and yaw as its bounds; `seconds` says how long a motion between two targets, and the stop
+    after it, take, and `longest` (s) is how long all of them may.
+    """
+
+    def __init__(
+        self, plan: DrivePlan, poses: Sequence[np.ndarray], goal: DrivingSettings,
+        seconds: Callable[[np.ndarray, np.ndarray], float], longest: float,
+    ):  # fmt: skip
+        self._plan, self._poses, self._goal = plan, poses, goal
+        self._seconds, self._longest = seconds, longest
+        self._bounds = np.array([goal.max_std_translation, goal.max_std_translation, goal.max_std_yaw])
+
+    def expected(self) -> Ending:
+        """Return how the drive ends if it goes as expected."""
+        return self.follow(lambda _stop, _added: None)
+
+    def follow(
+        self, go: Callable[[Stop, bool], float | None], estimate: Callable[[], Known] | None = None
+    ) -> Ending:  # fmt: skip
+        """Drive: `go` to a stop, which may be added to the plan, and return how long (s) that took, by default as is
+        expected.
+
+        Wherever the robot is back at its place and the prediction is as wanted, and at the end, `estimate` says what
+        is really known, and is the base of further predictions. By default the prediction is believed.
+        """
+        known = Known(unknown(self._goal), np.zeros(3), 1.0, np.full((len(self._poses), 3), np.inf))
+        queue, done, at, spent = list(self._plan.stops), [], np.zeros(3), 0.0
+        planned, estimated, over = len(queue), False, False
+        while True:
+            while queue and not (done and known.accepted and self._reached(known)):
+                block = queue[: 1 + next(n for n, stop in enumerate(queue) if not stop.target[:2].any())]
+                ways = list(itertools.pairwise([at, *(stop.target for stop in block)]))
+                over = bool(done) and spent + self._time(ways) > self._longest
+                if over:
+                    break
+                for stop, way in zip(block, ways, strict=True):
+                    took = go(stop, len(done) >= planned)
+                    spent += self._time([way]) if took is None else took
+                    done.append(stop)
+                known = known.after(_legs(ways), self._poses, self._goal)
+                at, queue = block[-1].target, queue[len(block) :]
+            if estimated and not queue and not self._reached(known) and (added := self._added(known, spent)):
+                queue += added  # even with that, the prediction has it, too little would be known
+                continue
+            if estimate is not None:
+                known, estimated = estimate(), True
+            if known.accepted and self._reached(known):
+                return Ending(f"enough is known: {self._said(known)}", done, known)
+            if over:
+                return Ending(f"the time of {self._longest:g} s is over: {self._too_little(known)}", done, known)
+            if queue:
+                continue
+            if self._reached(known):
+                return Ending("the result is refused, for reasons that no further motion removes", done, known)
+            if not (added := self._added(known, spent)):
+                return Ending(f"no further motion in that time helps much: {self._too_little(known)}", done, known)
+            queue += added
+
+    def _time(self, ways: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+        return sum(self._seconds(*way) for way in ways)
+
+    def _added(self, known: Known, spent: float) -> Sequence[Stop]:
+        """Return the stops of the motion that gains most for the least certain direction, of those that there is time
+        for; none if none of them gains much."""
+        choices = {}
+        for words, stops in self._plan.additions:
+            ways = list(itertools.pairwise([np.zeros(3), *(stop.target for stop in stops)]))
+            if spent + self._time(ways) <= self._longest:
+                choices[words] = Manoeuvre(words, _legs(ways)), stops
+        lidar = int(np.argmax((known.deviations / self._bounds).max(axis=1)))
+        motions = [motion for motion, _ in choices.values()]
+        gain = most_gained(known.covariance, self._poses[lidar], known.scales, self._goal, known.slip, motions)
+        return () if gain is None else choices[gain.motion][1]
+
+    def _reached(self, known: Known) -> bool:
+        return bool(np.all(known.deviations <= self._bounds))
+
+    def _said(self, known: Known) -> str:
+        x, y, yaw = known.deviations.max(axis=0)
+        return (
+            f"x, y and yaw of every lidar have standard deviations of at most {1e3 * x:.2f} mm, {1e3 * y:.2f} mm and "
+            f"{np.degrees(yaw):.3f} deg"
+        )
+
+    def _too_little(self, known: Known) -> str:
+        wanted = f"{1e3 * self._bounds[0]:.2g} mm and {np.degrees(self._bounds[2]):.2g} deg"
+        return f"{self._said(known)}, more than the {wanted} that are wanted"
+
+
+def _legs(ways: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Leg]:
+    return [Leg.along(np.array(way)) for way in ways]
 
 
 def _free_length(
-    body: DrivingBody, points: np.ndarray, seen: np.ndarray, heading: float, settings: DriveSettings
+    body: DrivingBody, points: np.ndarray, seen: np.ndarray, heading: float, clearance: float, longest: float
 ) -> float:  # fmt: skip
-    """Return how far it is free, and seen or seen past (`seen`, m by sector), into a direction; 0 if that is less than
-    `SHORTEST`."""
-    ahead, reach = np.array([np.cos(heading), np.sin(heading)]), body.radius + settings.clearance
+    """Return how far it is free, and seen or seen past (`seen`, m by sector), into a direction, up to the `longest`
+    way; 0 if that is less than `SHORTEST`."""
+    ahead, reach = np.array([np.cos(heading), np.sin(heading)]), body.radius + clearance
     across = np.array([-ahead[1], ahead[0]])
-    for length in np.arange(settings.distance, SHORTEST - 1e-9, -GRID):
+    for length in np.arange(longest, SHORTEST - 1e-9, -GRID):
         ways, sides = np.arange(0.0, length + reach, GRID), np.linspace(-reach, reach, 9)
         places = np.array([way * ahead + side * across for way, side in itertools.product(ways, sides)])
         apart = np.hypot(*(places - np.clip(places @ ahead, 0.0, length)[:, None] * ahead).T)
         places = places[(apart <= reach) & (np.hypot(*places.T) > reach)]
         in_sight = bool(np.all(np.hypot(*places.T) <= seen[_sectors(places)]))
-        if in_sight and body.in_way(points, length * ahead, settings.clearance) is None:
+        if in_sight and body.in_way(points, length * ahead, clearance) is None:
             return float(length)
     return 0.0
 

@@ -13,7 +13,7 @@ import numpy as np
 from stretch_sim_cal.calibration import pipeline
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
-from stretch_sim_cal.calibration.driving import DrivenArray, DrivingSettings
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_floor, with_mounts
 from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck, MountedRobot
@@ -71,15 +71,24 @@ def by_mounts(
     )  # fmt: skip
 
 
-def drive(
-    source: Any, lidars: Lidars, stations: Iterable[Any], file: CalibrationFile, robot_id: str,
-    accept: tuple[float, float] | None, wheels: bool = True,
-) -> tuple[list[Stage], Change, list[str], list[Agreement]]:  # fmt: skip
-    """Return what a drive over `stations` comes to, how it changes the `file`, the parts that this writes, and how it
-    agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are written."""
-    base, footprint, described = source.profile.base, source.footprint_from_base, source.described
+def solve_drive(
+    source: Any, lidars: Lidars, stations: Iterable[Any], accept: tuple[float, float] | None
+) -> DrivenResult:  # fmt: skip
+    """Return the result of a drive over `stations`."""
+    base = source.profile.base
     settings = DrivingSettings() if base is None else DrivingSettings(track_width=base.track_width)
-    found = pipeline.driven(DrivenArray(lidars, footprint, settings, source.body, accept), stations)
+    array = DrivenArray(lidars, source.footprint_from_base, settings, source.body, accept)
+    result: DrivenResult = pipeline.driven(array, stations)
+    return result
+
+
+def drive(
+    source: Any, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
+) -> tuple[list[Stage], Change, list[str], list[Agreement]]:  # fmt: skip
+    """Return what the result `found` of a drive comes to, how it changes the `file`, the parts that this writes, and
+    how it agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are
+    written."""
+    footprint, described = source.footprint_from_base, source.described
     result = found if wheels else replace(found, wheels=None)
     stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None
 

@@ -92,6 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "centre of rotation and the direction of driving",
     )  # fmt: skip
     add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
+    add(
+        "--continuous", action="store_true",
+        help="use scans on the move as well, by the time of each point (with --drive)",
+    )  # fmt: skip
     add_mounts_arguments(parser)
 
 
@@ -108,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         return calibrate_mounts(args)
     only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
     if not args.drive:
-        only_with(args, {"odometry_topic": None}, "--drive")
+        only_with(args, {"odometry_topic": None, "continuous": False}, "--drive")
     elif len(args.recording) > 1:
         raise InputError(f"--drive: takes one recording, {len(args.recording)} were given")
     else:
@@ -206,10 +210,11 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     topics, frames = ({name: each[name] for name in source.described} for each in named)
     stations = recorded_stations(
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
-        warn,
+        warn, args.continuous,
     )  # fmt: skip
     robot_id, seen = args.robot_id or default_robot_id(), progressing(stations, "looking from every stop")
-    stages, change, written, by_arm = shared.drive(source, source.lidars, seen, file, robot_id, _accepted_up_to(source))
+    found = shared.solve_drive(source, source.lidars, seen, _accepted_up_to(source))
+    stages, change, written, by_arm = shared.drive(source, found, file, robot_id)
     shared.tell(stages, warn, args.json, by_arm)
     drawn = together({name: own[:3] for name, own in stations[0].clouds.items()})
     return _ended(source, stages, [change], drawn, view, written=written)

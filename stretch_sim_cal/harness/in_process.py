@@ -27,7 +27,8 @@ from threadpoolctl import threadpool_limits
 
 from stretch_sim_cal import command, programs
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
-from stretch_sim_cal.collection.drive_plan import SCANS, DrivePlan
+from stretch_sim_cal.calibration.driving import DrivenResult
+from stretch_sim_cal.collection.drive_plan import SCANS, DrivePlan, Known, Stop
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
@@ -41,7 +42,7 @@ from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.base_motion import Speeds
 from stretch_sim_cal.ros.broadcast_node import calibrated_frames
 from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
-from stretch_sim_cal.ros.drive_node import DrivenRobot, planned
+from stretch_sim_cal.ros.drive_node import DrivenRobot, Solve, course_of, known_of, planned
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import lidars_of
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
@@ -49,7 +50,7 @@ from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
 from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.points import return_columns, returns_of
-from stretch_sim_cal.simulated import stations_of
+from stretch_sim_cal.simulated import next_stations
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SCANS_PER_LISTENER = 200
@@ -180,33 +181,46 @@ class SimulatedContext:
     def motion(self, state: "SimulatedArm", watchdog: Any, speeds: Any) -> "SimulatedArm":
         return state
 
-    def drive(self, robot: DrivenRobot, directory: Path) -> tuple[DrivePlan, list[RecordedStation]]:
-        """Drive as `driven_stations` does, along what is planned from a first look, without a recording."""
-        names, base = list(robot.topics), robot.profile.driven_base
+    def drive(self, robot: DrivenRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult]:
+        """Drive as `RobotContext.drive` does, along what is planned from a first look, without a recording."""
+        names, base, options = list(robot.topics), robot.profile.driven_base, self.options
         first = self.robot.begin_listening(names)
         looks = [(name, first[name] + number) for name in names for number in range(SCANS)]
         seen = [robot.in_footprint(name, self.robot.columns(name, number)) for name, number in looks]
-        _, plan = planned(self.options, robot, np.concatenate(seen))
-        driving, at, legs = self.simulator.driving, np.zeros(3), []
-        limits = Speeds.of(base, self.options.speed, np.radians(self.options.turn_speed))
-        for stop in plan.stops:
-            x, y, angle = stop.target - at
+        _, plan = planned(options, robot, np.concatenate(seen))
+        driving, at = self.simulator.driving, np.zeros(3)
+        limits = Speeds.of(base, options.speed, np.radians(options.turn_speed))
+        stations = next_stations(self.simulator, names, options.scans, [])
+        results = []
+
+        def go(stop: Stop, _added: bool) -> float:
+            nonlocal at
+            (x, y, angle), began = stop.target - at, driving.now
             if angle:
-                legs.append(driving.turn(angle, limits.angular / base.angular[0]))
+                leg = driving.turn(angle, limits.angular / base.angular[0])
             else:
                 cosine, sine = np.cos(at[2]), np.sin(at[2])
-                ahead, left = cosine * x + sine * y, cosine * y - sine * x
-                legs.append(driving.straight(ahead, left, limits.linear / base.linear[0]))
+                leg = driving.straight(cosine * x + sine * y, cosine * y - sine * x, limits.linear / base.linear[0])
             at = stop.target
-        stations = stations_of(self.simulator, names, self.options.scans, legs)
+            stations.extend(next_stations(self.simulator, names, options.scans, [leg], options.continuous))
+            return driving.now - began
 
         def read(clouds: list[np.ndarray]) -> list[np.ndarray]:
             return [return_columns(cloud).astype(np.float32) for cloud in clouds]
 
-        return plan, [
-            RecordedStation({name: read(clouds) for name, clouds in each.clouds.items()}, each.odometry)
-            for each in stations
-        ]
+        def estimate() -> Known:
+            found = [
+                RecordedStation(
+                    {name: read(clouds) if each.sweep is None else clouds for name, clouds in each.clouds.items()},
+                    each.odometry, each.sweep,
+                ) for each in stations
+            ]  # fmt: skip
+            results.append(solve(found))
+            return known_of(results[-1])
+
+        ending = course_of(options, robot, plan).follow(go, estimate)
+        print(f"the drive ends after {len(ending.stops)} stops, {len(plan.stops)} were planned: {ending.why}")
+        return plan, results[-1]
 
     def captures(self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings) -> Any:
         def take(poses: CalibratedPoses) -> Capture:

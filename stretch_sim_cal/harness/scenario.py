@@ -22,8 +22,11 @@ STAGE_OPTIONS = {
     "floor": {"num_samples": 10, "method": None},
     "mounts": {"plan": "mounts", "frames": None, "with_joint_offsets": False},
     "body_shape": {"plan": "demo", "fit_method": "tapered_capsule"},
-    "drive": dict.fromkeys(("turn_step", "distance", "clearance", "scans", "speed", "turn_speed")),
-}
+    "drive": dict.fromkeys((
+        "turn_step", "distance", "clearance", "scans", "speed", "turn_speed", "target_mm", "target_deg",
+        "max_duration", "continuous",
+    )),
+}  # fmt: skip
 DEFAULT_TOLERANCES = {
     "alignment": {"translation_mm": 1.0, "rotation_deg": 0.02},
     "floor": {"height_mm": 0.5, "tilt_deg": 0.02},

@@ -1,14 +1,16 @@
 """The stations of a robot's way in a recording: the stretches of time in which its odometry stands still, the clouds
-scanned within them, and the odometry of the way to each."""
+scanned within them, and the odometry of the way to each; and, if they are asked for, scans between them, on the
+move."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from stretch_sim_cal.calibration.wheel_odometry import Sweep
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.clouds import records_from_message, returns_from_message, scan_from_message
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
 from stretch_sim_cal.recording.topics import cloud_messages
 
@@ -19,49 +21,155 @@ ODOMETRY_TYPE = "nav_msgs/msg/Odometry"
 STILL = np.array([0.001, 0.001, 0.002])  # m, m, rad: what odometry may change while the robot stands
 SETTLE = 300_000_000  # ns that the robot stands before a scan counts, so that nothing swings
 SCAN = 150_000_000  # ns that a scan may take, counted from its stamp or up to it
+# Of scans on the move: the way, x, y (m) and angle (rad), between two; and for the ways in `WINDOW` (s) before and
+# after, how much they may differ, so that neither acceleration nor the clocks' offset matters, and how long they are.
+SPACING = np.array([0.4, 0.4, np.radians(45.0)])
+WINDOW = 0.15
+STEADY, SLOW = np.array([0.002, 0.002, np.radians(0.1)]), np.array([0.05, 0.05, np.radians(6.0)])
+APART = 0.1  # s between the middles of the lidars' scans, at most
+GAP = 0.11  # s between messages of odometry, at most
 
 
 @dataclass(frozen=True)
 class RecordedStation:
     """A station: `clouds` (N, 5 or 3) by lidar, as many of each, and the `odometry` (K, 3), x, y (m), yaw (rad), of the
-    way there, the last one at the station."""
+    way there, the last one at the station. On the move the base goes as `sweep` has it, and clouds are structured, with
+    the `timestamp` of each point."""
 
     clouds: dict[str, list[np.ndarray]]
     odometry: np.ndarray
+    sweep: Sweep | None = None
+
+
+class Scan(NamedTuple):
+    """The `begin` and `end` (s) of a scan, and what holds its points."""
+
+    begin: float
+    end: float
+    held: Any
+
+    @classmethod
+    def of(cls, message: Any) -> "Scan":
+        """Return that of a cloud's message. Raises `InputError` if it has no times of its points, or of another
+        clock than its stamp."""
+        records, stamp = records_from_message(message), 1e-9 * stamp_of(message)
+        if "timestamp" not in records.dtype.names:
+            raise InputError(
+                f"a cloud of '{message.header.frame_id}' has no time of each point, a field 'timestamp' in s; "
+                "use the stops alone (without --continuous)"
+            )
+        times = records["timestamp"][records["timestamp"] != 0]
+        begin, end = (float(times.min()), float(times.max())) if len(times) else (stamp, stamp)
+        if not (abs(begin - stamp) < 2e-9 * SCAN and abs(end - stamp) < 2e-9 * SCAN):
+            raise InputError(
+                f"a cloud of '{message.header.frame_id}' is of {stamp:.3f} s, its points of {begin:.3f} to "
+                f"{end:.3f} s; use the stops alone (without --continuous)"
+            )
+        return cls(begin, end, message)
+
+
+def sweeps_between(
+    times: np.ndarray, poses: np.ndarray, scans: Mapping[str, Sequence[Scan]]
+) -> list[tuple[Sweep, dict[str, Scan]]]:  # fmt: skip
+    """Return scans of all lidars, by name, on the way from one stop to the next, `SPACING` apart, where the base moved
+    steadily and slowly by the odometry of the way: `times` (K,) in s, `poses` (K, 3) without jumps."""
+    found: list[tuple[float, Sweep, dict[str, Scan]]] = []
+    ways = np.r_[0.0, np.cumsum(np.linalg.norm(np.diff(poses, axis=0) / SPACING, axis=1))]
+    first, *others = scans
+    for scan in scans[first]:
+        together = {first: scan}
+        for name in others:
+            middle = (scan.begin + scan.end) / 2
+            near = min(scans[name], key=lambda each: abs((each.begin + each.end) / 2 - middle), default=None)
+            if near is not None and abs((near.begin + near.end) / 2 - middle) < APART:
+                together[name] = near
+        begin, end = min(each.begin for each in together.values()), max(each.end for each in together.values())
+        time = (begin + end) / 2
+        around = slice(
+            int(np.searchsorted(times, min(begin, time - WINDOW))) - 1,
+            int(np.searchsorted(times, max(end, time + WINDOW), side="right")) + 1,
+        )
+        if len(together) < len(scans) or around.start < 0 or around.stop > len(times):
+            continue
+        sweep = Sweep(time, times[around], poses[around])
+        before, after = sweep.steps(np.array([time - WINDOW, time + WINDOW])) * [[-1.0], [1.0]]
+        steady = bool(np.all(np.abs(after - before) < STEADY) and np.all(np.abs([before, after]) < SLOW))
+        if steady and np.diff(sweep.times).max() < GAP and np.any(np.abs(after) > STILL):
+            found.append((float(np.interp(time, times, ways)), sweep, together))
+    count, chosen = round(ways[-1]) - 1, []
+    for number in range(1, count + 1):
+        wanted = ways[-1] * number / (count + 1)
+        nearest = min(found, key=lambda each: abs(each[0] - wanted), default=None)
+        if nearest is not None and abs(nearest[0] - wanted) < 0.5 and nearest not in chosen:
+            chosen.append(nearest)
+    return [(sweep, together) for _, sweep, together in chosen]
 
 
 def recorded_stations(
     recording: "Recording", odometry_topic: str, topics: Mapping[str, str], frames: Mapping[str, str], limit: int,
-    warn: Callable[[str], None],
+    warn: Callable[[str], None], continuous: bool = False,
 ) -> list[RecordedStation]:  # fmt: skip
-    """Return where the robot stood, with up to `limit` clouds of each lidar, two stations or more.
+    """Return where the robot stood, with up to `limit` clouds of each lidar, two stations or more, and if it is
+    `continuous` scans on the move between them.
 
     `topics`, `frames` and `warn` are as of `cloud_messages`, with its errors. Odometry and clouds are compared by the
     stamps in their headers. Raises `InputError` if odometry is missing or jumps back in time, or the robot stood at
     fewer than two places long enough for a scan of each lidar.
     """
-    stamps, poses = _odometry(recording, odometry_topic)
+    recording.require(odometry_topic, ODOMETRY_TYPE)
+    odometry = (message for _, message in recording.messages([odometry_topic]))
+    clouds = ((name, stamp_of(message), message) for name, message in cloud_messages(recording, topics, frames, warn))
+    return stations_of(f"{recording.path}: {odometry_topic}", odometry, clouds, list(topics), limit, continuous)
+
+
+def stations_of(
+    where: str, odometry: Iterable[Any], clouds: Iterable[tuple[str, int, Any]], names: Sequence[str], limit: int,
+    continuous: bool,
+) -> list[RecordedStation]:  # fmt: skip
+    """Return the stations of messages of odometry, and (lidar, stamp in ns, message or, at stops, its returns) of
+    clouds, each in order of time; `limit`, `continuous` and errors, which begin with `where`, as of
+    `recorded_stations`."""
+    stamps, poses = way_of(odometry, where)
     spans = _standing(stamps, poses)
-    clouds: list[dict[str, list[np.ndarray]]] = [{name: [] for name in topics} for _ in spans]
+    seen_at: list[dict[str, list[np.ndarray]]] = [{name: [] for name in names} for _ in spans]
     begins = np.array([stamps[first] + SETTLE for first, _ in spans], dtype=np.int64)
     ends = np.array([stamps[last] for _, last in spans], dtype=np.int64)
-    for name, message in cloud_messages(recording, topics, frames, warn):
-        stamp = stamp_of(message)
+    ways: dict[int, dict[str, list[Scan]]] = {}  # by the station that they lead to
+    moving: dict[int, list[tuple[Sweep, dict[str, Scan]]]] = {}
+
+    def choose(before: int) -> None:
+        """Choose scans on the ways to stations with a smaller number, and forget the others."""
+        for to in [number for number in ways if number < before]:
+            part = slice(spans[to - 1][1], spans[to][0] + 1)
+            moving[to] = sweeps_between(1e-9 * stamps[part], poses[part], ways.pop(to))
+
+    for name, stamp, held in clouds:
         number = int(np.searchsorted(begins, stamp - SCAN, side="right")) - 1
-        if number < 0 or stamp + SCAN > ends[number] or len(clouds[number][name]) == limit:
+        on_the_way = 0 <= number < len(spans) - 1 and stamp + SCAN > ends[number]
+        if continuous and on_the_way and not isinstance(held, np.ndarray):
+            ways.setdefault(number + 1, {each: [] for each in names})[name].append(Scan.of(held))
+            choose(number + 1)
+        if number < 0 or stamp + SCAN > ends[number] or len(seen_at[number][name]) == limit:
             continue
-        if len(cloud := returns_from_message(message)):
-            clouds[number][name].append(cloud)
+        if len(cloud := held if isinstance(held, np.ndarray) else returns_from_message(held)):
+            seen_at[number][name].append(cloud)
+    choose(len(spans))
     found, left = [], 0
-    for (first, last), seen in zip(spans, clouds, strict=True):
+    for number, ((first, last), seen) in enumerate(zip(spans, seen_at, strict=True)):
+        for sweep, together in moving.get(number, ()) if found else ():
+            here = int(np.searchsorted(stamps, 1e9 * sweep.time))
+            at = [np.interp(1e9 * sweep.time, stamps, column) for column in poses.T]
+            scans = {name: [scan_from_message(scan.held)] for name, scan in together.items()}
+            found.append(RecordedStation(scans, np.vstack([poses[left:here], at]), sweep))
+            left = here
         if count := min(map(len, seen.values())):
             way = np.vstack([poses[left:first], poses[first : last + 1].mean(axis=0)])
             found.append(RecordedStation({name: own[:count] for name, own in seen.items()}, way))
             left = last
-    if len(found) < 2:
+    if (stood := sum(station.sweep is None for station in found)) < 2:
         raise InputError(
-            f"{recording.path}: by {odometry_topic} the robot stood at {len(spans)} places, at {len(found)} of them "
-            f"long enough for a scan of every lidar; stop for 2 s or more at two places or more"
+            f"{where}: the robot stood at {len(spans)} places, at {stood} of them long enough for a scan of every "
+            "lidar; stop for 2 s or more at two places or more"
         )
     return found
 
@@ -72,22 +180,22 @@ def yaw_of(message: Any) -> float:
     return float(np.arctan2(2.0 * (turned.w * turned.z + turned.x * turned.y), 1.0 - 2.0 * (turned.y**2 + turned.z**2)))
 
 
-def _odometry(recording: "Recording", topic: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stamps (K,) in ns and the poses (K, 3) of a topic, in their order."""
-    recording.require(topic, ODOMETRY_TYPE)
+def way_of(messages: Iterable[Any], where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stamps (K,) in ns and the poses (K, 3), x, y (m), yaw (rad) without jumps, of messages of odometry in
+    their order. Raises `InputError`, which begins with `where`, if they jump back in time, or are no numbers."""
     stamps: list[int] = []
     poses: list[tuple[float, float, float]] = []
-    for _, message in recording.messages([topic]):
+    for message in messages:
         stamp, pose = stamp_of(message), message.pose.pose
         if stamps and stamp < stamps[-1] - RESTART:
-            raise InputError(f"{recording.path}: {topic}: stamps jump back; record again, or cut the recording there")
+            raise InputError(f"{where}: stamps jump back; record again, or cut the recording there")
         if stamps and stamp <= stamps[-1]:
             continue
         stamps.append(stamp)
         poses.append((float(pose.position.x), float(pose.position.y), yaw_of(message)))
-    found = np.array(poses)
+    found = np.array(poses).reshape(-1, 3)
     if not np.isfinite(found).all():
-        raise InputError(f"{recording.path}: {topic}: holds a pose that is no number")
+        raise InputError(f"{where}: holds a pose that is no number")
     found[:, 2] = np.unwrap(found[:, 2])
     return np.array(stamps, dtype=np.int64), found
 

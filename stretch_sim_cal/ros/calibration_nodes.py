@@ -24,6 +24,7 @@ from stretch_sim_cal.calibration import backups, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement
+from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
 from stretch_sim_cal.calibration.methods import (
@@ -50,6 +51,7 @@ from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
@@ -336,18 +338,18 @@ def calibrate_by_driving(context: RobotContext) -> int:
     check_asked(arguments, directory)
     robot = _Robot(context)
     described, description = robot.described, robot.frames.wait_for_description(robot.watchdog)
-    footprint = robot.footprint_from_base
-    taken = context.drive(
-        DrivenRobot(profile, lidars_of(options), described, footprint, robot.body, description), directory
-    )
+    driven = DrivenRobot(profile, lidars_of(options), described, robot.footprint_from_base, robot.body, description)
+
+    def solve(stations: Sequence[RecordedStation]) -> DrivenResult:
+        return shared.solve_drive(robot, robot.at(described), stations, profile.accept)
+
+    taken = context.drive(driven, directory, solve)
     if taken is None:
         return 0
-    plan, stations = taken
+    plan, found = taken
     if plan.only_turns:
         context.log.warning(plan.note)
-    stages, change, written, by_arm = shared.drive(
-        robot, robot.at(described), stations, files.file, default_robot_id(), profile.accept, not plan.only_turns
-    )
+    stages, change, written, by_arm = shared.drive(robot, found, files.file, default_robot_id(), not plan.only_turns)
     if by_arm:
         context.log.info(f"{files.path} has the lidars by the arm: its lidars and floor stay, the wheels are added")
     code = files.finish(stages, change, written=written, more=by_arm)

@@ -1,8 +1,8 @@
 """The drive of `ros_calibrate_by_driving [DIR]`: turns and straight ways with stops, and the clouds of each stop as a
 recording that `stretch-sim-cal calibrate DIR --drive` reads, too.
 
-Checks, plan, question, then stop by stop drive, stand and scan. While the robot moves every scan is searched for
-obstacles.
+Checks, plan, question, then stop by stop drive, stand and scan, until enough is known. While the robot moves every scan
+is searched for obstacles.
 """
 
 import contextlib
@@ -10,20 +10,41 @@ import functools
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, expected
-from stretch_sim_cal.collection.drive_plan import SCANS, UNSURE, DrivePlan, DriveSettings, DrivingBody, plan_drive
+from stretch_sim_cal.calibration.driving import DrivenResult
+from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
+from stretch_sim_cal.collection.drive_plan import (
+    SCANS,
+    UNSURE,
+    Course,
+    DrivePlan,
+    DriveSettings,
+    DrivingBody,
+    Known,
+    Stop,
+    plan_drive,
+)
 from stretch_sim_cal.collection.plan import duration
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
-from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
-from stretch_sim_cal.recording.stations import ODOMETRY_TYPE, SCAN, SETTLE, RecordedStation, recorded_stations
+from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.recording.stations import (
+    ODOMETRY_TYPE,
+    SCAN,
+    SETTLE,
+    RecordedStation,
+    Scan,
+    stations_of,
+    sweeps_between,
+    way_of,
+)
 from stretch_sim_cal.recording.topics import CLOUD_TYPE, DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
@@ -37,6 +58,7 @@ BLIND_AFTER = 1.0  # s of silence of odometry or a lidar while the robot moves
 PER_STOP = 1.5  # s of the robot's time per stop beside its scans: slowing down and settling
 FRAME_PERIOD = 0.1  # s
 QUEUED = 5  # clouds of each lidar that wait to be looked at
+Solve = Callable[[Sequence[RecordedStation]], DrivenResult]
 LATE = 5.0  # s of odometry that has to come after a scan
 
 
@@ -80,58 +102,77 @@ def planned(options: Any, robot: DrivenRobot, points: np.ndarray) -> tuple[Drivi
     return body, plan_drive(body, points, robot.profile.driven_base.strafes, settings)
 
 
-def driven_stations(
-    context: NodeContext, robot: DrivenRobot, directory: Path
-) -> tuple[DrivePlan, list[RecordedStation]] | None:
-    """Drive as `drive` does, and return the plan and the stations of the recording; None of a dry run."""
-    plan, options = drive(context, robot, directory), context.options
-    if plan is None:
-        return None
-    topic = options.odometry_topic or robot.profile.driven_base.odometry
-    limit, warn = options.scans, context.log.warning
-    with Recording(directory) as recording:
-        return plan, recorded_stations(recording, topic, robot.topics, robot.frames, limit, warn)
+def course_of(options: Any, robot: DrivenRobot, plan: DrivePlan) -> Course:
+    """Return how a drive goes along its plan, and when it ends."""
+    base = robot.profile.driven_base
+    speeds = Speeds.of(base, options.speed, np.radians(options.turn_speed))
+    goal = DrivingSettings(
+        track_width=base.track_width, max_std_translation=1e-3 * options.target_mm,
+        max_std_yaw=np.radians(options.target_deg),
+    )  # fmt: skip
+
+    def seconds(before: np.ndarray, after: np.ndarray) -> float:
+        x, y, angle = np.abs(after - before)
+        return float(np.hypot(x, y) / speeds.linear + angle / speeds.angular) + _standing_time(options)
+
+    poses = [robot.footprint_from_base @ pose for pose in robot.base_from_lidar.values()]
+    return Course(plan, poses, goal, seconds, options.max_duration)
 
 
-def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePlan | None:
-    """Check, plan, ask, drive, and write the recording `directory`. Return the plan, None of a dry run. Raises
-    `Refused` if there is no room, something comes near, or the base does not obey."""
+def known_of(result: DrivenResult) -> Known:
+    """Return what a result knows of the lidars against the wheels."""
+    wheels = result.wheels
+    scales = np.array([wheels.odometry[name] for name in ("scale_x", "scale_y", "turn")])
+    accepted = not (result.refusals or result.floor.refusals or wheels.refusals)
+    return Known(wheels.known, scales, wheels.slip, wheels.deviations, accepted)
+
+
+def drive(
+    context: NodeContext, robot: DrivenRobot, directory: Path, solve: Solve
+) -> tuple[DrivePlan, DrivenResult] | None:
+    """Check, plan, ask, drive until `solve` knows enough, and write the recording `directory`. Return the plan and what
+    `solve` found last, None of a dry run. Raises `Refused` if there is no room, something comes near, or the base does
+    not obey."""
     options, arguments = context.options, context.arguments
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    base = robot.profile.driven_base
+    base, clock = robot.profile.driven_base, context.node.get_clock()
     speeds = Speeds.of(base, options.speed, np.radians(options.turn_speed))
     watchdog, blind = context.watchdog(options.timeout), context.watchdog(BLIND_AFTER)
     odometer = Odometer(context, options.odometry_topic or base.odometry, (watchdog, blind))
     scanned: deque[CloudSet] = deque(maxlen=QUEUED * len(robot.lidars))
-    lidars = LidarClouds(context, robot.lidars, None, (watchdog, blind), depth=2, on_set=scanned.append)
+
+    def listen() -> LidarClouds:
+        return LidarClouds(context, robot.lidars, None, (watchdog, blind), depth=2, on_set=scanned.append)
+
+    lidars = listen()
     points, begin = _look_around(context, robot, scanned, odometer, watchdog)
     body, plan = planned(options, robot, points)
-    seconds = plan.moving_time(speeds.linear, speeds.angular)
-    seconds += (PER_STOP + options.scans * FRAME_PERIOD) * (len(plan.stops) + 1)
-    first = robot.footprint_from_base @ next(iter(robot.base_from_lidar.values()))
-    x, y, yaw = expected([stop.target for stop in plan.stops], first, DrivingSettings(track_width=base.track_width))
+    course = course_of(options, robot, plan)
+    seconds = plan.moving_time(speeds.linear, speeds.angular) + _standing_time(options) * (len(plan.stops) + 1)
+    ending = course.expected()
     _tell(plan, seconds, say)
-    say(
-        f"expected of it, one standard deviation: lidars against the centre of rotation {1e3 * x:.2g} mm along x and "
-        f"{1e3 * y:.2g} mm along y, against the direction of driving {np.degrees(yaw):.2g} deg"
-    )
+    say(f"expected: after {_counted(ending.stops, plan)} {ending.why}")
     if arguments.dry_run:
         if arguments.json:
+            x, y, yaw = ending.known.deviations.max(axis=0)
             said = {"stops": [stop.target.tolist() for stop in plan.stops], "note": plan.note}
             known = {"expected_mm": [1e3 * x, 1e3 * y], "expected_yaw_deg": float(np.degrees(yaw))}
-            print(json.dumps(said | {"seconds": round(seconds, 1)} | known), flush=True)
+            ends = {"ends_after": len(ending.stops), "ends_because": ending.why}
+            print(json.dumps(said | {"seconds": round(seconds, 1)} | known | ends), flush=True)
         return None
     topic = options.command_topic or base.command or base.stamped_command or ""
     motion = BaseMotion(context, odometer, base, topic, speeds, blind)
     motion.wait_for_driver()
     check_driver(context, robot.profile, base.modes, homed=False)
     ask(
-        arguments, f"The robot is going to drive, and its body comes {plan.reach:.1f} m from where it stands. Is the "
-        "floor around it clear, and the arm stowed?",
+        arguments, f"The robot is going to drive, and its body comes {plan.reach:.1f} m from where it stands, "
+        f"{plan.further:.1f} m if longer ways are needed. Is the floor around it clear, and the arm stowed?",
     )  # fmt: skip
+    moving: list[tuple[str, Any]] = []
 
     def look(left: np.ndarray) -> None:
-        for name, cloud in {name: cloud for seen in _taken(scanned) for name, cloud in seen.clouds.items()}.items():
+        taken = _taken(scanned)
+        for name, cloud in {name: cloud for seen in taken for name, cloud in seen.clouds.items()}.items():
             found = body.in_way(robot.in_footprint(name, cloud), left, options.clearance - UNSURE)
             if found is not None:
                 x, y, z = found.nearest
@@ -139,22 +180,56 @@ def drive(context: NodeContext, robot: DrivenRobot, directory: Path) -> DrivePla
                     f"the robot was stopped: something came near its way, at x {x:.1f} y {y:.1f} z {z:.1f} m in "
                     f"base_footprint ({found.count} points of the {name} lidar); clear the place and drive again"
                 )
+        if options.continuous:
+            moving.extend(each for seen in taken for each in seen.messages.items())
         tape.write_odometry()
 
-    with _Tape(context, robot, odometer, directory) as tape, motion.stopping():
-        scans = functools.partial(_stand, context, robot.topics, scanned, odometer, watchdog, tape, options.scans)
-        scans()
+    scans = functools.partial(_stand, context, robot.topics, scanned, odometer, watchdog)
+    number, results = 0, []
+
+    def go(stop: Stop, added: bool) -> float:
+        nonlocal lidars, number
+        if lidars is None:
+            lidars = listen()
+            _look_around(context, robot, scanned, odometer, watchdog)
+        began, (x, y, yaw) = clock.now().nanoseconds, stop.target
         cosine, sine = np.cos(begin[2]), np.sin(begin[2])
-        for number, stop in enumerate(plan.stops, start=1):
-            x, y, yaw = stop.target
-            target = begin + [cosine * x - sine * y, sine * x + cosine * y, yaw]
-            motion.drive(target, look)
-            scans()
-            say(f"stop {number} of {len(plan.stops)}: {stop.words}")
-    say(f"the drive is recorded in {directory}")
-    lidars.close()  # more would be sent, and simulated, for nobody while the result is computed
+        with motion.stopping():
+            motion.drive(begin + [cosine * x - sine * y, sine * x + cosine * y, yaw], look)
+            tape.write_moving(moving)
+            moving.clear()
+            scans(tape, options.scans)
+        number += 1
+        say(f"stop {number} of {len(plan.stops)}: {stop.words}" if not added else f"stop {number}, added: {stop.words}")
+        return 1e-9 * (clock.now().nanoseconds - began)
+
+    def estimate() -> Known:
+        nonlocal lidars
+        if lidars is not None:
+            lidars.close()  # more would be sent, and simulated, for nobody while the result is computed
+        lidars = None
+        context.log.info(f"estimating by {number} stops")
+        results.append(solve(tape.stations()))
+        return known_of(results[-1])
+
+    with _Tape(context, robot, odometer, directory) as tape:
+        with motion.stopping():
+            scans(tape, options.scans)
+        ending = course.follow(go, estimate)
     odometer.close()
-    return plan
+    say(f"the drive ends after {_counted(ending.stops, plan)} {ending.why}")
+    say(f"the drive is recorded in {directory}")
+    return plan, results[-1]
+
+
+def _standing_time(options: Any) -> float:
+    """Return how long (s) a stop takes."""
+    return float(PER_STOP + options.scans * FRAME_PERIOD)
+
+
+def _counted(stops: Sequence[Stop], plan: DrivePlan) -> str:
+    added = len(stops) - len(plan.stops)
+    return f"{len(stops)} of {len(plan.stops)} stops," if added <= 0 else f"all stops and {added} added ones,"
 
 
 def _look_around(
@@ -166,6 +241,9 @@ def _look_around(
 
     def enough() -> bool:
         for scan in _taken(scanned):
+            if context.options.continuous:
+                for message in scan.messages.values():
+                    Scan.of(message)  # clouds without times of their points show before anything moves
             for name, cloud in scan.clouds.items():
                 if len(seen[name]) < SCANS:
                     seen[name].append(robot.in_footprint(name, cloud))
@@ -193,7 +271,7 @@ def _tell(plan: DrivePlan, seconds: float, say: Callable) -> None:
 
 
 class _Tape(contextlib.AbstractContextManager):
-    """The recording of a drive: the robot's description and frames, all odometry, and the clouds of its stops. The
+    """The recording of a drive: the robot's description and frames, all odometry, and the clouds of its stations. The
     folder is complete when the context ends, also by an exception."""
 
     def __init__(self, context: NodeContext, robot: DrivenRobot, odometer: Odometer, directory: Path):
@@ -204,6 +282,9 @@ class _Tape(contextlib.AbstractContextManager):
 
         self._clock, self._odometer, self._serialize = context.node.get_clock(), odometer, serialize_message
         self._topics, options = robot.topics, context.options
+        self._scans, self._continuous = options.scans, options.continuous
+        self._said: list[Any] = []
+        self._clouds: list[tuple[str, int, Any]] = []
         frames = {(options.footprint_frame, options.base_link_frame): robot.footprint_from_base}
         frames |= {(options.base_link_frame, robot.frames[name]): pose for name, pose in robot.base_from_lidar.items()}
         self._writer = RecordingWriter(directory)
@@ -221,11 +302,33 @@ class _Tape(contextlib.AbstractContextManager):
     def write_odometry(self) -> None:
         """Write the odometry that came since the last time."""
         messages, self._odometer.messages = self._odometer.messages, []
+        self._said += messages
         for message in messages:
             self._write(self._odometer.topic, message)
 
-    def write_cloud(self, name: str, message: Any) -> None:
+    def write_cloud(self, name: str, message: Any, returns: np.ndarray | None = None) -> None:
+        """Write a cloud; the `returns` at a stop take less memory than the message."""
+        self._clouds.append((name, stamp_of(message), message if returns is None else returns))
         self._write(self._topics[name], message)
+
+    def write_moving(self, clouds: Sequence[tuple[str, Any]]) -> None:
+        """Write those of the clouds that came on the way from the last stop which are stations."""
+        if not clouds:
+            return
+        scans: dict[str, list[Scan]] = {name: [] for name in self._topics}
+        for name, message in clouds:
+            scans[name].append(Scan.of(message))
+        stamps, poses = way_of(self._said, self._odometer.topic)
+        since = int(np.searchsorted(1e-9 * stamps, min(scan.begin for own in scans.values() for scan in own) - 1.0))
+        for _, together in sweeps_between(1e-9 * stamps[since:], poses[since:], scans):
+            for name, scan in together.items():
+                self.write_cloud(name, scan.held)
+
+    def stations(self) -> list[RecordedStation]:
+        """Return the stations of what was written."""
+        self.write_odometry()
+        names = list(self._topics)
+        return stations_of(self._odometer.topic, self._said, self._clouds, names, self._scans, self._continuous)
 
     def _write(self, topic: str, message: Any) -> None:
         self._writer.write_message(topic, self._clock.now().nanoseconds, message, self._serialize(message))
@@ -251,7 +354,7 @@ def _stand(
             if stamp - SCAN < settled:
                 stale[name] += 1
             elif counts[name] < scans:
-                tape.write_cloud(name, message)
+                tape.write_cloud(name, message, seen.clouds[name])
                 counts[name] += 1
                 last = max(last, stamp)
                 waiting.begin()

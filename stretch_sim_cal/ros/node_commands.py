@@ -219,6 +219,12 @@ DRIVE = NodeCommand(
         Option("clearance", 0.3, "m that have to be free around the robot's body on its way", minimum=0.15,
                maximum=2.0),
         Option("scans", 5, "clouds of each lidar at each stop", minimum=1, maximum=100),
+        Option("target_mm", 2.0, "mm: standard deviation of each lidar's x and y at which it stops driving",
+               minimum=0.1, maximum=5.0),
+        Option("target_deg", 0.2, "deg: that of each lidar's yaw", minimum=0.01, maximum=0.5),
+        Option("max_duration", 300.0, "s of driving and scanning, at most; it begins no motion that takes longer",
+               minimum=20.0, maximum=3600.0),
+        Option("continuous", False, "use scans on the move as well, by the time of each point and odometry"),
         *RESULT_OPTIONS,
     ),
 )  # fmt: skip

@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.collection.drive_plan import DrivePlan
 from stretch_sim_cal.collection.settings import CollectionSettings
-from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import Captures
-from stretch_sim_cal.ros.drive_node import DrivenRobot, driven_stations
+from stretch_sim_cal.ros.drive_node import DrivenRobot, Solve, drive
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import LidarClouds, lidars_of
 from stretch_sim_cal.ros.node_main import NodeContext
@@ -57,6 +57,6 @@ class RobotContext(NodeContext):
     def captures(self, state: ArmState, watchdog: Watchdog, settings: CollectionSettings) -> Captures:
         return Captures(self, state, watchdog, settings)
 
-    def drive(self, robot: DrivenRobot, directory: Path) -> tuple[DrivePlan, list[RecordedStation]] | None:
-        """Drive the robot, and return the plan and its stations; None of a dry run."""
-        return driven_stations(self, robot, directory)
+    def drive(self, robot: DrivenRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult] | None:
+        """Drive the robot until enough is known, and return the plan and the result; None of a dry run."""
+        return drive(self, robot, directory, solve)

@@ -1,11 +1,13 @@
 """Calibration by driving: lidars against each other, the floor and the wheels, from a robot that stops on its way."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 import pytest
 from made_results import by_arm_and_wheels
+from numpy.lib import recfunctions
 from recorded_robot import write_description, write_odometry
 from scipy.stats import chi2
 
@@ -19,11 +21,12 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.wheel_odometry import (
     DrivingSettings,
     Leg,
+    Sweep,
     deviations_of,
-    expected,
     known_after,
     most_gained,
     motions,
+    unknown,
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
@@ -256,6 +259,119 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
         DrivingSettings(slip=0.0)
 
 
+RATE = np.radians(20.0)
+SLOWLY = [(0, 0, RATE, 9), (0, 0, RATE, 9), (0.15, 0, 0, 6), (-0.15, 0, 0, 6)]
+
+
+@pytest.fixture(scope="module")
+def on_the_move():
+    odometry = {"scale": 0.02, "clock_offset": 0.02}
+    return cal.simulate(
+        world="furnished_room", sensor=SENSOR, seed=3, frames=9, drive=SLOWLY, continuous=True,
+        simulation={"odometry": odometry},
+    )  # fmt: skip
+
+
+def test_points_that_are_measured_on_the_move_are_where_they_would_be_measured_at_rest():
+    """Points of a wall, each seen when the base has gone on by an arc."""
+    rate, speed, pose, times = 0.4, np.array([0.15, -0.05]), from_xyz_rpy((0.3, 0.2, 1.0), (0.1, -0.2, 0.7)), (7.0, 7.1)
+    scales, late, random = np.array([0.02, -0.03, 0.01]), 0.02, np.random.default_rng(1)
+    base = DrivingBase(BASE, OdometryErrors(scale=scales[:2], track_width=scales[2], clock_offset=late))
+    base.follow([(*speed, rate, 12.0)])
+    when = np.linspace(6.9, 7.2, 40)
+    sweep = Sweep(7.05, when, np.array([base.odometry(time)[0] for time in when]))
+    there = base.poses(np.array([7.05]))[0]
+    points, at = random.uniform(-4.0, 4.0, (50, 3)), random.uniform(*times, 50)
+    seen = [np.linalg.inv(now @ pose) @ [*point, 1.0] for point, now in zip(points, base.poses(at), strict=True)]
+    wanted = [np.linalg.inv(there @ pose) @ [*point, 1.0] for point in points]
+    found = sweep.deskewed(np.array(seen)[:, :3], at, pose, scales, late)
+    np.testing.assert_allclose(found, np.array(wanted)[:, :3], atol=2e-4)
+    assert np.abs(np.array(seen) - np.array(wanted)).max() > 0.05
+    np.testing.assert_allclose(sweep.velocity[2], rate, rtol=0.01)
+
+
+def test_scans_on_the_move_add_to_few_stops_and_tell_the_clocks_offset(on_the_move):
+    stations, errors = on_the_move.stations, on_the_move.simulator.driving.errors
+    moving = [station for station in stations if station.sweep is not None]
+    assert len(moving) > 6 and len(stations) - len(moving) == len(SLOWLY) + 1
+    standing, said = [], []  # the same drive without them
+    for station in stations:
+        said.append(station.odometry)
+        if station.sweep is None:
+            standing.append(dataclasses.replace(station, odometry=np.vstack(said)))
+            said = []
+    alone, both = (cal.calibrate_by_driving(on_the_move.rig, each) for each in (standing, stations))
+    assert both.accepted, both
+    assert np.all(both.wheels.deviations[:, :2] < 0.9 * alone.wheels.deviations[:, :2])  # by more angles between scans
+    off = both.errors(on_the_move.truth)
+    for one, freedom in ((off.pairs["left", "right"], 6), (off.floor, 3), (off.wheels["left"], 3)):
+        assert freedom * one.nees < chi2.isf(UNLIKELY, freedom)
+    found = both.wheels.odometry
+    assert abs(found["clock"] - errors.clock_offset) < 4.0 * found["clock_std"] and found["clock_std"] < 0.003
+    assert abs(errors.clock_offset) > 0.005 and "its stamps are late by" in str(both) and "clock" not in str(alone)
+    assert [len(station.clouds["left"]) for station in moving] == [1] * len(moving)
+
+
+def test_scans_on_the_move_of_a_recording_are_used_if_they_are_asked_for(on_the_move, tmp_path, capsys):
+    recording, out = tmp_path / "drive", tmp_path / "calibration.yaml"
+    record_on_the_move(recording, on_the_move)
+    assert len(cal.open_drive(recording)) == len(SLOWLY) + 1
+    found, given = cal.open_drive(recording, continuous=True), on_the_move.stations
+    assert [station.sweep is None for station in found] == [station.sweep is None for station in given]
+    for one, other in zip(found, given, strict=True):
+        np.testing.assert_allclose(one.odometry[-1], other.odometry[-1], atol=2e-3)
+    arguments = [
+        "calibrate",
+        str(recording),
+        "--drive",
+        "--out",
+        str(out),
+        "--sensor",
+        SENSOR,
+        "--continuous",
+        "--json",
+    ]
+    assert cli.main(arguments) == 0
+    said = json.loads(capsys.readouterr().out)["wheels"]
+    late = on_the_move.simulator.driving.errors.clock_offset
+    assert said["num_stations"] == len(given) and abs(said["odometry"]["clock"] - late) < 0.005
+    record_on_the_move(tmp_path / "timeless", on_the_move, without="timestamp")
+    arguments[1] = str(tmp_path / "timeless")
+    assert cli.main(arguments) == 2
+    assert "has no time of each point" in capsys.readouterr().err
+    assert cli.main(["calibrate", str(recording), "--out", str(out), "--sensor", SENSOR, "--continuous"]) == 2
+    assert "--continuous goes with --drive only" in capsys.readouterr().err
+
+
+def test_clouds_on_the_move_without_times_and_a_first_station_on_the_move_are_named(driven):
+    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, np.eye(4))
+    sweep = Sweep(0.0, np.array([-1.0, 1.0]), np.zeros((2, 3)))
+    with pytest.raises(InputError, match="has to stand at the first station"):
+        array.new_station([0.0, 0.0, 0.0], sweep)
+    array.new_station([0.0, 0.0, 0.0])
+    array.new_station([0.0, 0.0, 1.0], sweep)
+    with pytest.raises(InputError, match="station 2: .* a field 'timestamp' in s"):
+        array.add({"left": np.ones((10, 5))})
+
+
+def record_on_the_move(folder, driven, without: str = "") -> None:
+    """Write a drive in simulated time: odometry at 20 Hz, and the clouds of all stations, without a field of their
+    points."""
+    driving = driven.simulator.driving
+    with RecordingWriter(folder) as writer:
+        write_description(writer, driven.simulator.nominal_description)
+        for time in np.arange(0.0, driving.now, 0.05):
+            write_odometry(writer, "/wheel_odom", driving.odometry(time)[0], SECOND + round(time * SECOND))
+        for station in driven.stations:
+            for side, clouds in station.clouds.items():
+                for cloud in clouds:
+                    stamp = SECOND + round(cloud["timestamp"].min() * SECOND)
+                    kept = cloud.copy()
+                    kept["timestamp"] += 1.0
+                    kept = recfunctions.drop_fields(kept, without) if without else kept
+                    writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, kept)
+
+
 def record(folder, driven, stations: int | None = None) -> None:
     """Write a drive as a robot records it: odometry at 20 Hz, and clouds while the robot stands for 2 s."""
     stamp = SECOND
@@ -293,7 +409,7 @@ def test_the_gain_of_a_motion_is_predicted():
     unsure, scales = np.diag([0.001, 0.001, 0.1, 0.02, 0.02, 0.001]) ** 2, np.zeros(3)
     ahead, further, circle, sideways = motions(strafes=True)
     for motion, metres in ((ahead, 1.0), (further, 2.0), (sideways, 1.0)):
-        known = known_after(unsure, pose, scales, settings, 1.0, motion.legs)
+        known = known_after(unsure, scales, settings, 1.0, motion.legs)
         yaw = settings.slip / np.sqrt(metres) / np.sqrt(2)  # what slips to the side over the way, twice
         assert np.sqrt(known[2, 2]) == pytest.approx(yaw, rel=0.02)
         assert deviations_of(known, pose)[2] == pytest.approx(yaw, rel=0.02)
@@ -308,11 +424,13 @@ def test_the_gain_of_a_motion_is_predicted():
 
 
 def test_the_expected_deviations_of_a_drive_are_those_of_its_result(driven, result):
-    stops = [np.array(stop, dtype=float) for stop in DRIVE]
-    pose = driven.truth.footprint_from_lidar["left"]
-    known = np.sqrt(np.diag(result.wheels.planar("left")[1])) / max(result.wheels.slip, 1e-3)
-    np.testing.assert_allclose(expected(stops, pose, DrivingSettings()), known, rtol=0.5)
-    assert expected(stops[:2], pose, DrivingSettings())[2] > 0.1  # without a straight way
+    def expected(stops):
+        legs = [Leg.along(np.array(way, dtype=float)) for way in itertools.pairwise([(0, 0, 0), *stops])]
+        known = known_after(unknown(DrivingSettings()), np.zeros(3), DrivingSettings(), 1.0, legs)
+        return deviations_of(known, driven.truth.footprint_from_lidar["left"])
+
+    np.testing.assert_allclose(expected(DRIVE), result.wheels.deviations[0] / result.wheels.slip, rtol=0.5)
+    assert expected(DRIVE[:2])[2] > 0.1  # without a straight way
 
 
 def test_slip_on_a_way_scatters_by_its_covariance():

@@ -33,6 +33,7 @@ from stretch_sim_cal.sensor.unit import (
     FIRING_SHARE,
     INCIDENCE,
     OFFSET,
+    RANGE_SCALE,
     SCALARS,
     ErrorModel,
     UnitSpread,
@@ -301,6 +302,27 @@ def test_scalars_that_two_lidars_have_in_common_are_distinguished_from_those_tha
     deviation = np.sqrt(solution.covariance[column, column]) / 0.01
     assert apart[0] < deviation < apart[1]
     assert abs(solution.change[column] - 0.01) < 0.003 or right < 0
+
+
+def test_lidars_whose_scales_differ_do_not_take_over_the_scale_of_the_wheels():
+    """The scales differ by 3.5 standard deviations of units, as views show; what both have in common is -2 +- 0.4 % by
+    the wheels. That one of them is far off is likely, that both are is not."""
+    model = ErrorModel(UnitSpread(range_scale=5e-4, channel_range=0.001), np.linspace(-0.4, 0.4, 40), np.zeros(40))
+    unknowns = Unknowns((model, model))
+    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    scales = [unit.start + RANGE_SCALE for unit in unknowns.units]
+    seen = NormalEquations.empty(unknowns.size)
+    for row, value, deviation in (([1.0, -1.0], 2.5e-3, 6e-5), ([0.5, 0.5], -0.02, 0.004)):
+        seen.information[np.ix_(scales, scales)] += np.outer(row, row) / deviation**2
+        seen.gradient[scales] += np.array(row) * value / deviation**2
+    for unit in unknowns.units:  # channels, whose spread takes steps to be learnt
+        columns = unit.start + np.arange(model.size)[model.of_kind("channel_range")]
+        seen.information[columns, columns] = 1e-4**-2.0
+        seen.gradient[columns] = np.resize([2e-4, -2e-4], 40) * 1e-4**-2.0
+    found = Solver(unknowns, Priors(nothing, [np.zeros((6, 6))])).solve(seen, nothing)
+    left, right = found.change[scales]
+    assert left - right == pytest.approx(2.5e-3, abs=1e-4)
+    assert abs(left + right) / 2 < 4.5e-3 and np.sqrt(found.covariance[scales[0], scales[0]]) > 1e-3
 
 
 def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_prior(random):

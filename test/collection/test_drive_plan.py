@@ -1,10 +1,13 @@
-"""A drive is planned within the space that is seen to be free; obstacles near its way are noticed."""
+"""A drive is planned within the space that is seen to be free, and ends when enough is known; obstacles near its way
+are noticed."""
 
 import numpy as np
 import pytest
 
-from stretch_sim_cal.collection.drive_plan import DriveSettings, DrivingBody, plan_drive
+from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
+from stretch_sim_cal.collection.drive_plan import Course, DriveSettings, DrivingBody, Known, plan_drive
 from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
 CYLINDER = DrivingBody.of({"body_radius": 0.3, "body_height": 1.0}, np.eye(4))
 SETTINGS = DriveSettings()
@@ -74,3 +77,84 @@ def test_holes_count_and_floor_ceiling_and_the_robot_itself_do_not():
     beside = np.tile([0.0, 0.25, 0.3], (6, 1))
     assert shaped.in_way(beside, np.zeros(2), 0.2) is None
     assert shaped.in_way(beside + [0, 0.15, 0], np.zeros(2), 0.2) is not None
+
+
+POSES = [from_xyz_rpy((0.0, 0.2, 1.3)), from_xyz_rpy((0.0, -0.2, 1.3))]
+
+
+def course(plan, mm=2.0, deg=0.2, longest=300.0):
+    """Return the course of a drive at 0.15 m/s and 20 deg/s with 2 s a stop, for standard deviations of mm and deg."""
+
+    def seconds(before, after):
+        way = np.abs(after - before)
+        return np.hypot(*way[:2]) / 0.15 + way[2] / np.radians(20.0) + 2.0
+
+    return Course(plan, POSES, DrivingSettings(max_std_translation=1e-3 * mm, max_std_yaw=np.radians(deg)), seconds,
+                  longest)  # fmt: skip
+
+
+class Robot:
+    """Goes where a course sends it; an estimate knows what was expected, with `slip` times as much."""
+
+    def __init__(self, slip=1.0, accepted=True):
+        self.slip, self.accepted, self.stops, self.added, self.estimates = slip, accepted, [], 0, 0
+
+    def go(self, stop, added):
+        self.stops.append(stop)
+        self.added += added
+
+    def estimate(self):
+        self.estimates += 1
+        covariance = (self.slip * np.array([0.8e-3, 0.6e-3, np.radians(0.15), 0.01, 0.01, 0.002])) ** 2
+        deviations = self.slip * np.tile([0.8e-3, 0.6e-3, np.radians(0.15)], (2, 1))
+        return Known(np.diag(covariance), np.zeros(3), self.slip, deviations, self.accepted)
+
+
+PLAN = plan_drive(CYLINDER, ROOM, strafes=True, settings=SETTINGS)
+
+
+def test_a_drive_ends_at_its_place_when_enough_is_known():
+    robot = Robot()
+    ending = course(PLAN).follow(robot.go, robot.estimate)
+    assert "enough is known" in ending.why and ending.stops == robot.stops and robot.estimates == 1
+    assert 12 < len(ending.stops) < len(PLAN.stops) and not ending.stops[-1].target[:2].any()
+    assert len(course(PLAN, 5.0, 0.5).expected().stops) < len(ending.stops)
+    expected = course(PLAN).expected()
+    assert len(expected.stops) == len(ending.stops) and expected.why.startswith(
+        "enough is known: x, y and yaw of every"
+    )
+
+
+def test_too_little_is_known_and_the_motion_that_gains_most_is_added():
+    tight = course(PLAN, 2.0, 0.1).expected()
+    assert len(tight.stops) > len(PLAN.stops) and np.degrees(tight.known.deviations[:, 2].max()) < 0.1
+    assert tight.stops[20].words.startswith("1.60 m")  # a longer straight way than planned, for yaw
+    slippery = Robot(slip=2.0)
+    ending = course(PLAN).follow(slippery.go, slippery.estimate)
+    assert slippery.added > 0 and slippery.stops[20].words.startswith("1.60 m") and slippery.estimates > 1
+    assert "no further motion in that time helps much" in ending.why and "than the 2 mm and 0.2 deg" in ending.why
+    lever = Robot(slip=1.0)
+    ending = course(PLAN, 0.7, 0.2).follow(lever.go, lever.estimate)
+    assert lever.stops[20].words == "turned to 60 deg"  # another turn, for x and y
+
+
+def test_a_drive_ends_in_time():
+    for longest in (40.0, 80.0, 120.0):
+        ending = course(PLAN, longest=longest).expected()
+        times = np.diff([np.zeros(3), *(stop.target for stop in ending.stops)], axis=0)
+        spent = np.sum(np.hypot(*times[:, :2].T) / 0.15 + np.abs(times[:, 2]) / np.radians(20.0) + 2.0)
+        enough = "enough is known" in ending.why
+        assert spent <= longest and (enough or f"the time of {longest:g} s is over" in ending.why)
+    assert enough
+    robot = Robot()
+    ending = course(PLAN, longest=40.0).follow(robot.go, robot.estimate)
+    assert robot.estimates == 1 and len(robot.stops) == len(ending.stops) < 12
+
+
+def test_a_drive_does_not_go_on_for_what_no_motion_changes():
+    small = plan_drive(CYLINDER, box((-0.7, -0.7, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
+    ending = course(small).expected()
+    assert "no further motion" in ending.why and len(ending.stops) == len(small.stops)
+    robot = Robot(accepted=False)
+    ending = course(PLAN).follow(robot.go, robot.estimate)
+    assert "refused" in ending.why and len(ending.stops) == len(PLAN.stops) and robot.estimates == 2

@@ -35,6 +35,7 @@ TOLERANCES = DEFAULT_TOLERANCES["drive"] | {
     "translation_mm": 2.0, "rotation_deg": 0.06, "height_mm": 2.0, "lever_mm": 6.0, "yaw_deg": 0.8,
     "nees": 4.0, "floor_nees": 5.0, "wheels_nees": 5.0,
 }  # fmt: skip
+SLOWLY = ("--speed", "0.3", "--turn-speed", "36")  # scans on the move are of use
 SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
 
 
@@ -113,9 +114,10 @@ def on_its_way(monkeypatch):
 
 def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
     before = amr.place()
-    ended = amr.calibrate("whole", "--yes", "--json")
+    ended = amr.calibrate("whole", *SLOWLY, "--continuous", "--yes", "--json")
     assert ended.code == 0, ended.err
     assert "8 stops" in ended.err and "stop 8 of 8" in ended.err
+    assert "the drive ends after 8 of 8 stops, enough is known: x, y and yaw of every lidar" in ended.err
     said, file = json.loads(ended.out.splitlines()[-1]), CalibrationFile.load(amr.graph.calibration_file)
     assert said["accepted"] and said["file"] == str(amr.graph.calibration_file)
     truth = load_truth(amr.folder("truth.json"))
@@ -133,9 +135,12 @@ def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
         assert error(file.footprint_from_lidar[name], over_floor @ true)[0] < 0.01
     # In a simulation that runs three times as fast, what is heard and commanded is three times as late.
     np.testing.assert_allclose(amr.place()[:2], before[:2], atol=0.12)
+    odometry, late = said["wheels"]["odometry"], amr.simulation.driving.errors.clock_offset
+    assert odometry["clock_std"] < 0.005 and abs(odometry["clock"] - late) < 4.0 * odometry["clock_std"]
     stations = cal.open_drive(amr.folder("whole"), robot="two_lidar_amr")
     assert [len(station.clouds["right"]) for station in stations] == [1] * 9
-    assert said["wheels"]["num_stations"] == 9
+    with_moving = cal.open_drive(amr.folder("whole"), robot="two_lidar_amr", continuous=True)
+    assert 9 + 10 < len(with_moving) == said["wheels"]["num_stations"]
 
 
 def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
@@ -144,7 +149,10 @@ def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
     assert ended.code == 0, ended.err
     plan = json.loads(ended.out.splitlines()[-1])
     assert len(plan["stops"]) == 8 and plan["note"] == "" and 20.0 < plan["seconds"] < 60.0
-    assert 0.2 < max(plan["expected_mm"]) < 3.0 and 0.1 < plan["expected_yaw_deg"] < 1.0
+    assert 0.2 < max(plan["expected_mm"]) < 2.0 and 0.1 < plan["expected_yaw_deg"] < 0.2
+    assert plan["ends_after"] == 8 and "enough is known" in plan["ends_because"]
+    longer = json.loads(amr.calibrate("dry", "--dry-run", "--json", "--target-deg", "0.12").out.splitlines()[-1])
+    assert longer["ends_after"] > 8 and longer["expected_yaw_deg"] < 0.12
     assert "its body stays within 1.3 m" in ended.err
     np.testing.assert_array_equal(amr.place(), before)
     assert not amr.commands and not amr.folder("dry").exists()
