@@ -87,8 +87,9 @@ def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, n
     return top, side, right_to_left
 
 
-def test_few_flat_surfaces_that_moved_do_not_lead_away_from_what_the_whole_views_say():
-    top, side, truth = undergrowth(0, vans_moved=0.3)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_few_flat_surfaces_that_moved_do_not_lead_away_from_what_the_whole_views_say(seed):
+    top, side, truth = undergrowth(seed, vans_moved=0.3)
     alignment = PlaneAlignment(truth @ exp(np.full(6, 0.05)), AlignmentSettings())
     alignment.add(top, side)
     result = alignment.solve()

@@ -33,10 +33,15 @@ def gazebo(monkeypatch, request):
 
 
 @pytest.fixture(scope="module")
-def simulator():
-    """A simulator for the tests that only look and move."""
+def running():
+    """A simulator for the tests that only look and move, and its partition: later simulators have others."""
     with pytest.MonkeyPatch.context() as monkeypatch, started(installed(monkeypatch, "casts_rays")) as simulator:
-        yield simulator
+        yield simulator, os.environ["GZ_PARTITION"]
+
+
+@pytest.fixture(scope="module")
+def simulator(running):
+    return running[0]
 
 
 def height_of_floor(embedded, lidar, scan, within):
@@ -180,9 +185,9 @@ def test_a_robot_without_wheels_can_not_be_pushed(gazebo):
             simulator.move_base(np.eye(4))
 
 
-def test_a_gazebo_that_is_not_needed_is_stopped(simulator):
-    running = processes_of(os.environ["GZ_PARTITION"])
-    [gazebo] = [number for number, words in running.items() if words[1].endswith("/gz")]
+def test_a_gazebo_that_is_not_needed_is_stopped(running):
+    simulator, partition = running
+    [gazebo] = [number for number, words in processes_of(partition).items() if words[1].endswith("/gz")]
 
     def stopped():
         return Path(f"/proc/{gazebo}/stat").read_text().rpartition(")")[2].split()[0] == "T"

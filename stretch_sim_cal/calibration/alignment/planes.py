@@ -48,6 +48,9 @@ from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
+# By such a factor the surfaces may be further apart than under the coarse transform where few are flat; on real
+# recordings they are by 1.014 at most.
+FURTHER_APART = 1.1
 # What a driver or a converter may do to a cloud that no mount does: y turned round, x and y exchanged.
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
@@ -158,7 +161,7 @@ class RoomAlignment:
         surface = in_base(places[0], coarse)
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         found = estimate_jointly(places, coarse if known is not None else started(coarse, opinions, ties), solver)
-        state, fallback, worse = self._against_views(views[0], found.state, coarse, opinions, ties)
+        state, fallback, worse = self._against_views(views[0], found, coarse, opinions, ties)
         blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), found.blocks))
         seen = [
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
@@ -172,7 +175,7 @@ class RoomAlignment:
 
     @staticmethod
     def _against_views(
-        view: tuple[View, ...], state: State, coarse: State, opinions: Mapping[Pair, SecondOpinion],
+        view: tuple[View, ...], estimate: "JointEstimate", coarse: State, opinions: Mapping[Pair, SecondOpinion],
         ties: Ties,
     ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
         """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
@@ -186,12 +189,15 @@ class RoomAlignment:
         def agreement(poses: Sequence[np.ndarray], pair: Pair) -> float:
             return views[pair].under(between(poses, pair)).score
 
-        found, guessed = state.base_from_lidar, coarse.base_from_lidar
-        worse = [
-            pair for pair in ties.pairs
-            if apart(found, pair) > apart(guessed, pair)
-            and agreement(found, pair) < agreement(guessed, pair) - MUCH_WORSE
-        ]  # fmt: skip
+        state, guessed = estimate.state, coarse.base_from_lidar
+
+        def misled(pair: Pair) -> bool:
+            found, now, before = state.base_from_lidar, apart(state.base_from_lidar, pair), apart(guessed, pair)
+            if now > FURTHER_APART * before and estimate.blocks[0].used_between(pair) < findings.MIN_PATCHES:
+                return True
+            return now > before and agreement(found, pair) < agreement(guessed, pair) - MUCH_WORSE
+
+        worse = [pair for pair in ties.pairs if misled(pair)]
         if not worse:
             return state, None, []
         other = ties.moved({pair: opinion.twist for pair, opinion in opinions.items()})
