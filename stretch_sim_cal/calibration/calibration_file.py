@@ -41,7 +41,7 @@ PLANE_CONVENTION = "normal . p + distance = 0"
 OLD_PLANE_CONVENTION = "normal . p = distance"
 PLANE_DESCRIPTION = (
     "Floor plane in base_link: normal [x,y,z] dot point + distance = 0; distance is positive if the floor is below the"
-    " origin of base_link. Files of the published tool hold it with the opposite sign and have no convention entry."
+    " origin of base_link. Files of the published tool have the opposite sign and no convention entry."
 )
 RIGHT_TO_LEFT_CONVENTION = (
     "p_left = data * p_right; covariance over (tx, ty, tz, rx, ry, rz) in m and rad, true = exp(xi) * data, left frame"
@@ -151,7 +151,8 @@ class CalibrationFile:
         version = data.get(VERSION_KEY, VERSION)
         if not isinstance(version, int) or isinstance(version, bool) or not 0 < version <= VERSION:
             raise InputError(
-                f"{path}: {VERSION_KEY}: is {str(version)[:40]!r}; {VERSION} is read: update this package, or roll back"
+                f"{path}: {VERSION_KEY}: is {str(version)[:40]!r}, supported is {VERSION}: update this "
+                "package or roll back"
             )
         contradictions: list[str] = []
         lidars = sorted((key for key in data if str(key).endswith(TO_LEFT)), key=RIGHT_TO_LEFT.__ne__)
@@ -243,7 +244,7 @@ class CalibrationFile:
         with files.locked(target):
             same = self.as_read is not None and os.path.realpath(target) == os.path.realpath(str(self.path))
             if same and target.exists() and files.read_yaml(target) not in (self.as_read, self._as_written):
-                raise InputError(f"{target}: was changed by another process since it was read; read it again")
+                raise InputError(f"{target}: was changed by another process after it was read; read it again")
             return self._write(target)
 
     @property
@@ -328,7 +329,7 @@ def floor_of(
     if of_transform is None:
         if convention is None:
             raise InputError(
-                f"{path}: {FLOOR}: the sign of distance cannot be known without a convention entry or {FOOTPRINT};"
+                f"{path}: {FLOOR}: the sign of distance is ambiguous without a convention entry or {FOOTPRINT};"
                 " run the floor calibration again"
             )
         plane = readings[convention].facing(np.array([0.0, 0.0, 1.0]))
@@ -337,7 +338,7 @@ def floor_of(
     height, tilt = min(floor_error(of_transform, plane) for plane in possible)
     if height > AGREEMENT_M or tilt > AGREEMENT_RAD:
         contradictions.append(
-            f"{FLOOR} and the footprint transform name floors {height * 1e3:.2f} mm and "
+            f"{FLOOR} and the footprint transform describe floors {height * 1e3:.2f} mm and "
             f"{np.degrees(tilt):.3f} deg apart"
         )
     return of_transform, footprint
@@ -413,13 +414,13 @@ def check_convention(convention: Any, known: list[str], where: str) -> None:
 
 
 def check_covariance(covariance: np.ndarray, name: str) -> None:
-    """Raise `InputError` if a matrix (n, n) is no covariance with positive variances."""
+    """Raise `InputError` if a matrix (n, n) is not a covariance with positive variances."""
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     if not deviations.all():
-        raise InputError(f"{name}: its diagonal is not positive: the result would be exact; calibrate again")
+        raise InputError(f"{name}: its diagonal is not positive; calibrate again")
     correlations = covariance / np.outer(deviations, deviations)
     if np.abs(correlations - correlations.T).max() > 1e-6 or np.linalg.eigvalsh(correlations).min() < -1e-6:
-        raise InputError(f"{name}: is not symmetric and positive; calibrate again")
+        raise InputError(f"{name}: is not symmetric and positive definite; calibrate again")
 
 
 def numbers_of(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -427,9 +428,9 @@ def numbers_of(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     try:
         numbers = np.array(float(value) if shape == () else value, dtype=float)
     except (TypeError, ValueError) as problem:
-        raise InputError(f"{name}: is not made of numbers") from problem
+        raise InputError(f"{name}: is not numeric") from problem
     if numbers.shape != shape or not np.isfinite(numbers).all():
-        raise InputError(f"{name}: holds a value that is not a finite number")
+        raise InputError(f"{name}: contains a value that is not finite")
     return numbers
 
 

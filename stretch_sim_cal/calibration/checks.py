@@ -64,8 +64,8 @@ class Change:
 def check_lidars(file: CalibrationFile, further: Collection[str]) -> None:
     """Raise `InputError` unless the file holds the lidars beyond two that the robot has, by their names."""
     for name in set(further) ^ set(file.further_to_left):
-        fault = f"holds no {name}{TO_LEFT}" if name in further else f"holds a lidar {name} that the robot does not have"
-        raise InputError(f"{file.path}: {fault}; calibrate again, or name the robot it is of (--robot)")
+        fault = f"has no {name}{TO_LEFT}" if name in further else f"has a lidar {name} that the robot does not have"
+        raise InputError(f"{file.path}: {fault}; calibrate again, or give its robot with --robot")
 
 
 def problems(calibration: CalibrationFile, described: Described | None = None) -> list[str]:
@@ -74,26 +74,26 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
     sentences = list(calibration.contradictions)
     plane = calibration.floor_plane
     if calibration.right_to_left is None and plane is None and MOUNTS not in calibration.data:
-        sentences.append("holds neither an alignment of the lidars nor a floor")
+        sentences.append("has neither an alignment of the lidars nor a floor")
     for name, pose in calibration.to_left.items():
         far, _ = model_findings(described.to_left.get(name), pose)
         sentences += [f"{name}{TO_LEFT}: {finding}" for finding in far]
     if plane is not None and plane.offset < 0:
         sentences.append(f"base_link lies {-plane.offset * 1e3:.1f} mm below the floor; the transform may be inverted")
     elif plane is not None and plane.normal[2] < 0.5:
-        sentences.append("base_link's z does not point up from the floor; the transform is of other frames")
+        sentences.append("base_link's z axis does not point up from the floor; the transform is between other frames")
     elif plane is not None and described.footprint_from_base is not None:
         height, tilt = floor_error(floor_of_footprint(described.footprint_from_base), plane)
         if height > FAR_HEIGHT or tilt > FAR_TILT:
             sentences.append(f"the floor is {height * 1e3:.0f} mm and {np.degrees(tilt):.1f} deg from the description")
     robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})
     if len(robots) > 1:
-        sentences.append(f"its entries are of different robots: {', '.join(robots)}")
+        sentences.append(f"its entries belong to different robots: {', '.join(robots)}")
     for key, entry in calibration.entries.items():
         if (matrix := entry.covariance) is not None:
             least = -1e-9 * (np.abs(matrix).max() or 1.0)
             if not np.allclose(matrix, matrix.T, atol=-least) or np.linalg.eigvalsh(matrix)[0] < least:
-                sentences.append(f"{key}: its covariance is not one (not symmetric, or a negative variance)")
+                sentences.append(f"{key}: its covariance is invalid (not symmetric, or a negative variance)")
     return sentences
 
 
@@ -104,21 +104,21 @@ def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str
         if entry.timestamp is not None:
             age = _age(entry, now)
             if age < -datetime.timedelta(days=1):
-                sentences.append(f"{key}: is from the future ({entry.timestamp:%Y-%m-%d}); a clock is wrong")
+                sentences.append(f"{key}: has a timestamp in the future ({entry.timestamp:%Y-%m-%d}); check the clock")
             elif age > OLD:
-                sentences.append(f"{key}: is {age.days} days old; 'stretch-sim-cal verify' says whether it still holds")
+                sentences.append(f"{key}: is {age.days} days old; check it with 'stretch-sim-cal verify'")
         if entry.robot_id and robot_id and entry.robot_id != robot_id:
-            sentences.append(f"{key}: is of robot {entry.robot_id}, this one is {robot_id}")
+            sentences.append(f"{key}: belongs to robot {entry.robot_id}, this one is {robot_id}")
     entries = calibration.entries
     alignment = entries.get(RIGHT_TO_LEFT)
     floor = entries.get(FOOTPRINT) or entries.get(FOOTPRINT_ALIAS) or entries.get(FLOOR)
     if alignment and floor and alignment.timestamp and floor.timestamp and _age(alignment, now) < _age(floor, now):
-        sentences.append("the floor was found before the alignment, so with another one; find the floor again")
+        sentences.append("the floor is older than the alignment; run the floor calibration again")
     parts = {"the alignment": alignment, "the floor": floor}
     parts |= {f"the {name} lidar's alignment": entries.get(f"{name}{TO_LEFT}") for name in calibration.further_to_left}
     for what, entry in parts.items():
         if entry is not None and entry.covariance is None:
-            sentences.append(f"{what} has no covariance: it is of another program, and its accuracy is unknown")
+            sentences.append(f"{what} has no covariance (written by another program); its accuracy is unknown")
         elif entry is not None:
             translation, rotation = deviations(entry.covariance)
             if translation > CERTAIN_TRANSLATION or rotation > CERTAIN_ROTATION:

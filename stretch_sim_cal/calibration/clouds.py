@@ -204,7 +204,7 @@ class DirectionCells:
         cells, by_ring = cls(sensor), bool(arrays["by_ring"])
         cells.grid = DirectionGrid(arrays["elevations"], by_ring) if by_ring else DirectionGrid.by_elevation()
         if by_ring and (sensor is None or not np.array_equal(sensor.elevations, cells.grid.elevations)):
-            raise InputError(f"seen by other lidars than '{sensor.name if sensor else 'unknown'}'")
+            raise InputError(f"recorded by other lidars than '{sensor.name if sensor else 'unknown'}'")
         cells._blocks = [np.zeros((_NUM_SUMS, cells.grid.num_cells)) for _ in arrays["sums"]]
         for block, sums in zip(cells._blocks, arrays["sums"], strict=True):
             block[:, arrays["occupied"]] = sums
@@ -333,7 +333,7 @@ class FrameIntake:
         for name, repeated, empty in zip(self._names, self.repeated, self.empty, strict=True):
             sentence = f"{repeated} {name} clouds repeat an earlier one and were counted once"
             warnings += when(bool(repeated), "repeated_clouds", sentence)
-            sentence = f"{empty} {name} clouds hold no usable return and were skipped"
+            sentence = f"{empty} {name} clouds have no usable return and were skipped"
             warnings += when(bool(empty), "empty_clouds", sentence)
         return warnings
 
@@ -389,7 +389,7 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
             return Cloud(points).only(are_returns(points.astype(np.float32, copy=False)))
     missing = [field for field in "xyz" if field not in names]
     if missing or array.ndim != 1:
-        raise InputError(f"{name} cloud: a structured array (N,) with fields x, y, z was expected, not {array.dtype}")
+        raise InputError(f"{name} cloud: expected a structured array (N,) with fields x, y, z, not {array.dtype}")
     points = coordinates(array)
     kept = np.flatnonzero(are_returns(points))
     of_returns = (array[field].take(kept) if field in names else None for field in ("ring", "intensity"))
@@ -409,9 +409,9 @@ def checked_points(cloud: np.ndarray, name: str) -> np.ndarray:
     try:
         cloud = np.asarray(cloud)
     except ValueError as problem:
-        raise InputError(f"{name} cloud: is no array: {problem}") from problem
+        raise InputError(f"{name} cloud: is not an array: {problem}") from problem
     real = np.issubdtype(cloud.dtype, np.floating) or np.issubdtype(cloud.dtype, np.integer)
     if cloud.ndim != 2 or cloud.shape[1] != 3 or not real:
-        raise InputError(f"{name} cloud: an (N, 3) array of numbers was expected, not {cloud.dtype} {cloud.shape}")
+        raise InputError(f"{name} cloud: expected an (N, 3) array of numbers, not {cloud.dtype} {cloud.shape}")
     # Integers (millimetres, say) would overflow when squared; other byte orders are slow.
     return cloud.astype(cloud.dtype.newbyteorder("=") if cloud.dtype.kind == "f" else float, copy=False)

@@ -64,7 +64,7 @@ SAME_ROTATION = np.deg2rad(10.0)
 
 def credible(found: Consistency, near: bool = False) -> bool:
     """Whether two views agree as they do under the right transform; `near` the description, a person in one of the
-    views is no contradiction."""
+    views is not a contradiction."""
     return found.agree >= CREDIBLE_AGREE and found.contradict <= (SOMEBODY if near else CREDIBLE_CONTRADICT)
 
 
@@ -109,7 +109,7 @@ def coarse_alignment(
     hypotheses.sort(key=lambda start: -views.under(start, every=20, leniency=4.0).score)
     candidates += [registration.from_guess(start) for start in hypotheses[:MAX_STARTS]]
     if not candidates:
-        raise InputError("no first guess of right_to_left was given, and the clouds show no planes to find one by")
+        raise InputError("no initial guess of right_to_left was given, and the clouds have no planes to find one")
     return _best(candidates, [views.under(estimate).score for estimate in candidates], guessed=initial is not None)
 
 
@@ -124,7 +124,7 @@ def _best(candidates: list[np.ndarray], scores: list[float], guessed: bool) -> n
         if score > max(scores) - ALIKE and (distance > SAME_DISTANCE or angle > SAME_ANGLE):
             raise Refused(
                 f"two transforms, {distance:.2f} m and {np.rad2deg(angle):.0f} deg apart, explain what both lidars see "
-                "alike; give a first guess (the robot's description), or move the robot to "
+                "alike; give an initial guess (the robot's description), or move the robot to "
                 "where the room is less regular"
             )
     return best

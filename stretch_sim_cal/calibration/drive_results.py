@@ -45,8 +45,8 @@ def with_drive(
     if stored_mounts(file) is not None:
         refusals = [*result.refusals, *result.floor.refusals]
         if refusals or result.wheels is None:
-            reason = "; ".join(refusals) or "there was no straight way, so the wheels are not observable"
-            raise Refused(f"{reason}; the file keeps its calibration by the arm")
+            reason = "; ".join(refusals) or "the drive had no straight path, so the wheels are unobservable"
+            raise Refused(f"{reason}; the file keeps its calibration from the arm")
         return file.with_wheels(result.wheels, result.num_frames, robot_id)
     if len(described) > 1:
         file = with_lidars(file, result, robot_id)
@@ -104,7 +104,7 @@ class Agreement:
             )
         )
         return (
-            f"{self.lidar} lidar, by the wheels against by the arm: {parts}; x, y, yaw {self.by_wheels:.1f} sigma, "
+            f"{self.lidar} lidar, by wheels against arm: {parts}; x, y, yaw {self.by_wheels:.1f} sigma, "
             f"z, roll, pitch {self.by_floor:.1f} sigma"
         )
 
@@ -114,15 +114,16 @@ class Agreement:
             *when(
                 self.by_wheels > DIFFERS,
                 "arm_and_wheels_differ",
-                f"arm and wheels do not agree: {self.sentence()}",
-                "check the arm's place on the base in the description, and the frame of the odometry; drive again on "
+                f"arm and wheels disagree: {self.sentence()}",
+                "check the arm's position on the base in the description, and the frame of the odometry; "
+                "drive again on "
                 "clean floor, and repeat the arm's poses",
             ),
             *when(
                 self.by_floor > DIFFERS,
                 "floors_differ",
-                f"the file's floor and the drive's do not agree: {self.sentence()}",
-                "find the floor again where the robot drove (ros_find_floor_calibration)",
+                f"the floors of file and drive disagree: {self.sentence()}",
+                "calibrate the floor again where the robot drove (ros_find_floor_calibration)",
             ),
         ]
 
@@ -179,7 +180,7 @@ def to_left_by_wheels(wheels: Wheels, name: str) -> tuple[np.ndarray, np.ndarray
 
 
 def _floor(result: DrivenResult) -> FloorResult:
-    """Return the floor; for one lidar, whose alignment is no stage, with the findings of the drive."""
+    """Return the floor; for one lidar, whose alignment is not a stage, with the findings of the drive."""
     floor = result.floor
     if len(result.names) > 1:
         return floor

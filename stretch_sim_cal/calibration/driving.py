@@ -88,7 +88,7 @@ PRIOR_SLIP = 4.0  # values of slip, the weight of the expected one
 FIXED_STATION = 1e-6  # m, rad
 ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
-FLOOR_REMEDY = "identify the lidars' own errors first: a drive does not separate a floor's height from errors of ranges"
+FLOOR_REMEDY = "identify the lidars' own errors first: a drive cannot separate the floor's height from range errors"
 STRAFED = 0.1  # m sideways, farther than a base without strafing
 CENTRE_OF_ROTATION = "centre of rotation"
 SLIPPERY = 3.0  # times the expected slip, for a warning
@@ -253,10 +253,10 @@ class DrivenArray:
         poses = np.atleast_2d(np.asarray(odometry, dtype=float))
         if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
             raise InputError(
-                f"station {len(self._cells) + 1}: odometry: x, y, yaw were expected, or rows of these; finite numbers"
+                f"station {len(self._cells) + 1}: odometry: expected finite numbers x, y, yaw, or rows of these"
             )
         if sweep is not None and not self._cells:
-            raise InputError("station 1: the robot has to stand at the first station, where the floor is found")
+            raise InputError("station 1: the robot has to stand still at the first station")
         self._sweeps.append(sweep)
         self._moving.append([])
         if self._cells:
@@ -273,7 +273,7 @@ class DrivenArray:
         if self._sweeps[-1] is not None:
             if any("timestamp" not in (cloud.dtype.names or ()) for cloud in in_order):
                 raise InputError(
-                    f"station {len(self._cells)}: clouds that are taken on the move need the time of each point, a "
+                    f"station {len(self._cells)}: clouds that were taken on the move need the time of each point, a "
                     "field 'timestamp' in s"
                 )
             self._intakes[-1].admit(*in_order)
@@ -288,7 +288,7 @@ class DrivenArray:
         """Return the result, with refusals if the data does not support it. Raises `InputError` for fewer than two
         stations, or a lidar without any return at one, `Refused` if the views of two stations do not fit."""
         if len(self._cells) < 2:
-            raise InputError(f"driving: {len(self._cells)} stations; the robot has to stand at two places or more")
+            raise InputError(f"driving: {len(self._cells)} stations; at least two are needed")
         lidars, moves = self._views(), any(self._moving)
         views = [View(lidar.surface) for lidar in lidars]
         first, suspects = self._first_drive(lidars, views)
@@ -551,8 +551,8 @@ class DrivenArray:
         refusals = [
             Finding(
                 "stations_differ",
-                f"the views at station {number} do not agree with those of any station before",
-                "keep people out of view, stop at shorter distances, and drive where there is no slip",
+                f"the views at station {number} agree with those of no earlier station",
+                "keep people out of view, stop at shorter distances, and drive where the wheels do not slip",
             ) for number in suspects
         ] or movement(motion, float(disturbed.max()), last.num_used)  # fmt: skip
         first = result.base_from_lidar[names[0]]
@@ -619,8 +619,8 @@ class DrivenArray:
         warnings = when(
             drive.slip > SLIPPERY,
             "slippery",
-            f"the base slipped {drive.slip:.1f} times as much as expected",
-            "clean the wheels, drive more slowly, or set the slip that is usual on this floor",
+            f"the wheels slipped {drive.slip:.1f} times as much as expected",
+            "clean the wheels, drive more slowly, or set the slip of this floor",
         )
         beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0])
         refusals += [Finding(far.code, f"against the wheels {far.sentence}", far.remedy) for far in beyond]

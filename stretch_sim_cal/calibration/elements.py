@@ -1,4 +1,4 @@
-"""Point-to-plane factors of all that two lidars see and that is no flat patch: furniture, plants, the edges of things,
+"""Point-to-plane factors of common surfaces that are not flat patches: furniture, plants, the edges of things,
 walls of which a lidar with few channels sees one line.
 
 Each cell of one lidar is compared with each other lidar's nearest cell, along the mean of both normals. Normals are

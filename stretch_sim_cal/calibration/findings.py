@@ -93,7 +93,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
                     "driver_uncorrected",
                     f"the {name} lidar's rays begin {1e3 * beside[0]:.1f} +- {1e3 * beside[1]:.1f} mm beside its spin "
                     "axis: its driver does not correct the optical centre",
-                    "name the sensor (its table has the offset along the axis, too), or turn the correction on",
+                    "give the sensor (its table also has the offset along the axis), or enable the correction",
                 ))  # fmt: skip
             continue
         beyond = [
@@ -104,7 +104,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             share = numbers.get(f"{kind}_spread_{name}", 0.0) / (getattr(sensor.expected, kind) or np.inf)
             if share > BEYOND_SPREAD:
                 beyond.append(f"channels differ in {kind} by {share:.1f}")
-        sentence = f"standard deviations of what sensor file {sensor.name} allows; it was estimated without that limit"
+        sentence = f"standard deviations of sensor file {sensor.name}; it was estimated without that limit"
         remedy = "give a unit file of this lidar, or the sensor file of its kind"
         findings += [
             Finding("beyond_sensor_file", f"the {name} lidar's {excess} {sentence}", remedy) for excess in beyond
@@ -150,10 +150,10 @@ def impossible_units(
         (lidar, scalar): Finding(
             "impossible_unit",
             f"the {name} lidar's {scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.0f} "
-            f"standard deviations of what sensor file {sensor.name} allows: no lidar of this kind has such an error, "
-            "so another fault is mistaken for it",
+            f"standard deviations of sensor file {sensor.name}: no lidar of this kind has such an error, "
+            "so another fault must be its cause",
             "check both lidars' ranges and angles (a sector behind glass or a cover, a driver that "
-            "corrects its clouds), or name the right sensor",
+            "corrects its clouds), or give the right sensor",
         )
         for lidar, (name, sensor) in enumerate(zip(names, by_lidar(sensors, len(names)), strict=True))
         if sensor is not None
@@ -178,7 +178,7 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
         count = "both" if len(names) == len(SIDES) else "all"
         drivers = {f"the drivers of {count} lidars do": omitted[names[0]]}
     remedy = (
-        "turn the correction on and calibrate again: the calibration holds only for clouds corrected by the same amount"
+        "enable the correction and calibrate again: the calibration is valid only for clouds with the same correction"
     )
     return [
         Finding("driver_uncorrected", f"{driver} not correct {corrections} of the sensor's table", remedy)
@@ -194,8 +194,8 @@ def differing_ranges(difference: float, deviation: float, allowed: float) -> lis
         bool(allowed) and not abs(difference) - 3.0 * deviation < BEYOND_PRIOR * allowed,
         "differing_ranges",
         f"the ranges of the two lidars differ by {100.0 * abs(difference):.2f} +- {100.0 * deviation:.2f} %, more "
-        "than their sensor files allow, and the data does not show which lidar's are wrong",
-        "check both lidars for range errors, of all ranges or of a sector (glass, a cover)",
+        "than their sensor files allow; the data does not show which lidar is wrong",
+        "check both lidars for range errors, in all directions or in a sector (glass, a cover)",
     )
 
 
@@ -205,8 +205,8 @@ def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
     return [
         Finding(
             "distorted_clouds",
-            f"the {name} lidar's azimuths are wrong by up to {np.degrees(angle):.2f} deg, more than an encoder's error",
-            "check whether the driver changes its clouds (motion compensation without motion?)",
+            f"the {name} lidar's azimuths are off by up to {np.degrees(angle):.2f} deg, too much for an encoder error",
+            "check whether the driver distorts its clouds (motion compensation at rest?)",
         )
         for name, (angle, deviation) in angles.items()
         if angle - 3.0 * deviation > WRONG_ROTOR
@@ -229,7 +229,7 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
         "little_overlap",
         f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
         f"{100.0 * views.overlap:.0f} % overlap",
-        "stow the arm and move the robot to where both see the same surfaces",
+        "stow the arm and move the robot to where both lidars see the same surfaces",
     )
 
 
@@ -250,7 +250,7 @@ def narrow_overlap(
         remedy = "compare with a calibration by driving, or from several standing places"
         return [], [Finding("narrow_overlap", sentence, remedy)]
     off = f"{1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from the description's transform"
-    remedy = "calibrate by driving, or correct the description if the lidar is really mounted there"
+    remedy = "calibrate by driving, or correct the description if the lidar is mounted there"
     return [Finding("narrow_overlap", f"{sentence}, and the result is {off}", remedy)], []
 
 
@@ -291,9 +291,9 @@ def little_support(
 
 COARSE_ONLY = Finding(
     "coarse_only",
-    "the few small flat surfaces that both lidars see contradict the views as a whole, so the "
-    "registration of all that both see is the result",
-    "turn the robot or move it to where more walls are near, and take more frames",
+    "the few small flat surfaces that both lidars see contradict the views as a whole; the result is the "
+    "registration of all common points",
+    "turn the robot or move it closer to walls, and take more frames",
 )
 
 
@@ -305,9 +305,10 @@ def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
     return when(
         not credible(views, near) and not hardly_meet,
         "contradicting_views",
-        f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points that both could see agree "
+        f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points visible to both agree "
         f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
-        f"lidar found free (at most {100.0 * contradict:.0f} %); a wrong first guess, or something moved between "
+        f"lidar saw as free (at most {100.0 * contradict:.0f} %): the initial guess is wrong, or something "
+        "moved between "
         "the lidars' scans",
         "check the description's poses and which lidar is left",
     )
@@ -329,7 +330,7 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
             "lidar_moved",
             f"one lidar moved against the other by {1000.0 * motion.apart:.1f} mm and "
             f"{np.rad2deg(motion.apart_rotation):.3f} deg while the frames were taken",
-            "check its mount and its bolts, and repeat",
+            "tighten its mount, and repeat",
         ),
         *when(
             disturbed > MAX_DISTURBED,
@@ -363,10 +364,10 @@ def another_opinion(opinion: SecondOpinion, covariance: np.ndarray) -> list[Find
     return when(
         not opinion.chi_square(covariance) <= BEYOND_CHANCE,
         "second_opinion",
-        f"registration of all that both lidars see gives a transform {1000.0 * distance:.1f} mm and "
+        f"registration of all common points gives a transform {1000.0 * distance:.1f} mm and "
         f"{np.degrees(angle):.3f} deg from that of the flat surfaces, more than both uncertainties allow",
-        "check both lidars' clouds (range scale, angles, a cover), or move the robot to where more surfaces "
-        "face other directions",
+        "check both lidars' clouds (range scale, angles, a cover), or move the robot to where surfaces "
+        "face more directions",
     )
 
 
@@ -375,15 +376,15 @@ def large_residuals(scale: float, rmse: float) -> list[Finding]:
     return when(
         not (scale <= MAX_SCALE or rmse <= MAX_GAP),
         "large_residuals",
-        f"the lidars' surfaces stay {1000.0 * rmse:.1f} mm apart, {scale:.1f} times as much as their noise "
-        "explains; a range bias between the lidars, or something moved",
+        f"plane-to-plane residuals of {1000.0 * rmse:.1f} mm are {scale:.1f} times as large as noise explains: a "
+        "range bias between the lidars, or something moved",
         "give the sensor that recorded the clouds; keep the scene still",
     )
 
 
 def disturbance(disturbed: float) -> list[Finding]:
     """Return a warning if something moved through so little of the view that it was left out."""
-    sentence = f"something moved through {100.0 * disturbed:.0f} % of the view; it was left out"
+    sentence = f"something moved through {100.0 * disturbed:.0f} % of the view; it was ignored"
     return when(WARN_DISTURBED < disturbed <= MAX_DISTURBED, "moving_scene", sentence)
 
 
@@ -405,7 +406,7 @@ def model_findings(initial: np.ndarray | None, estimate: np.ndarray) -> tuple[li
     sentence = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
     swapped_distance, swapped_angle = error(inverse(initial), estimate)
     if swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
-        sentence = f"{sentence}; near its inverse, as if left and right are swapped"
+        sentence = f"{sentence}; near its inverse, as if left and right were swapped"
         return [Finding("swapped", sentence, "exchange left and right")], []
     remedy = "check the model, the mounts and whether left and right are swapped"
     far = [Finding("far_from_description", sentence, remedy)]
@@ -439,8 +440,8 @@ def mount_warnings(
         warnings += when(
             asked and not joint.separable,
             "joint_zero_unobserved",
-            f"the zero of {joint.joint} is not separable from the mounts with these poses",
-            "leave it out, or add poses in which it differs",
+            f"the zero of {joint.joint} cannot be separated from the lidar poses with these arm poses",
+            "omit it, or add arm poses in which it differs",
         )
         off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
         warnings += when(
@@ -452,7 +453,7 @@ def mount_warnings(
             abs(joint.scale) > MISPLACED * joint.scale_deviation,
             "joint_scale_off",
             f"{joint.joint} moves {abs(100.0 * joint.scale):.2f} % {further} than it reports",
-            "correct the scale in its driver; the mounts allow for it",
+            "correct the scale in its driver; the extrinsics account for it",
         )
     for link in link_residuals:
         distance, angle = np.linalg.norm(link.motion[:3]), np.linalg.norm(link.motion[3:])
@@ -460,10 +461,8 @@ def mount_warnings(
         misplaced = link.released or link.sigmas > MISPLACED
         warnings += when(misplaced, "link_misplaced", f"{link.link}, with the links on it, is {sentence}")
     for name, share in unexplained(residuals, links):
-        sentence = (
-            f"{100 * share:.0f} % of the returns on {name} lie in front of it: a payload, or something in the way"
-        )
-        warnings.append(Finding("payload", sentence, "they are left out"))
+        sentence = f"{100 * share:.0f} % of the returns on {name} lie in front of it: a payload or an obstruction"
+        warnings.append(Finding("payload", sentence, "they are ignored"))
     if alignment is not None:
         sigmas = float(alignment.off(tuple(poses.values())).max())
         sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
@@ -492,8 +491,9 @@ def mount_refusals(
         refusals += when(
             distance > mounts.FARTHEST or angle > mounts.FARTHEST_ANGLE,
             "far_from_description",
-            f"{lidar} lidar: found {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its described pose, "
-            "beyond the range of this method; are the lidars swapped, or the description another robot's?",
+            f"{lidar} lidar: estimated {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its "
+            "described pose, "
+            "beyond the range of this method; check for swapped lidars or another robot's description",
         )
     return refusals
 
@@ -514,9 +514,9 @@ def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding
         beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE),
         "left_lidar_off",
         f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from "
-        f"where the description has it (standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} "
-        "deg); floor and body will be off by as much",
-        "find the mounts with ros_calibrate_lidar_mounts",
+        f"its described pose (standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} "
+        "deg); floor and body shape are off by as much",
+        "run ros_calibrate_lidar_mounts",
     )
 
 

@@ -62,7 +62,7 @@ class Station:
     def __init__(self, signatures: tuple[Signature, Signature], settings: AlignmentSettings | None = None):
         for name, signature in zip(SIDES, signatures, strict=True):
             if signature.sensor is None:
-                raise InputError(f"{name} lidar: no known table fits its points; give the sensor's file")
+                raise InputError(f"{name} lidar: no known table fits its points; give its sensor file")
         self.signatures, self.settings = signatures, settings or AlignmentSettings()
         self.intake = FrameIntake()
         self.cells = tuple(DirectionCells(signature.sensor) for signature in signatures)

@@ -75,7 +75,7 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
     entry, names = file.entries[RIGHT_TO_LEFT], tuple(file.to_left)
     covariance = file.covariance_to_left(names)
     if covariance is None:
-        raise InputError(f"{file.path}: lacks a covariance of {', '.join(names)}; align the lidars again")
+        raise InputError(f"{file.path}: has no covariance of {', '.join(names)}; align the lidars again")
     to_base = np.kron(np.eye(len(names)), adjoint(base_from_left))
     poses = {"left": base_from_left} | {name: base_from_left @ pose for name, pose in file.to_left.items()}
     of_poses = np.zeros((6 * len(poses), 6 * len(poses)))
@@ -135,7 +135,7 @@ class LidarAlignment(RoomAlignment):
         refusals = [
             Finding(
                 "untied_lidar",
-                f"nothing ties the {name} lidar to the others: it sees too little in common with any of them",
+                f"the {name} lidar shares no common view with any other",
                 "move the robot to where another lidar sees the same surfaces, or give its mount, found by the robot's "
                 "returns",
             ) for name in untied
@@ -143,7 +143,7 @@ class LidarAlignment(RoomAlignment):
         warnings = [
             Finding(
                 "pair_left_out",
-                f"lidars {' and '.join(pair.names)} are not brought together by what both see: "
+                f"lidars {' and '.join(pair.names)} cannot be aligned by their common view: "
                 f"{pair.refusals[0].sentence}",
             ) for pair in aligned.pairs if not pair.used and pair.refusals[0].code != NO_ROOM
         ]  # fmt: skip

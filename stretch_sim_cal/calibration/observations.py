@@ -294,7 +294,7 @@ class Observations:
                 )
         except TORN as problem:
             raise InputError(
-                f"{path}: is torn or no file of observations ({problem}); align the lidars again"
+                f"{path}: is truncated or not an observations file ({problem}); align the lidars again"
             ) from problem
 
 

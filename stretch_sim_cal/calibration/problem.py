@@ -65,7 +65,7 @@ AS_WELL = 4.0
 SCALAR_KINDS = ("scalars", "harmonics", "shares")
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
-# An error of more standard deviations of its prior is none of the units that the sensor file describes.
+# An error of more standard deviations of its prior is not one of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
 
@@ -277,9 +277,7 @@ class Solver:
         of lidars with other channels."""
         models = unknowns.models
         if units is not None and any(len(own) != model.size for own, model in zip(units, models, strict=True)):
-            raise InputError(
-                "the lidars' errors that are known are of lidars with other channels; calibrate them again"
-            )
+            raise InputError("the known lidar errors belong to lidars with other channels; calibrate them again")
         given = tuple(np.zeros(model.size) for model in models) if units is None else units
         state = State(tuple(poses), given, floor)
         return cls(unknowns, Priors(state, priors, units_known=units is not None)), state

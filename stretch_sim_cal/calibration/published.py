@@ -77,9 +77,7 @@ class GicpAlignment:
         """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
         for kept, side in zip(self._clouds, SIDES, strict=True):
             if not kept:
-                raise InputError(
-                    f"no usable return of the {side} lidar in any frame; is it running, and in view of anything?"
-                )
+                raise InputError(f"no usable return of the {side} lidar in any frame; is it running, and not covered?")
         settings, voxel = self._settings, self._settings.downsampling_resolution
         (target, tree), (source, _) = (
             small_gicp.preprocess_points(np.concatenate(kept).astype(float), voxel, num_neighbors=20, num_threads=1)
@@ -153,9 +151,7 @@ class PublishedAlignment:
     def solve(self) -> AlignmentResult:
         """Return the mean over the pairs. Raises `InputError` if no pair had returns of both lidars."""
         if self._last is None:
-            raise InputError(
-                "no pair of clouds with returns of both lidars; are both running, and in view of anything?"
-            )
+            raise InputError("no pair of clouds with returns of both lidars; are both running, and not covered?")
         estimates = np.array(self._estimates)
         rotation = Rotation.from_matrix(estimates[:, :3, :3]).mean().as_matrix()
         mean = check_rigid(from_rotation_translation(rotation, estimates[:, :3, 3].mean(axis=0)), "registration")
@@ -168,9 +164,11 @@ class PublishedAlignment:
         near, _, _, gaps = matched_points(target, tree, source, mean, self._settings)
         rmse = float(np.sqrt(np.mean(gaps**2))) if near.any() else 0.0
         if self._not_converged:
-            warnings.append(f"{self._not_converged} of {count} registrations did not converge and count all the same")
+            warnings.append(
+                f"{self._not_converged} of {count} registrations did not converge; they are used all the same"
+            )
         if self._skipped:
-            warnings.append(f"{self._skipped} pairs of clouds lacked the returns of a lidar and were skipped")
+            warnings.append(f"{self._skipped} pairs of clouds without returns of one lidar were skipped")
         covariance = scatter + np.diag(ALIGNMENT_STD**2)
         return AlignmentResult(mean, covariance, rmse, count, self.name, float(np.mean(near)), [], warnings)
 
@@ -203,7 +201,7 @@ class PublishedFloor:
         """Return the plane; refused if too few returns lie on it. Raises `InputError` if there are no returns."""
         cloud = np.concatenate([np.zeros((0, 3)), *self._clouds])
         if not len(cloud):
-            raise InputError("floor: no returns were given; record at least one pair of clouds")
+            raise InputError("floor: no returns given; record at least one pair of clouds")
         bins, counts = np.unique(np.floor(cloud[:, 2] / BIN), return_counts=True)
         plane = Plane(np.array([0.0, 0.0, 1.0]), -BIN * float(bins[np.argmax(counts)] + 0.5))
         for gate in [*np.geomspace(WIDEST_GATE, self.gate, NARROWINGS), *[self.gate] * MAX_ITERATIONS]:

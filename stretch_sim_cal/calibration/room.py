@@ -82,8 +82,8 @@ Pairs = Sequence[tuple[int, int]]
 COUNTS, DISAGREE, NOT_FLAT, FEW, UNSURE = range(5)
 VERDICTS = (
     "counts", "rejected: the lidars disagree there more than elsewhere",
-    "rejected: not flat as one of the lidars sees it", "rejected: too few returns of one of the lidars",
-    "rejected: the lidars see different parts, or its normal is not known well",
+    "rejected: not flat to one of the lidars", "rejected: too few returns of one of the lidars",
+    "rejected: the lidars see different parts, or its normal is uncertain",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ class LidarSettings:
     # The parameters (n,) of both lidars' errors, if they are known: they are taken out and not estimated again.
     units: tuple[np.ndarray, np.ndarray] | None = None
 
-    # The robot's own body is no part of the room, nor of the floor: points (N, 3) on it in base_link, as the stowed
+    # The robot's own body is not part of the room, nor of the floor: points (N, 3) on it in base_link, as the stowed
     # robot's description has them, or without any a cylinder about base z (the Stretch's).
     body: np.ndarray | None = None
     body_radius: float = 0.4

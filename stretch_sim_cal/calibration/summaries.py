@@ -74,7 +74,7 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         f" {listed(numbers['standard_deviation_deg'], 4)} deg (about the left lidar's x, y, z)",
         f"  in base_link: xyz {listed(base['xyz'], 5)} m, rpy {listed(base['rpy_deg'], 4)} deg",
         f"  {numbers['moved_from_first_guess_mm']:.2f} mm and {numbers['turned_from_first_guess_deg']:.3f} deg from the"
-        " first guess",
+        " initial guess",
         f"  surfaces agree to {numbers['rmse_mm']:.2f} mm (rms), overlap {100 * result.overlap:.0f} %",
     ]
     for direction in result.directions:
@@ -122,7 +122,7 @@ def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
         )
     for pair in numbers["pairs"]:
         mm, deg = pair["standard_deviation_mm"], pair["standard_deviation_deg"]
-        seen = f"overlap {100 * pair['overlap']:.0f} %" if pair["used"] else "see too little in common, tied by others"
+        seen = f"overlap {100 * pair['overlap']:.0f} %" if pair["used"] else "no common view, linked by others"
         known = np.all(mm < 500.0 * UNOBSERVED)
         text = f"standard deviation {listed(mm, 3)} mm, {listed(deg, 4)} deg" if known else "not determined"
         lines.append(f"  {' - '.join(pair['lidars'])}: {text} ({seen})")
@@ -150,7 +150,7 @@ def wheels_numbers(result: "Wheels") -> dict:
 def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
     """Return the lidars against the wheels and their `wheels_numbers` as lines for the terminal."""
     lines = [
-        f"lidars against the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
+        f"lidars relative to the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
     ]
     for name, own in numbers["lidars"].items():
         deviations = own["standard_deviation_mm"]
@@ -166,10 +166,10 @@ def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
     late = "" if "clock" not in odometry else (
         f"; its stamps are late by {1e3 * odometry['clock']:.1f} ms (+- {1e3 * odometry['clock_std']:.1f} ms)"
     )  # fmt: skip
-    slip = f"slip {numbers['slip']:.1f} times what is expected"
+    slip = f"slip {numbers['slip']:.1f} times the expected"
     lines.append(f"  odometry reads more than the truth by: {text}{late}; {slip}")
     if numbers["more"] is not None:
-        lines.append(f"  to know more: {numbers['more']}")
+        lines.append(f"  to improve: {numbers['more']}")
     return lines
 
 
@@ -203,7 +203,7 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
         f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):",
         f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation"
         f" {numbers['height_standard_deviation_mm']:.3f} mm"
-        f" ({numbers['higher_than_described_mm']:+.2f} mm against the description)",
+        f" ({numbers['higher_than_described_mm']:+.2f} mm relative to the description)",
         f"  tilt of the floor about base x, y: {listed(numbers['tilt_deg'], 4)} deg, standard deviation"
         f" {listed(numbers['tilt_standard_deviation_deg'], 4)} deg",
         f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
@@ -248,18 +248,18 @@ def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) ->
             lines.append("        by its transform to the left one")
             continue
         weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
-        lines.append(f"        least sure: {weakest.name}")
+        lines.append(f"        least certain: {weakest.name}")
     for offset in result.joint_offsets:
         value, spread = offset.value, offset.standard_deviation
         scale, unit = (float(np.degrees(1.0)), "deg") if offset.turns else (1e3, "mm")
         lines.append(
-            f"  {offset.joint} is {scale * value:+.2f} {unit} from what it says (+- {scale * spread:.2f} {unit}) "
+            f"  {offset.joint} is {scale * value:+.2f} {unit} from its reading (+- {scale * spread:.2f} {unit}) "
             f"and moves {100 * offset.scale:+.2f} % further (+- {100 * offset.scale_deviation:.2f} %)"
         )
     if proposal is not None:
         share, (position, angle) = proposal.spread / proposal.before, max(map(result.spread_of, result.directions))
         lines.append(
-            f"  a further pose that would help most: {proposal.name} (the less sure lidar's standard deviation "
+            f"  a further pose that would help most: {proposal.name} (the less certain lidar's standard deviation "
             f"{1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be {100 * (1 - share):.0f} % smaller)"
         )
     return lines

@@ -109,7 +109,7 @@ def body_settings(
         base_from_root = inverse(frames[model.checked_link(profile.base_frame)])
         shapes = outline_surfaces(model, profile)
     except InputError as problem:
-        tell(f"the robot's own body is taken for a cylinder of 0.4 m by 1.8 m: {problem}")
+        tell(f"the robot's body is assumed to be a cylinder of 0.4 m by 1.8 m: {problem}")
         return {}
     points = [
         apply(base_from_root @ frames[link], surface_points(shape, BODY_SPACING)) for link, shape in shapes.items()

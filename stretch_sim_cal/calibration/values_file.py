@@ -56,7 +56,7 @@ def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
     fleet_id = environment.get("HELLO_FLEET_ID")
     if not fleet_id:
         raise InputError(
-            f"{FILE_NAME}: HELLO_FLEET_ID is not set, so the robot's folder is unknown; set it or give a path"
+            f"{FILE_NAME}: HELLO_FLEET_ID is not set, so the robot's folder is unknown; set it, or give a path"
         )
     return Path(environment.get("HELLO_FLEET_PATH") or "~/stretch_user").expanduser() / fleet_id / FILE_NAME
 

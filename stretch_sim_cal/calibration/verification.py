@@ -100,7 +100,7 @@ def found_anew(
 ) -> FoundAnew:  # fmt: skip
     """Estimate alignment and floor again; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
-        raise InputError(f"{file.path}: holds no alignment of the lidars to verify; run ros_align_dual_lidar first")
+        raise InputError(f"{file.path}: has no alignment of the lidars to verify; run ros_align_dual_lidar first")
     left = seen_from(file, base_from_left)
     poses = {"left": left} | {name: left @ pose for name, pose in file.to_left.items()}
     if np.array_equal(file.right_to_left, np.eye(4)) and not file.further_to_left:  # the robot has one lidar
@@ -142,7 +142,7 @@ def verify(
     kind, `body` as of `body_settings`.
 
     The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
-    4) are the description's. Raises `InputError` if the file holds no alignment.
+    4) are the description's. Raises `InputError` if the file has no alignment.
     """
     found = found_anew(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
     drifts, parts = [], []

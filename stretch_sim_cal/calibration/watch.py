@@ -285,7 +285,7 @@ class State:
         off = f"{value} from the stored calibration, standard deviation {deviation}"
         if self.verdict == CHANGED:
             return f"{self.block.name} has changed: {off}; {self.block.remedy}"
-        return f"{self.block.name}: {off}; a change of {noticeable} would be noticed within {WINDOW} looks"
+        return f"{self.block.name}: {off}; a change of {noticeable} would be detected within {WINDOW} checks"
 
 
 class BlockTest:

@@ -97,4 +97,4 @@ class History:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise InputError(f"{self.path}: {error}; move the file away to begin a new history") from error
+            raise InputError(f"{self.path}: {error}; move the file away to start a new history") from error

@@ -78,7 +78,7 @@ def test_where_the_robot_is_as_described_no_motion_is_seen_in_any_recording():
 def test_a_payload_becomes_part_of_the_link_that_carries_it(payload):
     evidence = gathered(payload=[payload])
     assert [link for link, _ in evidence.payloads.values()] == [payload[0]]
-    assert "belongs to the robot though its description does not know it" in "\n".join(evidence.warnings)
+    assert "moves with the robot but is not in its description" in "\n".join(evidence.warnings)
     for pose in (*POSES, (0.6, 0.2, -0.7)):  # also where it was not seen
         outside, larger = sticks_out(evidence, [payload], pose)
         assert outside < 0.01 and larger < 1.05
@@ -103,7 +103,7 @@ def test_a_joint_that_did_not_arrive_is_reported_by_sample_and_part():
     evidence = gathered(really=lambda number, pose: (pose[0], pose[1], pose[2] + 0.9) if number == 2 else pose)
     assert evidence.misplaced[2] == ["hand"] and not any(evidence.misplaced[:2] + evidence.misplaced[3:])
     told = "\n".join(evidence.warnings)
-    assert "sample 2" in told and "did a joint not arrive" in told and evidence.payloads == {}
+    assert "sample 2" in told and "check the joints" in told and evidence.payloads == {}
 
 
 def test_a_missing_part_is_reported():

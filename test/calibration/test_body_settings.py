@@ -110,6 +110,6 @@ def test_margins_are_saved_into_files_written_by_hand(tmp_path, text):
 
 def test_a_file_whose_zones_cannot_be_replaced_stays_as_it_is(tmp_path):
     path = written(tmp_path, '{"zones": {margin: 0.3}}')
-    with pytest.raises(InputError, match="the zones cannot be replaced"):
+    with pytest.raises(InputError, match="zones cannot be replaced"):
         save_zones(ZoneSettings(), path, path)
     assert path.read_text() == '{"zones": {margin: 0.3}}'

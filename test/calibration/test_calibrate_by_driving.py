@@ -200,10 +200,10 @@ def test_an_arm_that_is_elsewhere_on_the_base_is_reported_with_numbers(tmp_path,
     cli.main(["check", str(tmp_path / "calibration.yaml"), "--json"])  # of no robot that is described: with problems
     said = json.loads(capsys.readouterr().out)
     assert said["arm_and_wheels"][0]["sigmas_x_y_yaw"] == pytest.approx(left.by_wheels)
-    assert any("arm and wheels do not agree: left lidar" in each for each in said["concerns"])
+    assert any("arm and wheels disagree: left lidar" in each for each in said["concerns"])
     cli.main(["check", str(tmp_path / "calibration.yaml")])
     printed = capsys.readouterr().out
-    assert "left lidar against the wheels" in printed and "note: arm and wheels do not agree" in printed
+    assert "left lidar against the wheels" in printed and "note: arm and wheels disagree" in printed
 
 
 def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
@@ -217,7 +217,7 @@ def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
     assert {key: entry for key, entry in file.data.items() if key != WHEELS} == {
         key: entry for key, entry in before.data.items() if key != WHEELS
     }
-    with pytest.raises(Refused, match="no straight way"):
+    with pytest.raises(Refused, match="no straight path"):
         with_drive(before, dataclasses.replace(result.array, wheels=None), "robot", described)
     recording, out = tmp_path / "drive", tmp_path / "calibration.yaml"
     record(recording, driven)
@@ -226,7 +226,7 @@ def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
     assert cli.main(["calibrate", str(recording), "--drive", "--out", str(out), "--sensor", SENSOR]) == 0
     said = capsys.readouterr()
     assert "accepted: wheels written" in said.out and "left lidar, by the wheels against by the arm: x" in said.out
-    assert "arm and wheels do not agree" in said.err  # the mounts are another robot's
+    assert "arm and wheels disagree" in said.err  # the mounts are another robot's
     np.testing.assert_allclose(CalibrationFile.load(out).right_to_left, before.right_to_left, atol=1e-12)
 
 
@@ -338,7 +338,7 @@ def test_scans_on_the_move_of_a_recording_are_used_if_they_are_asked_for(on_the_
     record_on_the_move(tmp_path / "timeless", on_the_move, without="timestamp")
     arguments[1] = str(tmp_path / "timeless")
     assert cli.main(arguments) == 2
-    assert "has no time of each point" in capsys.readouterr().err
+    assert "has no time for each point" in capsys.readouterr().err
     assert cli.main(["calibrate", str(recording), "--out", str(out), "--sensor", SENSOR, "--continuous"]) == 2
     assert "--continuous goes with --drive only" in capsys.readouterr().err
 
@@ -346,7 +346,7 @@ def test_scans_on_the_move_of_a_recording_are_used_if_they_are_asked_for(on_the_
 def test_clouds_on_the_move_without_times_and_a_first_station_on_the_move_are_named(driven):
     array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, np.eye(4))
     sweep = Sweep(0.0, np.array([-1.0, 1.0]), np.zeros((2, 3)))
-    with pytest.raises(InputError, match="has to stand at the first station"):
+    with pytest.raises(InputError, match="has to stand still at the first station"):
         array.new_station([0.0, 0.0, 0.0], sweep)
     array.new_station([0.0, 0.0, 0.0])
     array.new_station([0.0, 0.0, 1.0], sweep)

@@ -289,7 +289,7 @@ def test_two_processes_that_update_a_file_one_by_a_link_lose_nothing(published, 
 def test_a_save_does_not_undo_what_another_process_wrote_since(published):
     mine, other = CalibrationFile.load(published), CalibrationFile.load(published)
     other.with_alignment(alignment_result(), "other", WHEN).save()
-    with pytest.raises(InputError, match="was changed by another process since it was read"):
+    with pytest.raises(InputError, match="was changed by another process after it was read"):
         mine.with_floor(floor_result(0.02, (0, 0)), "mine", WHEN).save()
     assert CalibrationFile.load(published).entries[RIGHT_TO_LEFT].robot_id == "other"
     mine.with_floor(floor_result(0.02, (0, 0)), "mine", WHEN).save(published.with_name("another.yaml"))

@@ -29,7 +29,7 @@ BOWL = height_field(lambda x, y: 0.003 * (x**2 + y**2))
         ({"things": [box([5, 5, 0.08], [2.6 * x, 2.6 * x, 0]) for x in (1, -1)]}, "floor_not_plane: "),
         ({"things": [box([6, 12, 0.008], [3.1, 0, 0])]}, "floor_step: "),
         ({"things": [BOWL], "without": ("floor", "ground")}, "floor_not_plane: .* it bends by"),
-        ({"things": [box([0.8, 0.8, 0.3], [0, 0, 0.15])], "stands_on": 0.3}, "little_floor: .*make room"),
+        ({"things": [box([0.8, 0.8, 0.3], [0, 0, 0.15])], "stands_on": 0.3}, "little_floor: .*clear the floor"),
         ({"things": WALLS}, "floor_on_one_side: .* behind"),
     ],
     ids=["uneven", "two levels", "astride a step", "deep bowl", "small pedestal", "floor on one side"],

@@ -63,5 +63,5 @@ def test_a_floor_without_returns_is_refused_or_no_input(room):
     scene, _ = room
     lonely = np.array([[1.0, 2.0, 3.0], [2.0, 1.0, -4.0]])
     assert "3 are needed" in published_floor("published", scene, [(lonely, lonely)]).refusals[0]
-    with pytest.raises(InputError, match="no returns were given"):
+    with pytest.raises(InputError, match="no returns given"):
         published_floor("published", scene, [])

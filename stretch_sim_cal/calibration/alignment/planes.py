@@ -115,7 +115,7 @@ class RoomAlignment:
                     for number in range(int(data["places"]))
                 ]
         except (InputError, *TORN) as problem:
-            raise InputError(f"{path}: holds no standing places that can be added to ({problem})") from problem
+            raise InputError(f"{path}: contains no standing places to add to ({problem})") from problem
         self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
         self.new_place()
 

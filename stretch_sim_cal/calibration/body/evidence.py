@@ -162,9 +162,9 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     if reach <= max(SMALLEST_MOTION, 3 * standard_error):
         return np.eye(4), []
     message = (
-        f"the lidars see the robot moved by up to {1e3 * reach:.1f} mm and "
+        f"the returns show the robot displaced by up to {1e3 * reach:.1f} mm and "
         f"{np.degrees(rotation_angle(seen_from_model)):.2f} deg from where its description has it: the left lidar's "
-        "mount is off, or the floor calibration; the shape is fitted where the robot is seen"
+        "mount is off, or the floor calibration; the shape is fitted where the returns show the robot"
     )
     return seen_from_model, [message]
 
@@ -194,20 +194,20 @@ def _disagreements(
         place = f"({', '.join(f'{value:.2f}' for value in item.centre)}) m in {item.link}"
         if item.kind == "payload":
             messages.append(
-                f"something of {size} at {place} belongs to the robot though its description does not know it; it is "
+                f"an object of {size} at {place} moves with the robot but is not in its description; it is "
                 "enclosed (if it is not part of the robot, remove it and collect again)"
             )
         elif item.kind == "room":
             messages.append(
-                f"something of {size} at {place} stands beside the robot in {_samples(names, item.samples)}; left out"
+                f"an object of {size} at {place} stands beside the robot in {_samples(names, item.samples)}; ignored"
             )
         else:
             passing.setdefault(item.samples, []).append(item)
     for samples, parts in passing.items():
         near = sorted({part.link for part in parts})
         messages.append(
-            f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person, or a "
-            "wrong joint value; left out, collect these poses again"
+            f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person or a "
+            "wrong joint value; ignored, collect these poses again"
         )
     by_poses: dict[tuple[int, ...], list[str]] = {}
     for link in sorted({link for links in misplaced for link in links}):
@@ -215,9 +215,9 @@ def _disagreements(
     for wrong, links in by_poses.items():
         seen_through = f"{_samples(names, wrong)}: the lidars see through {', '.join(links)}"
         if len(wrong) > len(names) / 2:
-            messages.append(f"{seen_through}: is a part missing that the description has?")
+            messages.append(f"{seen_through}: is a part of the description missing on the robot?")
         else:
-            messages.append(f"{seen_through}, which is not at the joint values: did a joint not arrive? collect again")
+            messages.append(f"{seen_through}, off their joint values; check the joints and collect again")
     return messages
 
 

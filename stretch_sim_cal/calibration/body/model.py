@@ -164,7 +164,7 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
         raise InputError(f"{path}: '{key}' is not a mapping")
     method = params.get("shape_fitting_method")
     if not isinstance(method, str) or method not in KINDS:
-        raise InputError(f"{path}: shape_fitting_method '{method}' is not known; there is {', '.join(KINDS)}")
+        raise InputError(f"{path}: shape_fitting_method '{method}' is not known; available: {', '.join(KINDS)}")
     if "grid" in params:
         grid = params["grid"]
         if not isinstance(grid, dict) or len(grid) > 2:
@@ -186,7 +186,7 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
         raise InputError(f"{path}: covers is not a mapping of joints to [lowest, highest]") from error
     interpolated, warnings = params.get("interpolation_method", "linear"), ()
     if interpolated != "linear":
-        warnings = (f"{path}: asks for '{interpolated}' interpolation, which can undershoot; linear is used",)
+        warnings = (f"{path}: requests '{interpolated}' interpolation, which can undershoot; linear is used instead",)
     return BodyShapeModel(method, extensions, yaws, rows, covers, about, warnings, tuple(axes))
 
 
@@ -208,7 +208,7 @@ def _values(path: str | Path, name: str, values) -> tuple[float, ...]:
 def _shapes(path: str | Path, parameters, kind: type[Shape], count: int) -> list[Shape]:
     if not isinstance(parameters, list) or len(parameters) != count:
         length = len(parameters) if isinstance(parameters, list) else "no"
-        raise InputError(f"{path}: {length} parameters, the grid asks for {count}")
+        raise InputError(f"{path}: {length} parameters; the grid requires {count}")
     shapes = []
     for index, entry in enumerate(parameters):
         try:
@@ -216,7 +216,7 @@ def _shapes(path: str | Path, parameters, kind: type[Shape], count: int) -> list
         except InputError as error:
             raise InputError(f"{path}: parameters[{index}]: {error}") from error
         if not shape.area > 0:
-            raise InputError(f"{path}: parameters[{index}] is a shape without an area; was its pose without data?")
+            raise InputError(f"{path}: parameters[{index}] is a shape without an area; did its pose have no data?")
         shapes.append(shape)
     if len({len(shape.vector) for shape in shapes}) > 1:
         raise InputError(f"{path}: parameters: polygons of different numbers of vertices cannot be interpolated")

@@ -130,7 +130,7 @@ def save_zones(zones: ZoneSettings, source: Path, target: Path) -> Path | None:
         text += "" if replaced else f"\n{block}"
         kept = {key: value for key, value in read_settings(source).items() if key not in names}
         if _parsed(text) != kept | {"zones": dataclasses.asdict(zones)}:
-            raise InputError(f"{source}: the zones cannot be replaced in it; write 'zones:' at the start of a line")
+            raise InputError(f"{source}: its zones cannot be replaced; write 'zones:' at the start of a line")
         backup = backups.keep_backup(target)
         write_text(target, text)
     return backup
@@ -169,5 +169,5 @@ def _allowed(value: Any, values: Sequence, where: str) -> Any:
         return validate.number(value, where, *values)
     if type(value) is not type(values[0]) or value not in values:
         among = f"{values[0]} to {values[-1]}" if isinstance(values, range) else ", ".join(map(str, values)).lower()
-        raise InputError(f"{where}: is {value!r}, one of {among} was expected")
+        raise InputError(f"{where}: is {value!r}; expected one of {among}")
     return value

@@ -64,7 +64,7 @@ class BodyShapeSettings:
 
     def __post_init__(self) -> None:
         if self.method not in FIT_METHODS:
-            raise InputError(f"'{self.method}' is no fit method; there is {', '.join(FIT_METHODS)}")
+            raise InputError(f"'{self.method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
         if self.polygon_vertices < 3:
             raise InputError(f"polygon_vertices: {self.polygon_vertices} is too few, 3 or more are needed")
 
@@ -92,7 +92,7 @@ def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon
         return enclosing_polygon(points, polygon_vertices)
     if method in ENCLOSING:
         return ENCLOSING[method](points)
-    raise InputError(f"'{method}' is no fit method; there is {', '.join(FIT_METHODS)}")
+    raise InputError(f"'{method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
 
 
 def fit_body_shape(

@@ -121,13 +121,13 @@ def check_support(
     """Is there enough floor, on all sides, on one plane, and is the covariance (3, 3) of the result small enough?"""
     if support.area < MIN_AREA:
         sentence = f"only {support.area:.2f} m2 of floor support the plane, {MIN_AREA:g} m2 are needed"
-        findings.refuse("little_floor", sentence, "make room around the robot")
+        findings.refuse("little_floor", sentence, "clear the floor around the robot")
     if support.gap > MAX_GAP:
         findings.refuse(
             "floor_on_one_side",
-            f"the floor is seen on one side only: none over {np.degrees(support.gap):.0f} deg "
+            f"the floor is seen on one side only: none within {np.degrees(support.gap):.0f} deg "
             f"{direction_in_words(support.gap_bearing)} (at most {np.degrees(MAX_GAP):.0f} deg)",
-            "move the robot to where floor is free around it",
+            "move the robot to where the floor is free all around",
         )
     if support.level_share < MIN_LEVEL_SHARE:
         share, where = 100 * support.level_share, f"; it is {worst_place}" if worst_place else ""
@@ -138,8 +138,10 @@ def check_support(
         sentence = f"{share:.0f} % of the floor around the robot is off the plane: {worst_place}"
         findings.warn("floor_partly_level", sentence)
     if FLATNESS_RADIUS < support.nearest < np.inf:
-        sentence = f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is that of floor beyond"
-        findings.warn("floor_far", sentence, "stow the arm, or make room around the robot")
+        sentence = (
+            f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is extrapolated from beyond"
+        )
+        findings.warn("floor_far", sentence, "stow the arm, or clear the floor around the robot")
     findings.refusals += uncertain_floor(covariance, settings)
 
 
@@ -162,28 +164,28 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
         distance, height = fit.step.distance, fit.step.height
         where = f"{distance:.1f} m {direction_in_words(fit.step.bearing)}"
         side = "higher" if height > 0 else "lower"
-        sentence = f"a step runs through the floor {where}: beyond it lies {abs(height) * 1e3:.1f} mm {side}"
+        sentence = f"a step runs through the floor {where}: beyond it the floor is {abs(height) * 1e3:.1f} mm {side}"
         if distance < FOOTPRINT_RADIUS:
             sentence = f"{sentence}, and the robot seems to stand on both sides of it"
             findings.refuse("floor_step", sentence, "move it to one side")
         else:
-            findings.warn("floor_step", f"{sentence}; the plane is the one that the robot stands on")
+            findings.warn("floor_step", f"{sentence}; the plane is that on which the robot stands")
     xx, xy, yy = fit.curvature
     rise = float(np.abs(np.linalg.eigvalsh([[xx, xy], [xy, yy]])).max()) * FLATNESS_RADIUS**2 / 2
-    sentence = f"bends by {rise * 1e3:.1f} mm within {FLATNESS_RADIUS:g} m of the robot"
+    sentence = f"curves by {rise * 1e3:.1f} mm within {FLATNESS_RADIUS:g} m of the robot"
     if rise > FLATNESS:
         findings.refuse("floor_not_plane", f"the floor is not a plane: it {sentence}", FLAT_PART)
     elif rise > WORTH_TELLING:
         findings.warn("floor_curved", f"the floor {sentence}; the plane touches it there")
     if fit.unevenness > WORTH_TELLING:
         uneven = f"{fit.unevenness * 1e3:.1f} mm (standard deviation)"
-        findings.warn("floor_uneven", f"the floor is uneven: its parts lie {uneven} off the plane")
+        findings.warn("floor_uneven", f"the floor is uneven: it deviates from the plane by {uneven}")
 
 
 def check_disagreement(findings: Findings, both: Disagreement | None, name: str = "right", first: str = "left") -> None:
     """Do two lidars see one floor, within the uncertainty of the alignment?"""
     if both is None:
-        sentence = f"the {name} and the {first} lidar see too little of the same floor to be compared by it"
+        sentence = f"the {name} and the {first} lidar see too little common floor to be compared"
         findings.warn("floor_of_one_lidar", sentence)
         return
     increment, covariance = both
@@ -201,7 +203,7 @@ def check_motion(findings: Findings, motion: FloorMotion | None, num_frames: int
     if motion is None:
         return
     sentence = (
-        f"the robot moved against the floor: after frame {motion.after} of {num_frames} it lies "
+        f"the robot moved against the floor: after frame {motion.after} of {num_frames} it is "
         f"{motion.height * 1e3:.2f} mm and {np.degrees(motion.tilt):.3f} deg off"
     )
     if motion.height > MAX_MOTION_HEIGHT or motion.tilt > MAX_MOTION_TILT:

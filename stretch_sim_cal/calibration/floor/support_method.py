@@ -66,7 +66,7 @@ class JointFloor:
     `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is the
     description's; `settings.observations` are the priors of the poses to each other. `first_two` are the lidars of the
     result's `by_units`. After `solve`, `state` has the poses and `solution` their covariance, in the description's
-    base_footprint. Raises `InputError` for a pose that is no rigid transform.
+    base_footprint. Raises `InputError` for a pose that is not a rigid transform.
     """
 
     name = "support"
@@ -124,7 +124,7 @@ class JointFloor:
     def solve(self) -> FloorResult:
         """Return the floor, with refusals if the data does not support it. Raises `InputError` without any scan."""
         if not self._intake.num_given:
-            raise InputError("floor: no scans were given; record at least one pair")
+            raise InputError("floor: no scans given; record at least one pair")
         lidars = tuple(map(Lidar.of_cells, self._seen))
         unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
         nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
@@ -292,14 +292,14 @@ class JointFloor:
                 tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
                 where = f"{abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg"
                 sentence = f"{sentence} (the nearest level surface is {where})"
-            remedy = "make room, or check the description and the alignment"
+            remedy = "clear the floor, or check description and alignment"
         else:
             steepness = np.degrees(np.arcsin(MIN_INCIDENCE_COSINE))
             sentence = (
-                f"no lidar looks at the floor: none has a return along a ray that meets it within "
+                f"no lidar sees the floor: none has a return along a ray that meets it within "
                 f"{RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat"
             )
-            remedy = "mount a lidar so that it looks down; this floor is not needed for lidar to lidar"
+            remedy = "mount a lidar so that it looks down; lidar to lidar does not need the floor"
         return FloorResult(
             self._footprint_from_base, floor_of_footprint(self._footprint_from_base), np.diag([np.inf] * 3),
             float("nan"), self._intake.num_frames, 0, self.name, warnings=self._intake.warnings(),

@@ -40,7 +40,7 @@ UP = np.array([0.0, 0.0, 1.0])
 
 def seen_from(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
     """Return the left lidar's pose, base_link_from_left (4, 4), by which the file's floor was estimated: the described
-    one, unless an entry has another. Raises `InputError` if that is no pose."""
+    one, unless an entry has another. Raises `InputError` if that is not a pose."""
     for key in ENTRIES:
         if LEFT_POSE in file.data.get(key, {}):
             return check_rigid(file.data[key][LEFT_POSE], f"{file.path or 'calibration'}: {key}: {LEFT_POSE}")

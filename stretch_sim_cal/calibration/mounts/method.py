@@ -244,7 +244,7 @@ def calibrate_mounts(
 
 def _check(surfaces, samples, nominal, alignment, settings) -> None:
     if not samples:
-        raise InputError("mounts: there are no samples; at least one arm pose is needed")
+        raise InputError("mounts: no samples; at least one arm pose is needed")
     if alignment is not None and alignment.names != tuple(nominal):
         raise InputError(f"mounts: the alignment is of {', '.join(alignment.names)}, not of {', '.join(nominal)}")
     for sample in samples:
@@ -252,7 +252,7 @@ def _check(surfaces, samples, nominal, alignment, settings) -> None:
             cloud = sample.clouds.get(name)
             if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
                 raise InputError(
-                    f"mounts: {sample.name}: holds no {name} cloud in its lidar's own frame; collect it again"
+                    f"mounts: {sample.name}: has no {name} cloud in its lidar's own frame; collect it again"
                 )
         missing = [link for link in surfaces if link not in sample.base_from_link]
         if missing:

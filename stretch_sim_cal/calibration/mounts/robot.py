@@ -158,7 +158,7 @@ def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> lis
         clouds = {name: sample.cloud(name) for name in robot.nominal if name in (*SIDES, *further)}
         if any(cloud is None for cloud in clouds.values()) or not sample.joints:
             raise InputError(
-                f"{sample.name}: holds no raw clouds of {', '.join(clouds)} with joint values; collect it with "
+                f"{sample.name}: has no raw clouds of {', '.join(clouds)} with joint values; collect it with "
                 "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
             )
         usable = {name: _finite(cloud)[:, : 5 if cloud.shape[1] >= 5 else 3] for name, cloud in clouds.items()}
@@ -173,7 +173,7 @@ def solve_dataset(
     """As `solve_samples`, of a `recording.dataset.Dataset`."""
     source = model_file or dataset.description_file
     if source is None:
-        raise InputError(f"{dataset.directory}: holds no description.urdf; name the robot's description with --model")
+        raise InputError(f"{dataset.directory}: has no description.urdf; name the robot's description with --model")
     folders = (profile or stretch_profile()).description.packages
     robot = MountedRobot(load_model(source, mesh_folders=folders), profile)
     samples = samples_of(dataset, robot, settings.joint_offsets)
@@ -298,7 +298,7 @@ def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable
     joints = {name: model.parent_joint(link) for name, link in links.items()}
     for name, joint in joints.items():
         if joint is None or joint.variables:
-            raise InputError(f"robot '{model.name}': the {name} lidar is on no fixed joint; it cannot be written")
+            raise InputError(f"robot '{model.name}': the {name} lidar is not on a fixed joint; it cannot be written")
     return {
         name: JointOrigin(joint.name, joint.parent, joint.child, joint.parent_from_joint)
         for name, joint in joints.items()
@@ -363,7 +363,7 @@ class LeftMountCheck:
         missing = [joint for joint in self._profile.check_joints if joint not in known]
         if description is None or missing:
             lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
-            return result, f"the left mount was not checked against the robot's own returns: {lacking}"
+            return result, f"the left extrinsics were not checked against returns from the robot: {lacking}"
         try:
             robot = MountedRobot(parse_urdf(description, "/robot_description"), self._profile)
             settings = mount_settings(sensor=self._sensor, profile=self._profile)
@@ -372,9 +372,9 @@ class LeftMountCheck:
             sample = robot.sample("alignment", positions, clouds, settings.joint_offsets)
             found = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
         except InputError as problem:
-            return result, f"the left mount was not checked against the robot's own returns: {problem}"
+            return result, f"the left extrinsics were not checked against returns from the robot: {problem}"
         if found.refusals:
-            return result, "the robot's own returns do not determine where the left lidar is"
+            return result, "returns from the robot do not determine the left lidar's pose"
         return replace(result, warnings=result.warnings + left_off(found, robot.nominal["left"])), ""
 
 
