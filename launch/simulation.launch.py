@@ -10,11 +10,11 @@ from stretch_sim_cal.harness.processes import simulator_process
 
 # Arguments that are handed on to stretch_simulator where they are given.
 OPTIONS = {
-    "scenario": "a name in scenarios/, or a YAML file: what is simulated, and the lidars' and base's true errors",
-    "robot": "a robot's profile: a name in config/robots/, or a path, in place of the scenario's",
-    "world": "a name in worlds/, or an SDF file, in place of the scenario's",
-    "sensor": "a name in config/ (jt128, jt128_ideal, ...), or a YAML file, in place of the scenario's",
-    "seed": "of everything random, in place of the scenario's",
+    "scenario": "a name in scenarios/, or a YAML file: the simulation, with true errors of lidars and base",
+    "robot": "a robot's profile: a name in config/robots/, or a path; replaces the scenario's",
+    "world": "a name in worlds/, or an SDF file; replaces the scenario's",
+    "sensor": "a name in config/ (jt128, jt128_ideal, ...), or a YAML file; replaces the scenario's",
+    "seed": "seed of all random numbers; replaces the scenario's",
     "truth": "a JSON file to write the ground truth to",
 }
 DEFAULTS = {"scenario": "furnished_room"}

@@ -3,7 +3,7 @@ it ends.
 
 Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The robot is
 a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the robot
-below a lidar's horizon) are not detected: this is no safety function, and does not replace the hand at the run-stop.
+below a lidar's horizon) are not detected: this is not a safety function, and does not replace the hand at the run-stop.
 """
 
 import itertools
@@ -141,7 +141,7 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
         raise Refused(
             f"no room to turn: {obstacle.count} points are nearer than {reach:.2f} m to the axis that the robot turns "
             f"about ({body.radius:.2f} m of robot, {settings.clearance:.2f} m of clearance), the nearest at x {x:.2f} "
-            f"y {y:.2f} z {z:.2f} m in base_footprint; clear the place, or stow the arm if it is that"
+            f"y {y:.2f} z {z:.2f} m in base_footprint; clear the place, or stow the arm"
         )
     # How far each direction is seen, by points that are not the robot's own.
     low, seen = body.others(points[points[:, 2] < body.height]), np.zeros(SECTORS)
@@ -164,10 +164,10 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
         for (angle, words), length in zip(aside, lengths[best], strict=True):
             stops += _there_and_back(yaw, angle, length, words)
     lacking = [words for (_, words), length in zip(aside, lengths[best], strict=True) if not length]
-    note = f"there is no room for a straight way of {SHORTEST:g} m " if lacking else ""
+    note = f"there is no room for a straight path of {SHORTEST:g} m " if lacking else ""
     if len(lacking) == len(aside):
         note += (
-            "in any direction, so the robot turns only: the lidars against the direction of driving stay unknown; move "
+            "in any direction, so the robot turns only: yaw against the direction of driving stays unknown; move "
             "it to a place with more room"
         )
     else:
@@ -274,15 +274,17 @@ class Course:
             if estimate is not None:
                 known, estimated = estimate(), True
             if known.accepted and self._reached(known):
-                return Ending(f"enough is known: {self._said(known)}", done, known)
+                return Ending(f"target reached: {self._said(known)}", done, known)
             if over:
-                return Ending(f"the time of {self._longest:g} s is over: {self._too_little(known)}", done, known)
+                return Ending(f"time limit of {self._longest:g} s reached: {self._too_little(known)}", done, known)
             if queue:
                 continue
             if self._reached(known):
-                return Ending("the result is refused, for reasons that no further motion removes", done, known)
+                return Ending("the result is refused, and no further motion would help", done, known)
             if not (added := self._added(known, spent)):
-                return Ending(f"no further motion in that time helps much: {self._too_little(known)}", done, known)
+                return Ending(
+                    f"no further motion within the time limit helps much: {self._too_little(known)}", done, known
+                )
             queue += added
 
     def _time(self, ways: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -313,7 +315,7 @@ class Course:
 
     def _too_little(self, known: Known) -> str:
         wanted = f"{1e3 * self._bounds[0]:.2g} mm and {np.degrees(self._bounds[2]):.2g} deg"
-        return f"{self._said(known)}, more than the {wanted} that are wanted"
+        return f"{self._said(known)}, above the targets of {wanted}"
 
 
 def _legs(ways: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Leg]:

@@ -96,7 +96,7 @@ def plan_collection(
     cramped = not all(free([start]))
     if cramped and not all(outright([start])):
         raise Refused(
-            f"the robot's model says that parts touch where the arm is now ({describe(start, profile)}): "
+            f"by the robot's model, parts touch at the arm's present pose ({describe(start, profile)}): "
             f"{explain(start)}; move the arm to a free pose (for example /home_the_robot) and try again"
         )
 
@@ -138,7 +138,7 @@ def plan_collection(
     approach = _entry(start, [poses[node] for node in by_distance[:ENTRIES]], way_is_free)
     if approach is None:
         raise Refused(
-            f"no path free of collisions leads from where the arm is now ({describe(start, profile)}) to a pose of the "
+            f"no collision-free path leads from the arm's present pose ({describe(start, profile)}) to a pose of the "
             "plan; move the arm to a roomier pose (for example /home_the_robot) and try again"
         )
     first = here = poses.index((start, *approach)[-1])
@@ -149,7 +149,7 @@ def plan_collection(
         moves = _merged([plan.visits[-1].pose if plan.visits else start, *way_in, *path[1:]])
         way_in = ()
         plan.visits.append(Visit(path[-1], tuple(moves[1:]) or (path[-1],)))
-    plan.skipped += [Skipped(poses[node], "no path free of collisions leads there") for node in sorted(wanted)]
+    plan.skipped += [Skipped(poses[node], "no collision-free path leads there") for node in sorted(wanted)]
     back = path_to_nearest(here, {first})
     plan.way_back = tuple(_merged([*back, *reversed(approach[:-1]), start])[1:] if back else ())
     return plan

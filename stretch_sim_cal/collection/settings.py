@@ -58,7 +58,7 @@ def load_settings(
         own = [*profile.plans] or [*map(str, plans)]
         if plan not in plans or profile.plans:
             raise InputError(
-                f"{profile.source if profile.plans else path}: has no plan '{plan}'; there is {', '.join(own)}"
+                f"{profile.source if profile.plans else path}: has no plan '{plan}'; available: {', '.join(own)}"
             )
         written = entries(plans[plan], f"{path}: plans: {plan}")
     for key in written:
@@ -67,7 +67,7 @@ def load_settings(
     for name in grids:
         if name not in profile.commands:
             known = ", ".join(profile.commands) or "none"
-            raise InputError(f"grid of '{name}': this robot has no such joint; there is {known}")
+            raise InputError(f"grid of '{name}': this robot has no such joint; available: {known}")
     if missing := [name for name in profile.commands.values() if name not in limits]:
         raise InputError(f"the robot's description has no limits for {', '.join(missing)}; is it a {profile.name}?")
     speeds = {} if not profile.planned else entries(data.get("speeds"), f"{path}: speeds")
@@ -109,7 +109,7 @@ def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
     elif isinstance(grid, list) and grid:
         values = [number(value, where) for value in grid]
     else:
-        raise InputError(f"{where}: a list of values or a mapping with count was expected")
+        raise InputError(f"{where}: expected a list of values or a mapping with count")
     for value in values:
         if not limit.lower - LIMIT_TOLERANCE <= value <= limit.upper + LIMIT_TOLERANCE:
             raise InputError(f"{where}: {value:g} is outside the joint's limits {limit.lower:g} .. {limit.upper:g}")

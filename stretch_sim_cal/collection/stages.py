@@ -129,5 +129,5 @@ def write(
 
     backup = CalibrationFile.update(path, changed, observations and observations.beside(path))
     if not as_json:
-        kept = f" (what it held before is in {backup.name})" if backup else ""
+        kept = f" (the previous version is in {backup.name})" if backup else ""
         print(f"accepted: {' and '.join(what)} written to {path}{kept}", flush=True)

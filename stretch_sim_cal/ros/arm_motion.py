@@ -100,7 +100,7 @@ class ArmMotion:
         """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if another program of this
         package moves the arm, on this machine or another: two plans for one arm."""
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
-            raise RunFailure(f"nobody offers the action {self._profile.trajectory}; does the robot's driver run?")
+            raise RunFailure(f"no node offers the action {self._profile.trajectory}; is the robot's driver running?")
         self._refuse_two()
 
     @contextlib.contextmanager
@@ -130,7 +130,7 @@ class ArmMotion:
             return
         asked = self._asked.call_async(self._asked.srv_type.Request())
         if self._context.spin_until(asked.done, timeout=ANSWERED):
-            raise InputError("another calibration moves the arm already; wait for it, or end it")
+            raise InputError("another calibration is moving the arm; wait for it, or end it")
         self._asked.remove_pending_request(asked)
 
     def move(self, target: Pose) -> None:
@@ -148,13 +148,13 @@ class ArmMotion:
         handle = self._sent.result()
         if not handle.accepted:
             self._sent = None
-            raise Refused(f"the driver rejected the move to {there}; its output says why (mode, runstop?)")
+            raise Refused(f"the driver rejected the move to {there}; see its output (mode, runstop?)")
         result = handle.get_result_async()
         self._wait(result.done, f"the driver did not finish the move to {there}", ros=2.0 * needed + PATIENCE)
         self._sent = None
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
-            raise RunFailure(f"the driver gave up the move to {there}: {outcome.error_string or outcome.error_code}")
+            raise RunFailure(f"the driver aborted the move to {there}: {outcome.error_string or outcome.error_code}")
         self._wait(lambda: not self._missing(target), lambda: self._not_there(target), ros=PATIENCE)
 
     def stop(self) -> None:
@@ -213,7 +213,7 @@ class ArmMotion:
     def _not_there(self, target: Pose) -> str:
         missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
         there = describe(target, self._profile)
-        return f"the driver says that the arm arrived at {there}, but by /joint_states it misses {missing}"
+        return f"the driver reports that the arm arrived at {there}, but by /joint_states it is off by {missing}"
 
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
         """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time."""

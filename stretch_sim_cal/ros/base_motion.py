@@ -98,21 +98,21 @@ class BaseMotion:
             return not kinds.isdisjoint(TYPES)
 
         if not self._context.spin_until(found, timeout=DISCOVERED):
-            there = f"it is taken as {', '.join(sorted(kinds))}" if kinds else "nobody subscribes to it"
-            raise RunFailure(f"{topic}: {there}; {' or '.join(TYPES)} was expected; does the base's driver run?")
+            there = f"it is subscribed to as {', '.join(sorted(kinds))}" if kinds else "no node subscribes to it"
+            raise RunFailure(f"{topic}: {there}; {' or '.join(TYPES)} was expected; is the base's driver running?")
         if kinds.issuperset(TYPES):
             raise InputError(f"{topic}: is subscribed to as {' and as '.join(TYPES)}; one topic has one type")
         others = {info.node_name for info in node.get_publishers_info_by_topic(topic)}
         if node.get_name() in others:
-            raise InputError("another calibration drives the robot already; wait for it, or end it")
+            raise InputError("another calibration is driving the robot; wait for it, or end it")
         if others:
             self._context.log.warning(
-                f"{', '.join(sorted(others))} may publish {topic} as well; nobody else may drive the robot meanwhile"
+                f"{', '.join(sorted(others))} also publish {topic}; stop them, only one node may drive the robot"
             )
         self._stamped = TYPES[1] in kinds
         self._publisher = node.create_publisher(TwistStamped if self._stamped else Twist, topic, 10)
         if not self._context.spin_until(self._publisher.get_subscription_count, timeout=DISCOVERED):
-            raise RunFailure(f"{topic}: its subscriber is not reached; does the base's driver run?")
+            raise RunFailure(f"{topic}: its subscriber does not connect; is the base's driver running?")
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
@@ -154,7 +154,7 @@ class BaseMotion:
             elif stuck.over:
                 modes = f", the driver's mode other than {' or '.join(self._base.modes)}" * bool(self._base.modes)
                 raise Refused(
-                    f"the base did not move for {STUCK:g} s, though it was told to on {self._topic}: is the run-stop "
+                    f"the base did not move for {STUCK:g} s, though commanded on {self._topic}: is the run-stop "
                     f"on{modes}, does a safety function stop it, or is {self._odometer.topic} another base's odometry?"
                 )
             look(np.zeros(2) if turns else left[:2])
@@ -181,7 +181,7 @@ class BaseMotion:
                 return
             if patience.over:
                 raise RunFailure(
-                    f"{self._odometer.topic} does not come to rest, though the base was commanded to stop; odometry "
+                    f"{self._odometer.topic} does not come to rest after the command to stop; odometry "
                     f"may change by {1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
                 )
 
@@ -198,7 +198,9 @@ class BaseMotion:
             self._let_pass(lambda left: self._context.executor.spin_once(timeout_sec=left))
             stopped = self._odometer.stands and self._odometer.stamp > began + SETTLE
         self._commanded = False
-        self._context.log.warning("the base was stopped" if stopped else "odometry does not say that the base stopped")
+        self._context.log.warning(
+            "the base was stopped" if stopped else "odometry does not confirm that the base stopped"
+        )
 
     def _left(self, target: np.ndarray, turns: bool) -> np.ndarray:
         """Return the rest of the motion, (3,), in base_footprint: of a turn its angle only, of a way as far as the base
@@ -219,7 +221,7 @@ class BaseMotion:
         turned = max(low - pose[2], pose[2] - high)
         if beside > ASTRAY[0] or turned > ASTRAY[1]:
             raise Refused(
-                f"the base moves otherwise than it is told on {self._topic}: by {self._odometer.topic} it is "
+                f"the base does not follow the commands on {self._topic}: by {self._odometer.topic} it is "
                 f"{beside:.2f} m and {np.degrees(max(turned, 0.0)):.0f} deg beside its way; do both belong to one "
                 "base, and does nobody else drive it?"
             )

@@ -50,7 +50,7 @@ class Broadcaster:
 
         new = frames.keys() - self._published.keys()
         for parent, child in self._published.keys() - frames.keys():
-            self._context.log.warning(f"{parent} -> {child} is published by another node now and no more by this one")
+            self._context.log.warning(f"{parent} -> {child} is now published by another node, no longer by this one")
         self._published = frames
         self._ever_published += [(*names, transform) for names, transform in frames.items()]
         self._publisher.publish(transforms_message(frames, self._context.node.get_clock().now().nanoseconds))

@@ -25,7 +25,7 @@ DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity"
 
 
 def usable_calibration(path: str | Path) -> CalibrationFile:
-    """Read a calibration file. Raises `InputError` if it is missing, broken, contradicts itself or holds no
+    """Read a calibration file. Raises `InputError` if it is missing, broken, contradicts itself or has no
     calibration."""
     if not Path(path).exists():
         raise InputError(f"{path}: there is no calibration yet; {CALIBRATE}")
@@ -33,7 +33,7 @@ def usable_calibration(path: str | Path) -> CalibrationFile:
     if file.contradictions:
         raise InputError(f"{path}: contradicts itself: {'; '.join(file.contradictions)}; calibrate again or roll back")
     if file.right_to_left is None and file.footprint_from_base is None:
-        raise InputError(f"{path}: holds no calibration; {CALIBRATE}")
+        raise InputError(f"{path}: has no calibration; {CALIBRATE}")
     return file
 
 
@@ -59,18 +59,18 @@ class CalibrationWatch:
         try:
             self._read()
         except InputError as error:
-            self._log.warning(f"{error}; what was read before stays in use")
+            self._log.warning(f"{error}; the previous version stays in use")
             return
-        self._log.info(f"{self.path} has changed and is read again")
+        self._log.info(f"{self.path} has changed; it is read again")
         self._changed()
 
     def _read(self) -> None:
         self._version = self._status()
         self.file = usable_calibration(self.path)
         if self.file.right_to_left is None:
-            self._log.warning(f"{self.path} holds no alignment of the lidars; run ros_align_dual_lidar")
+            self._log.warning(f"{self.path} has no alignment of the lidars; run ros_align_dual_lidar")
         if self.file.footprint_from_base is None:
-            self._log.warning(f"{self.path} holds no floor; run ros_find_floor_calibration")
+            self._log.warning(f"{self.path} has no floor; run ros_find_floor_calibration")
         ours = default_robot_id()
         others = {entry.robot_id for entry in self.file.entries.values()} - {ours, None, "unknown"}
         if others and ours != "unknown":

@@ -120,7 +120,9 @@ class _Files:
     def _values_path(self) -> Path | None:
         options, profile = self._options, profile_called(self._options.robot)
         if options.values_file and not profile.values_file:
-            raise InputError(f"parameter values_file: {profile.name} has no such file ({profile.source}: values_file)")
+            raise InputError(
+                f"parameter values_file: {profile.name} has no values file ({profile.source}: values_file)"
+            )
         if options.values_file:
             path = Path(options.values_file).expanduser()
         elif options.calibration_file or not profile.values_file:
@@ -141,7 +143,7 @@ class _Files:
             if file == self.path or file and file.exists():
                 backup = backups.rollback(file)
                 self._context.log.info(
-                    f"{file}: as it was before the last write (from {backup.name}); undone: {file.name}.rolled_back"
+                    f"{file}: restored from {backup.name}; the replaced version is {file.name}.rolled_back"
                 )
         return 0
 
@@ -198,9 +200,9 @@ def align(context: RobotContext) -> int:
     if options.rollback:
         return files.roll_back()
     if options.another_place and name != DEFAULT_ALIGNMENT_METHOD:
-        raise InputError(f"another_place: method {name} takes one standing place")
+        raise InputError(f"another_place: method {name} supports only one standing place")
     if options.another_place and not num_places(files.path):
-        raise InputError(f"{places}: keeps no standing place yet; run without another_place first")
+        raise InputError(f"{places}: has no standing place yet; run without another_place first")
     if len(lidars_of(options)) == 1:
         stage = alignment_stage(LidarPoses.of_one_lidar("left", np.eye(4)), {})
         return files.finish([stage], functools.partial(with_lidars, result=stage.found, robot_id=default_robot_id()))
@@ -263,18 +265,18 @@ def find_floor(context: RobotContext) -> int:
         return files.roll_back()
     file = files.file
     if file.right_to_left is None:
-        raise InputError(f"{files.path}: holds no alignment of the lidars yet; run ros_align_dual_lidar first")
+        raise InputError(f"{files.path}: has no alignment of the lidars yet; run ros_align_dual_lidar first")
     robot = _Robot(context, options.num_samples)
     (described_left,) = robot.frames.wait_for(
         (options.base_link_frame, options.left_lidar_frame), watchdog=robot.watchdog
     )
     names, to_left = lidars_of(options), {"left": np.eye(4)} | file.to_left
     if lacking := ", ".join(name for name in names if name not in to_left):
-        raise InputError(f"{files.path}: holds no alignment of {lacking}; run ros_align_dual_lidar first")
+        raise InputError(f"{files.path}: has no alignment of {lacking}; run ros_align_dual_lidar first")
     base_from_left = _left_by_file(context, files, described_left)
     lidars = robot.at({name: base_from_left @ to_left[name] for name in names})
     known, observations = known_alignment(file, tuple(lidars)), load_beside(file)
-    clouds = robot.clouds("looking at the floor")
+    clouds = robot.clouds("recording the floor")
     stage, change = shared.find_floor(robot, method, lidars, clouds, known, described_left, default_robot_id())
     result = stage.found
     code = files.finish([stage], change, observations and replace(observations, floor=result.by_units))

@@ -59,7 +59,8 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
     poses = calibrated_poses(options, frames, watchdog, profile.further)
     if poses.observations is None and not only_raw:
         unknown = (
-            "no observations of the present alignment lie beside the calibration file (align and collect with the same)"
+            "there are no observations of this alignment beside the calibration file (align and collect with the "
+            "same file)"
         )
         if profile.one_lidar:
             unknown = "the intrinsics of a single lidar are not observable"
@@ -119,7 +120,7 @@ def given_grids(options: Any) -> dict[str, str]:
     for part in filter(None, (text.strip() for text in (options.grid or "").split(";"))):
         name, colon, values = part.partition("=")
         if not colon or not values.strip():
-            raise InputError(f"--grid '{part}': JOINT=VALUES was expected, several separated by semicolons")
+            raise InputError(f"--grid '{part}': expected JOINT=VALUES, several separated by semicolons")
         grids[name.strip()] = values.strip()
     return grids
 
@@ -152,7 +153,7 @@ class _Collection:
     def tell(self, writer: DatasetWriter | None) -> None:
         plan, settings = self.plan, self.settings
         if writer is not None and writer.samples:
-            self.say(f"{len(writer.samples)} samples are in {writer.directory} already and are not taken again")
+            self.say(f"{len(writer.samples)} samples are already in {writer.directory}; their poses are skipped")
         for number, visit in enumerate(plan.visits, start=1):
             by = f" (by {len(visit.path)} moves)" if len(visit.path) > 1 else ""
             self.say(f"{number:4d}. {describe(visit.pose, self.profile)}{by}")
@@ -193,7 +194,7 @@ class _Collection:
         if found is not None:
             x, y, z = found.nearest
             raise Refused(
-                f"something is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
+                f"an obstacle is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
                 "base_footprint; clear the room around the robot, or give --ignore-obstacles"
             )
 
@@ -248,8 +249,8 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
             found = room.look(seen.clouds, [_arm_and_others(model, passed[index], state.profile) for index in places])
             if found is not None:
                 raise Refused(
-                    f"the arm was stopped: something that was not there has come near, at x {found[0]:.1f} y "
-                    f"{found[1]:.1f} m in base_footprint; when the room is clear again, the same folder continues"
+                    f"the arm was stopped: something approached, at x {found[0]:.1f} y "
+                    f"{found[1]:.1f} m in base_footprint; when the room is clear, continue with the same folder"
                 )
 
     # What is late is of no use here, and must not keep the arm's own messages waiting.

@@ -91,7 +91,7 @@ def check_asked(arguments: Any, directory: Path) -> None:
     """Raise `InputError` if nobody can be asked whether the robot may drive, or the folder is there already."""
     check_can_ask(arguments, "the robot")
     if directory.exists():
-        raise InputError(f"{directory}: exists already; a drive is recorded as a whole, name another folder")
+        raise InputError(f"{directory}: exists already; a drive cannot be continued, name another folder")
 
 
 def planned(options: Any, robot: DrivenRobot, points: np.ndarray) -> tuple[DrivingBody, DrivePlan]:
@@ -166,7 +166,7 @@ def drive(
     check_driver(context, robot.profile, base.modes, homed=False)
     ask(
         arguments, f"The robot is going to drive, and its body comes {plan.reach:.1f} m from where it stands, "
-        f"{plan.further:.1f} m if longer ways are needed. Is the floor around it clear, and the arm stowed?",
+        f"{plan.further:.1f} m if longer paths are needed. Is the floor around it clear, and the arm stowed?",
     )  # fmt: skip
     moving: list[tuple[str, Any]] = []
 
@@ -177,7 +177,7 @@ def drive(
             if found is not None:
                 x, y, z = found.nearest
                 raise Refused(
-                    f"the robot was stopped: something came near its way, at x {x:.1f} y {y:.1f} z {z:.1f} m in "
+                    f"the robot was stopped: an obstacle near its path, at x {x:.1f} y {y:.1f} z {z:.1f} m in "
                     f"base_footprint ({found.count} points of the {name} lidar); clear the place and drive again"
                 )
         if options.continuous:
@@ -208,7 +208,7 @@ def drive(
         if lidars is not None:
             lidars.close()  # more would be sent, and simulated, for nobody while the result is computed
         lidars = None
-        context.log.info(f"estimating by {number} stops")
+        context.log.info(f"estimating from {number} stops")
         results.append(solve(tape.stations()))
         return known_of(results[-1])
 
@@ -266,7 +266,7 @@ def _tell(plan: DrivePlan, seconds: float, say: Callable) -> None:
         say(plan.note)
     say(
         f"{len(plan.stops)} stops, about {duration(seconds)} of the robot's time; its body stays within "
-        f"{plan.reach:.1f} m of where it stands"
+        f"{plan.reach:.1f} m of its present place"
     )
 
 

@@ -83,7 +83,7 @@ class Footprint:
             return self._anywhere
         missing = [joint for joint in self._model.followed if joint not in joints]
         if missing or time.monotonic() - self._heard > STALE:
-            self._say("silent", "nobody says where the arm is: the footprint is that of the arm anywhere")
+            self._say("silent", "the arm's pose is unknown: the footprint covers all arm poses")
             return self._anywhere
         self._said.discard("silent")
         outside = self._model.outside_of_coverage(joints)
@@ -91,7 +91,7 @@ class Footprint:
             low, high = self._model.covers[outside[0]]
             self._say("outside",
                       f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
-                      "the footprint is that of the arm anywhere, and the robot may reach outside of it")  # fmt: skip
+                      "the footprint covers all fitted arm poses, and the robot may protrude from it")  # fmt: skip
             return self._anywhere
         self._said.discard("outside")
         return self._model.shape_for(joints)

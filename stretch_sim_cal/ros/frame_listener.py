@@ -63,7 +63,7 @@ class FrameListener:
         try:
             return self.lookup(footprint, base)
         except InputError as error:
-            self._complain(f"{error}; the floor is looked for around {base}'s own origin")
+            self._complain(f"{error}; the floor is searched at the origin of {base}")
             return np.eye(4)
 
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
@@ -98,7 +98,7 @@ class FrameListener:
     def wait_for_description(self, watchdog) -> str:
         """Return the URDF text on /robot_description. Raises `RunFailure` (watchdog) if there is none."""
         silence = f"no message on {DESCRIPTION_TOPIC}"
-        watchdog.watch(silence, lambda: "the poses are planned on it; does the robot's driver run?")
+        watchdog.watch(silence, lambda: "the poses are planned on it; is the robot's driver running?")
         self._context.spin_until(lambda: self.description is not None, watchdog=watchdog)
         watchdog.forget(silence)
         return self.description

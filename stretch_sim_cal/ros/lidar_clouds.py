@@ -151,14 +151,14 @@ class LidarClouds:
     def _why_no_sets(self, matching: StampMatching) -> str:
         counts = matching.counts
         if any(self.empty[name] for name in counts.received):
-            return f"{self._empty(' and ')} clouds held no return at all"
+            return f"{self._empty(' and ')} clouds had no return"
         if counts.duplicates or counts.out_of_order:
-            return f"{counts.duplicates} clouds repeat the stamp of the one before and {counts.out_of_order} are older"
+            return f"{counts.duplicates} clouds repeat the previous stamp and {counts.out_of_order} are older"
         if counts.closest_miss is not None:
-            every = {2: "both topics send"}.get(len(counts.received), "all topics send")
+            every = {2: "both topics have messages"}.get(len(counts.received), "all topics have messages")
             return (
                 f"{every}, but their stamps are never closer than {counts.closest_miss / MILLISECOND:.0f} ms; "
                 f"{matching.bound / MILLISECOND:.0f} ms are allowed (max_time_difference); are the clocks of the "
                 "lidars synchronised?"
             )
-        return "too few clouds came since the last one"
+        return "too few clouds since the last one"

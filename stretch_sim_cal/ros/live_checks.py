@@ -128,9 +128,9 @@ class _Looking:
         self._found.description = frames.description
         self._found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
         if frames.description is None:
-            raise InputError(f"{self._all} are in TF, but nobody publishes /robot_description")
+            raise InputError(f"{self._all} are in TF, but no node publishes /robot_description")
         frames.close()
-        return f"{self._all}, base and footprint are in TF, and the robot is described"
+        return f"{self._all}, base and footprint are in TF, and /robot_description is published"
 
     @property
     def _all(self) -> str:
@@ -191,7 +191,7 @@ class _Looking:
             return None
         if sensor is not None and seen.num_channels > sensor.num_channels:
             self._say("sensor", MISSING, f"{name} lidar: has {seen.num_channels} channels, {sensor.name} has "
-                      f"{sensor.num_channels}", "name the kind of the lidars with --sensor")  # fmt: skip
+                      f"{sensor.num_channels}", "give the kind of the lidars with --sensor")  # fmt: skip
         return seen
 
     def _broadcaster(self) -> None:
@@ -202,8 +202,8 @@ class _Looking:
             return all(info.node_name != BROADCAST.node_name for info in infos)
 
         if not self._context.spin_until(gone, timeout=ENDS_WITHIN):
-            sentence = f"{BROADCAST.executable} runs and publishes the present calibration"
-            self._say("broadcaster", MISSING, sentence, "stop it until the new one is accepted")
+            sentence = f"{BROADCAST.executable} is running and publishes the present calibration"
+            self._say("broadcaster", MISSING, sentence, "stop it until the new calibration is accepted")
 
     def _described(self) -> str:
         robot = MountedRobot(
@@ -219,7 +219,7 @@ class _Looking:
         motion.wait_for_driver()
         check_driver(self._context, self._profile)
         self._room(model, state)
-        return "all joints are heard, and the driver is ready to move them"
+        return "all joint states arrive, and the driver is ready to move"
 
     def _room(self, model, state: ArmState) -> None:
         """Note obstacles nearer to the robot than the arm may need; the collection checks its paths itself."""

@@ -85,7 +85,7 @@ class Option:
         return self.type(number)
 
     def add_to(self, parser: Any) -> None:
-        """Declare the option, or a switch, for a command that is no node: with its default, and without ROS."""
+        """Declare the option, or a switch, for a command that is not a node: with its default, and without ROS."""
         if self.type is bool:
             parser.add_argument(self.flag, action="store_true", help=self.help)
         else:
@@ -94,14 +94,14 @@ class Option:
 
 
 def add_group(parser: argparse.ArgumentParser, title: str, options: Sequence[Option]) -> None:
-    """Declare options for a command that is no node, under a title."""
+    """Declare options for a command that is not a node, under a title."""
     group = parser.add_argument_group(title)
     for option in options:
         option.add_to(group)
 
 
 class Argument(NamedTuple):
-    """An argument of a command line that is no parameter, with the keywords that argparse takes of it."""
+    """An argument of a command line that is not a parameter, with the keywords that argparse takes of it."""
 
     name: str
     help: str

@@ -18,7 +18,7 @@ ANSWER, DISCOVERED = 10.0, 1.0
 def check_can_ask(arguments: Any, what: str) -> None:
     """Raise `InputError` if `what` is going to move and nobody can be asked."""
     if not (arguments.yes or arguments.dry_run or sys.stdin.isatty()):
-        raise InputError(f"{what} is going to move: give --yes, since there is no terminal to ask on")
+        raise InputError(f"{what} is going to move: give --yes, as there is no terminal for questions")
 
 
 def ask(arguments: Any, question: str) -> None:
@@ -35,7 +35,7 @@ def check_driver(
     if modes:
         driver, mode = _driver_and_mode(context, profile.trajectory)
         if mode is None:
-            context.log.warning(f"the driver does not tell its mode; {' or '.join(modes)} is needed")
+            context.log.warning(f"the driver does not publish its mode; {' or '.join(modes)} is needed")
         elif mode not in modes:
             raise Refused(
                 f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; "
@@ -48,7 +48,7 @@ def check_driver(
         raise Refused("the robot has not been homed; call /home_the_robot (std_srvs/srv/Trigger) first")
     for topic, value in flags.items():
         if value is None:
-            context.log.warning(f"the driver does not publish {topic}; look yourself")
+            context.log.warning(f"the driver does not publish {topic}; check it yourself")
 
 
 def _driver_and_mode(context: NodeContext, action: str) -> tuple[str | None, str | None]:

@@ -145,7 +145,7 @@ class TrajectoryServer:
 
     def _begin(self, waypoints: Sequence[Waypoint], handle: ServerGoalHandle | None) -> Future:
         if self._active is not None:
-            self._finish("abort", INVALID_GOAL, "a newer command took its place")
+            self._finish("abort", INVALID_GOAL, "replaced by a newer goal")
         following = Following(self._joints, waypoints, self._now)
         self._active = _Active(following, Future(), handle)
         return self._active.done
@@ -177,7 +177,7 @@ class DriverState:
         """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move; None if
         it may."""
         if self.runstopped:
-            return "the runstop is on; switch it off with /runstop"
+            return "the runstop is on; release it with /runstop"
         if homed and not self.homed:
             return "the robot has not been homed; call /home_the_robot"
         if modes and self.mode not in modes:

@@ -45,7 +45,7 @@ def simulation_setup(options: Any) -> SimulationSetup:
         source = str(path)
         mapping = files.read_yaml(path).get("simulation") or {}
         if not isinstance(mapping, dict):
-            raise InputError(f"{path}: simulation: a mapping was expected")
+            raise InputError(f"{path}: simulation: expected a mapping")
     given = {name: value for name, value in vars(options).items() if value is not None}
     # Files on the command line are relative to where the command is called, not to the scenario's folder.
     found = {name: _from_here(given[name]) for name in SIMPLE if name in given}
@@ -74,7 +74,7 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
     except ValueError:
         values = []
     if len(values) != count:
-        raise InputError(f"--{name.replace('_', '-')} '{text}': {count} numbers separated by commas were expected")
+        raise InputError(f"--{name.replace('_', '-')} '{text}': expected {count} numbers separated by commas")
     return values
 
 
@@ -253,7 +253,7 @@ def _end_gazebo(simulation: Any) -> None:
 def simulate(context: NodeContext) -> int:
     options = context.options
     if options.simulator == "embedded" and (options.lidar != "auto" or options.gui):
-        raise InputError("parameters lidar and gui are Gazebo's; add --simulator gazebo")
+        raise InputError("parameters lidar and gui are for Gazebo; add --simulator gazebo")
     if options.storage != STORAGES[0] and not options.record:
-        raise InputError("parameter storage is of a recording; add --record DIR")
+        raise InputError("parameter storage is for a recording; add --record DIR")
     return run_simulation(context, simulation_setup(options))

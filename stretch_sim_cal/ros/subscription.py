@@ -108,17 +108,17 @@ class MatchedSubscription:
         wanted, publishers = type_name(self._type), self._publishers()
         right = [_described(info) for info in publishers if info.topic_type == wanted]
         if right:
-            return f"published by {', '.join(right)}, but no message comes"
+            return f"published by {', '.join(right)}, but no messages arrive"
         if publishers:
             others = ", ".join(f"{info.topic_type} by {node_name(info)}" for info in publishers)
-            return f"it is published as {others}; {wanted} was expected"
+            return f"it is published as {others}; expected {wanted}"
         similar = sorted(
             name for name, types in self._node.get_topic_names_and_types()
             if wanted in types and name != self.topic and self._node.count_publishers(name)
         )  # fmt: skip
         if similar:
-            return f"nobody publishes it; topics with {wanted} are {', '.join(similar)}"
-        return f"nobody publishes it, nor any other {wanted}; does its node run, with the same ROS_DOMAIN_ID?"
+            return f"no node publishes it; topics with {wanted} are {', '.join(similar)}"
+        return f"no node publishes it or any other {wanted}; is its node running, with the same ROS_DOMAIN_ID?"
 
 
 def _described(info) -> str:

@@ -142,7 +142,7 @@ class BodyShapeVisualizer(Visualizer):
             except InputError as error:
                 return Trigger.Response(success=False, message=str(error))
             self._settings_path = target
-            kept = f"; what it held before is in {backup.name}" if backup else ""
+            kept = f"; the previous version is {backup.name}" if backup else ""
             return Trigger.Response(success=True, message=f"margins written to {target}{kept}")
 
         self._context.node.create_service(Trigger, "~/save_margins", save)
@@ -153,7 +153,7 @@ class BodyShapeVisualizer(Visualizer):
             return
         if zones.lowest < fitted[0] - 1e-9 or zones.highest > fitted[1] + 1e-9:
             self._context.log.warning(
-                f"the model was fitted to the body from {fitted[0]:g} to {fitted[1]:g} m, obstacles are looked for "
+                f"the model was fitted to the body from {fitted[0]:g} to {fitted[1]:g} m, obstacles are detected "
                 f"from {zones.lowest:g} to {zones.highest:g} m: parts of the robot at other heights count as "
                 "obstacles; fit it again"
             )
@@ -222,7 +222,7 @@ class BodyShapeVisualizer(Visualizer):
                 low, high = self._model.covers[joint]
                 self._context.log.warning(
                     f"{joint} is at {joints[joint]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
-                    "the robot may reach outside of its shape"
+                    "the robot may protrude from its shape"
                 )
         self._outside = outside
 

@@ -71,7 +71,7 @@ class Watcher:
         """Read the calibration, and let the test go on from the looks that were compared with it before."""
         file = usable_calibration(self._path)
         if file.right_to_left is None:
-            raise InputError(f"{self._path}: holds no alignment of the lidars; run ros_align_dual_lidar first")
+            raise InputError(f"{self._path}: has no alignment of the lidars; run ros_align_dual_lidar first")
         check_lidars(file, self._profile.further)
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
         watch = DriftMonitor(self._options.period, further=self._profile.further)
@@ -81,7 +81,7 @@ class Watcher:
         self._place = before[-1][1].station + 1 if before else 1
         if before:
             self._context.log.info(
-                f"going on after {len(before)} looks at {self._path}, the last {_when(before[-1][1].stamp)}"
+                f"continuing after {len(before)} checks of {self._path}, the last {_when(before[-1][1].stamp)}"
             )
         return file, digest, watch
 
@@ -92,7 +92,7 @@ class Watcher:
         first, last = (Panorama(each.clouds["left"][:, :3]) for each in (seen[0], seen[-1]))
         self.looks += 1
         if not first.same(last):
-            return "the robot moves: no look"
+            return "the robot is moving: check skipped"
         if self._last is None or not last.same(self._last):
             self._place += 1
         self._last = last
@@ -103,7 +103,7 @@ class Watcher:
         self._tell(look.stamp)
         self._publish()
         if look.refused:
-            return f"cannot tell: {look.refused[0]}"
+            return f"undetermined: {look.refused[0]}"
         return "; ".join(state.sentence() for state in self._watch.changed) or self._said()
 
     @property
@@ -113,7 +113,7 @@ class Watcher:
     def _said(self) -> str:
         largest = {state.block.name: state for state in self._watch.states()}
         parts = [f"{name} {state.block.say(state.value)}" for name, state in largest.items()]
-        return f"holds; off by {', '.join(parts)}" if parts else "holds as far as can be determined"
+        return f"valid; off by {', '.join(parts)}" if parts else "valid as far as can be determined"
 
     def _refresh(self) -> None:
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16] if self._path.is_file() else ""
@@ -122,10 +122,10 @@ class Watcher:
         try:
             self._calibration, self._digest, self._watch = self._read()
         except InputError as error:
-            self._context.log.warning(f"{error}; what was read before stays in use")
+            self._context.log.warning(f"{error}; the previous version stays in use")
             return
         self._told.clear()
-        self._context.log.info(f"{self._path} has changed: watched anew")
+        self._context.log.info(f"{self._path} has changed: monitoring restarted")
 
     def _sets(self) -> list[CloudSet]:
         """Return sets of clouds, the last of them a while after the first, and stop listening to the lidars."""
@@ -199,7 +199,7 @@ class Watcher:
         message.header.stamp = self._context.node.get_clock().now().to_msg()
         message.status = [_status(state) for state in self._watch.states()]
         if not message.status or self._open:
-            why = self._open[0] if self._open else "no look yet"
+            why = self._open[0] if self._open else "no check yet"
             level = DiagnosticStatus.STALE if not message.status else DiagnosticStatus.WARN
             message.status.append(DiagnosticStatus(level=level, name="calibration: look", message=why))
         for status in message.status:
@@ -212,7 +212,7 @@ def _status(state: State):
 
     values = {
         "off by": state.block.say(state.value), "standard deviation": state.block.say(state.deviation),
-        "noticed within ten looks": state.block.say(state.noticeable),
+        "detected within ten checks": state.block.say(state.noticeable),
         "since": _when(state.since) if state.since else "",
         "to do": state.block.remedy if state.verdict == CHANGED else "",
     }  # fmt: skip
@@ -231,7 +231,7 @@ def watch(context: RobotContext) -> int:
     """Look every period, or less often if the looks take more than their share of a core; with a number of looks, end
     after them. Raises `Refused` then if something has changed."""
     options, watcher = context.options, Watcher(context)
-    print(f"watching {options.calibration_file or default_path()}", flush=True)
+    print(f"monitoring {options.calibration_file or default_path()}", flush=True)
     while True:
         began, used = time.monotonic(), time.process_time()
         try:
@@ -239,10 +239,10 @@ def watch(context: RobotContext) -> int:
         except RunFailure as failure:  # a driver that is restarted comes back
             if options.looks:
                 raise
-            context.log.warning(f"{failure}; the next look is in {options.period:.0f} s")
+            context.log.warning(f"{failure}; the next check is in {options.period:.0f} s")
         if options.looks and watcher.looks >= options.looks:
             if watcher.changed:
-                raise Refused("the calibration does not hold any more; see above")
+                raise Refused("the calibration is no longer valid; see above")
             return 0
         used = time.process_time() - used
         until = began + max(options.period, used / options.share)

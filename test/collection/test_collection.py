@@ -71,7 +71,7 @@ def test_poses_that_collide_or_cannot_be_reached_are_listed():
     assert {visit.pose[2] for visit in plan.visits} == {-1.0, 0.0}
     reasons = {skipped.pose[1:3]: skipped.reason for skipped in plan.skipped}
     assert reasons[(0.5, -1.0)] == "a wall"
-    assert "no path" in reasons[(0.0, 1.0)]
+    assert "no collision-free path" in reasons[(0.0, 1.0)]
     assert len(plan.visits) + len(plan.skipped) == 18
 
 
@@ -92,9 +92,9 @@ def test_a_robot_that_stands_within_the_margin_may_leave():
 
 
 def test_a_robot_that_touches_or_is_shut_in_is_not_moved():
-    with pytest.raises(Refused, match="parts touch where the arm is now"):
+    with pytest.raises(Refused, match="parts touch at the arm's present pose"):
         plan_of(lambda pose: pose[0] > 0.25, is_touching=lambda pose: True)
-    with pytest.raises(Refused, match="no path free of collisions"):
+    with pytest.raises(Refused, match="no collision-free path"):
         plan_of(lambda pose: not 0.25 < pose[0] < 0.35)
 
 
@@ -158,7 +158,7 @@ def test_grids_come_from_the_models_limits_and_from_the_command_line(model):
 @pytest.mark.parametrize(
     ("plan", "grids", "says"),
     [
-        ("dance", {}, "has no plan 'dance'; there is demo,"),
+        ("dance", {}, "has no plan 'dance'; available: demo,"),
         ("demo", {"lift": "2.0"}, "--lift: 2 is outside the joint's limits 0 .. 1.2"),
         ("demo", {"wrist_yaw": "much"}, "--wrist-yaw 'much': values like"),
         ("demo", {"arm": "step:3"}, "--arm: unknown key 'step'"),

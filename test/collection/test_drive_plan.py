@@ -1,4 +1,4 @@
-"""A drive is planned within the space that is seen to be free, and ends when enough is known; obstacles near its way
+"""A drive is planned within the space that is seen to be free, and ends when the target is reached; obstacles near its
 are noticed."""
 
 import numpy as np
@@ -116,13 +116,11 @@ PLAN = plan_drive(CYLINDER, ROOM, strafes=True, settings=SETTINGS)
 def test_a_drive_ends_at_its_place_when_enough_is_known():
     robot = Robot()
     ending = course(PLAN).follow(robot.go, robot.estimate)
-    assert "enough is known" in ending.why and ending.stops == robot.stops and robot.estimates == 1
+    assert "target reached" in ending.why and ending.stops == robot.stops and robot.estimates == 1
     assert 12 < len(ending.stops) < len(PLAN.stops) and not ending.stops[-1].target[:2].any()
     assert len(course(PLAN, 5.0, 0.5).expected().stops) < len(ending.stops)
     expected = course(PLAN).expected()
-    assert len(expected.stops) == len(ending.stops) and expected.why.startswith(
-        "enough is known: x, y and yaw of every"
-    )
+    assert len(expected.stops) == len(ending.stops) and expected.why.startswith("target reached: x, y and yaw of every")
 
 
 def test_too_little_is_known_and_the_motion_that_gains_most_is_added():
@@ -132,7 +130,10 @@ def test_too_little_is_known_and_the_motion_that_gains_most_is_added():
     slippery = Robot(slip=2.0)
     ending = course(PLAN).follow(slippery.go, slippery.estimate)
     assert slippery.added > 0 and slippery.stops[20].words.startswith("1.60 m") and slippery.estimates > 1
-    assert "no further motion in that time helps much" in ending.why and "than the 2 mm and 0.2 deg" in ending.why
+    assert (
+        "no further motion within the time limit helps much" in ending.why
+        and "above the targets of 2 mm and 0.2 deg" in ending.why
+    )
     lever = Robot(slip=1.0)
     ending = course(PLAN, 0.7, 0.2).follow(lever.go, lever.estimate)
     assert lever.stops[20].words == "turned to 60 deg"  # another turn, for x and y
@@ -143,8 +144,8 @@ def test_a_drive_ends_in_time():
         ending = course(PLAN, longest=longest).expected()
         times = np.diff([np.zeros(3), *(stop.target for stop in ending.stops)], axis=0)
         spent = np.sum(np.hypot(*times[:, :2].T) / 0.15 + np.abs(times[:, 2]) / np.radians(20.0) + 2.0)
-        enough = "enough is known" in ending.why
-        assert spent <= longest and (enough or f"the time of {longest:g} s is over" in ending.why)
+        enough = "target reached" in ending.why
+        assert spent <= longest and (enough or f"time limit of {longest:g} s reached" in ending.why)
     assert enough
     robot = Robot()
     ending = course(PLAN, longest=40.0).follow(robot.go, robot.estimate)

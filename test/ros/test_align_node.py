@@ -111,7 +111,7 @@ def test_a_signal_ends_it_at_once_and_writes_nothing(graph):
         (["--ros-args", "-p", "timeout:=soon"], "timeout"),
         (["--ros-args", "-p"], "ROS arguments"),
         (["--right-lidar-topic", "/lidar_points_left"], "are both"),
-        (["--another-place"], "keeps no standing place yet"),
+        (["--another-place"], "has no standing place yet"),
         (["--another-place", "--method", "gicp"], "method gicp takes one standing place"),
     ],
 )

@@ -98,7 +98,7 @@ def test_what_is_looked_at_is_what_is_left_of_the_way(monkeypatch):
 )
 def test_odometry_that_goes_another_way_stops_it(monkeypatch, said, target):
     road = Road(monkeypatch, BASES["stretch4"], said)
-    with pytest.raises(Refused, match="moves otherwise than it is told"), road.motion.stopping():
+    with pytest.raises(Refused, match="does not follow the commands"), road.motion.stopping():
         road.motion.drive(np.array(target), look)
     assert not road.driving.moving and not any(road.twists[-1])
     assert np.hypot(*road.driving.odometry(road.driving.now)[0][:2]) < 0.3

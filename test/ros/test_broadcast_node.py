@@ -37,7 +37,7 @@ def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_
         assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
 
         shared.calibration_file.write_text("right_to_left_transform: {data: [[1")
-        wait_for_line(process, "what was read before stays in use", "stderr")
+        wait_for_line(process, "the previous version stays in use", "stderr")
         assert not tree.known("lidar_left_calibrated")
         base_from_left = from_xyz_rpy((0.04, 0.12, 1.5), (0.1, 0.2, 0.3))
         moved = write_calibration(shared.calibration_file, 0.05, base_from_left=base_from_left)
@@ -64,7 +64,7 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [(None, "no calibration yet"), ("{}", "holds no calibration"), ("a: [", "line"), ("contradiction", "contradicts")],
+    [(None, "no calibration yet"), ("{}", "has no calibration"), ("a: [", "line"), ("contradiction", "contradicts")],
 )
 def test_a_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, capfd):
     path = tmp_path / "dual_lidar_calibration.yaml"

@@ -121,7 +121,7 @@ def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
     ended = cell.collect(str(folder), "--yes")
     assert ended.code == 0, ended.err
     assert "4 poses to capture" in ended.out
-    assert "no observations of the present alignment lie beside the calibration file" in ended.err
+    assert "no observations of this alignment beside the calibration file" in ended.err
     assert "sample 4 of 4" in ended.out
     assert "left" in ended.out
     dataset = read_dataset(folder)
@@ -147,7 +147,7 @@ def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell, monke
         # As if the first one had begun only after the second one asked whether the arm is free.
         monkeypatch.setattr(ArmMotion, "wait_for_driver", lambda _: None)
         second = cell.collect(str(cell.folder("second")), "--yes", "--ignore-obstacles")
-        assert second.code == 2 and "arm already; wait for it, or end it" in second.error
+        assert second.code == 2 and "arm; wait for it, or end it" in second.error
         assert process.poll() is None and not cell.folder("second").exists()
         assert stop(process, signal.SIGINT) == 130
         cell.assert_at_rest()
@@ -322,5 +322,5 @@ def test_something_in_the_arms_way_keeps_it_from_moving(graph, tmp_path):
         cell.broadcast()
         ended = cell.collect(str(cell.folder("data")), "--yes")
     assert ended.code == 1
-    assert "something is in the arm's way" in ended.error
+    assert "an obstacle is in the arm's way" in ended.error
     assert "--ignore-obstacles" in ended.error

@@ -117,7 +117,7 @@ def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
     ended = amr.calibrate("whole", *SLOWLY, "--continuous", "--yes", "--json")
     assert ended.code == 0, ended.err
     assert "8 stops" in ended.err and "stop 8 of 8" in ended.err
-    assert "the drive ends after 8 of 8 stops, enough is known: x, y and yaw of every lidar" in ended.err
+    assert "the drive ends after 8 of 8 stops, target reached: x, y and yaw of every lidar" in ended.err
     said, file = json.loads(ended.out.splitlines()[-1]), CalibrationFile.load(amr.graph.calibration_file)
     assert said["accepted"] and said["file"] == str(amr.graph.calibration_file)
     truth = load_truth(amr.folder("truth.json"))
@@ -150,7 +150,7 @@ def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
     plan = json.loads(ended.out.splitlines()[-1])
     assert len(plan["stops"]) == 8 and plan["note"] == "" and 20.0 < plan["seconds"] < 60.0
     assert 0.2 < max(plan["expected_mm"]) < 2.0 and 0.1 < plan["expected_yaw_deg"] < 0.2
-    assert plan["ends_after"] == 8 and "enough is known" in plan["ends_because"]
+    assert plan["ends_after"] == 8 and "target reached" in plan["ends_because"]
     longer = json.loads(amr.calibrate("dry", "--dry-run", "--json", "--target-deg", "0.12").out.splitlines()[-1])
     assert longer["ends_after"] > 8 and longer["expected_yaw_deg"] < 0.12
     assert "its body stays within 1.3 m" in ended.err
@@ -166,7 +166,7 @@ def test_what_keeps_it_from_driving_is_said_in_one_line(amr):
     assert ended.code == 2 and "exists already" in ended.error
     with mock.patch.object(base_motion, "DISCOVERED", 0.5):
         ended = amr.calibrate("command", "--yes", "--command-topic", "/base/cmd_vel")
-    assert ended.code == 3 and "nobody subscribes" in ended.error
+    assert ended.code == 3 and "no node subscribes" in ended.error
 
 
 def test_no_room_to_turn_is_no_drive(amr):
@@ -189,7 +189,7 @@ def test_it_stops_for_somebody_who_comes_near(amr, on_its_way):
         on_its_way(lambda: stack.enter_context(visitor(amr, 0.8)))
         ended = amr.calibrate("visited", "--yes")
     assert ended.code == 1, ended.err
-    assert "the robot was stopped: something came near its way" in ended.error
+    assert "the robot was stopped: an obstacle near its path" in ended.error
     amr.assert_was_stopped(ended)
 
 

@@ -189,13 +189,13 @@ def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
 @pytest.mark.parametrize(
     ("arrange", "feed", "named"),
     [
-        (lambda node: None, None, [f"no messages on {LEFT} for", "nobody publishes it", "ROS_DOMAIN_ID"]),
+        (lambda node: None, None, [f"no messages on {LEFT} for", "no node publishes it", "ROS_DOMAIN_ID"]),
         (lambda node: create(node, "LaserScan", LEFT), None, ["LaserScan by /drivers", "PointCloud2 was expected"]),
         (lambda node: create(node, "PointCloud2", "/a"), None, ["topics with sensor_msgs/msg/PointCloud2 are /a"]),
-        (lambda node: Lidars(node, reliable=False), None, ["/drivers (best effort, volatile)", "no message comes"]),
+        (lambda node: Lidars(node, reliable=False), None, ["/drivers (best effort, volatile)", "no messages arrive"]),
         (Lidars, {"offset": 60.0, "jump": 300}, ["no pair of clouds", "never closer than", "max_time_difference"]),
-        (Lidars, {"empty": True}, ["no pair of clouds", "held no return at all"]),
-        (Lidars, {"stand": True}, ["no pair of clouds", "repeat the stamp"]),
+        (Lidars, {"empty": True}, ["no pair of clouds", "had no return"]),
+        (Lidars, {"stand": True}, ["no pair of clouds", "repeat the previous stamp"]),
     ],
 )  # fmt: skip
 def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, named):

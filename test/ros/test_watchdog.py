@@ -25,12 +25,12 @@ def listen(watchdog: Watchdog, time: Time, seconds: float) -> None:
 def test_a_silence_is_said_once_and_ends_in_failure_with_its_cause():
     time, said = Time(), []
     watchdog = Watchdog(60.0, said.append, time)
-    watchdog.watch("no messages on /a", lambda: "nobody publishes it")
+    watchdog.watch("no messages on /a", lambda: "no node publishes it")
     listen(watchdog, time, 4.8)
     assert not said
     listen(watchdog, time, 40.0)
-    assert said == ["no messages on /a for 5 s: nobody publishes it (giving up after 60 s)"]
-    with pytest.raises(RunFailure, match="no messages on /a for 60 s, giving up: nobody publishes it"):
+    assert said == ["no messages on /a for 5 s: no node publishes it (giving up after 60 s)"]
+    with pytest.raises(RunFailure, match="no messages on /a for 60 s, giving up: no node publishes it"):
         listen(watchdog, time, 20.0)
 
 
