@@ -8,31 +8,24 @@ from collections.abc import Sequence
 from stretch_sim_cal import __version__, command
 
 COMMANDS = {
-    "demo": "Simulate a Stretch 4 in a furnished room, calibrate it with the real nodes, and judge the result.",
-    "run": "Run scenarios to their verdicts: simulate, calibrate with the real nodes, hold "
-    "the results against the truth.",
-    "campaign": "Calibrate many simulated robots, rooms and lidars, and state with which confidence that works.",
+    "demo": "Simulate a Stretch 4 in a furnished room, calibrate it with the real nodes, and compare with the truth.",
+    "run": "Run scenarios: simulate, calibrate with the real nodes, and compare the results with the truth.",
+    "campaign": "Calibrate many simulated robots, rooms and lidars, and state the share of successes.",
     "compare": "Compare the results of two revisions' runs, quantity by quantity, for pull requests.",
     "sim": "Simulate the Stretch's drivers (lidars, joints, frames, motion, time) until Ctrl-C.",
-    "calibrate": "Find alignment and floor in a rosbag2 recording (a folder, or an .mcap file); no ROS needed.",
-    "sensor": "Identify both lidars (noise, driver, each unit's own errors) from recordings "
-    "of the robot standing in a room.",
-    "verify": "Check whether the stored calibration still holds on fresh data: a recording, "
-    "or the robot itself without one.",
-    "history": "Print and draw the history of the calibration's watch (ros_watch_calibration) over weeks and months.",
-    "check": "Print the content of a calibration file, its age and uncertainty, and whether its "
-    "parts agree; or compare two files.",
+    "calibrate": "Calibrate alignment and floor from a rosbag2 recording (a folder, or an .mcap file); no ROS needed.",
+    "sensor": "Identify the lidars (noise, driver, intrinsics) from recordings of the robot standing in a room.",
+    "verify": "Check whether the stored calibration is still valid, on a recording or, without one, on the live robot.",
+    "history": "Print and plot the history of the drift monitor (ros_watch_calibration) over weeks and months.",
+    "check": "Print the content, age and uncertainty of a calibration file and check its consistency; or compare two.",
     "export": "Export a calibration: as a URDF's joints, static transforms, or the robot's own values file.",
     "fk": "Print the pose of a frame of a robot at given joint positions (forward kinematics).",
     "mobility": "Count the degrees of freedom of a robot or mechanism (Gruebler/Kutzbach), closed loops included.",
-    "workspace": "Find the points that a frame of a robot can reach: their extent, volume and "
-    "hull, as points and as a picture.",
-    "doctor": "Print which parts of ROS, Gazebo and the robot are there, the commands that this enables, and the "
-    "lidars in a recording.",
+    "workspace": "Compute the points that a frame of a robot can reach: extent, volume, hull, and a picture.",
+    "doctor": "Print which parts of ROS, Gazebo and the robot are installed, and the lidars of a recording.",
     "lint": "List the departures of a robot description from a convention: the Stretch's, REP 199's or the iCub's.",
     "robot": "Write a robot's profile from its description (init), or calibrate the robot in one command (calibrate).",
-    "normalize": "Bring a robot description into the form of a convention, and prove "
-    "that its mechanism stays the same.",
+    "normalize": "Convert a robot description to a convention, and prove that its mechanism stays the same.",
 }
 """Every sub-command with its help."""
 MODULES = {
@@ -68,7 +61,7 @@ class _SubParser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="stretch-sim-cal",
-        description="Calibrate a mobile manipulator's two lidars, and prove it in simulation first.",
+        description="Calibrate a mobile manipulator's lidars, and prove it in simulation first.",
         epilog="example: stretch-sim-cal demo",
     )
     parser.add_argument("--version", action="version", version=f"stretch-sim-cal {__version__}")

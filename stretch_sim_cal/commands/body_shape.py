@@ -48,12 +48,13 @@ def run(args: argparse.Namespace, outcome: dict[str, Any]) -> int:
     if dataset.joint_names != profile.planned_names:
         raise InputError(
             f"{args.directory}: its joints are {', '.join(dataset.joint_names) or 'none'}, those of {profile.name} "
-            f"{', '.join(profile.planned_names) or 'none'}; name the robot's profile with --robot"
+            f"{', '.join(profile.planned_names) or 'none'}; give the robot's profile with --robot"
         )
     if dataset.further_lidars not in ((), tuple(profile.further)):
         raise InputError(
-            f"{dataset.directory}: was seen by lidars {', '.join(dataset.further_lidars)} beside left and right, which "
-            f"{profile.name} does not have; name the robot's profile with --robot"
+            f"{dataset.directory}: was recorded by lidars {', '.join(dataset.further_lidars)} beside left and "
+            "right, which "
+            f"{profile.name} does not have; give the robot's profile with --robot"
         )
     model = load_model(source_of(source), mesh_folders=profile.description.packages)
     fitted = fit_dataset(dataset, RobotBody(model, dataset.footprint_from_base_link, profile), settings)
@@ -125,7 +126,7 @@ def picture(model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyE
             "protrusion": max((shape.protrusion(evidence[i].points) for i in chosen), default=None),
             "areas": {"enclosed outline": [evidence[i].points for i in chosen]},
             "rings": {"hull of the robot's returns": [seen.returns[i] for i in chosen if seen]},
-            "points": {"returns not of the robot": [seen.outliers[i] for i in chosen if seen]},
+            "points": {"returns of other objects": [seen.outliers[i] for i in chosen if seen]},
         })  # fmt: skip
     return outlines(panels, len(extensions), f"{model.shape_fitting_method}, base_footprint")
 

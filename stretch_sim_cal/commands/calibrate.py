@@ -67,11 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "recording", type=Path, nargs="+",
         help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or "
-        "turned, the alignment is found together, and the floor from the first",
+        "turned, the alignment uses all, and the floor from the first",
     )  # fmt: skip
     add("--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update")
-    add("--only", choices=("alignment", "floor"), help="one of the two; floor needs an alignment in FILE")
-    add("--report", type=Path, metavar="DIR", help="write a page with pictures into this folder")
+    add("--only", choices=("alignment", "floor"), help="only one of the two; floor needs an alignment in FILE")
+    add("--report", type=Path, metavar="DIR", help="write an HTML report into this folder")
     add(
         "--num-samples", type=int,
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
@@ -80,21 +80,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recording_arguments(parser)
     add(
         "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
-        help="accept lidar to lidar up to these standard deviations (default: the profile's, or 5 mm and 0.1 deg)",
+        help="largest accepted standard deviations of lidar to lidar (default: the profile's, or 5 mm and 0.1 deg)",
     )  # fmt: skip
     add("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
     add("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
-    add("--robot-id", help="robot's name in the file (default: HELLO_FLEET_ID)")
+    add("--robot-id", help="robot's ID in the file (default: HELLO_FLEET_ID)")
     add_group(parser, IN_3D, VIEW_OPTIONS)
     add(
         "--drive", action="store_true",
-        help="the robot drove, with stops of 2 s or more: find lidar to lidar, floor, and the lidars against the "
+        help="the robot drove, with stops of 2 s or more: estimate lidar to lidar, floor, and the lidars relative "
+        "to the "
         "centre of rotation and the direction of driving",
     )  # fmt: skip
     add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
     add(
         "--continuous", action="store_true",
-        help="use scans on the move as well, by the time of each point (with --drive)",
+        help="also use scans taken on the move, by the time of each point (with --drive)",
     )  # fmt: skip
     add_mounts_arguments(parser)
 
@@ -116,9 +117,7 @@ def run(args: argparse.Namespace) -> int:
     elif len(args.recording) > 1:
         raise InputError(f"--drive: takes one recording, {len(args.recording)} were given")
     else:
-        only_with(
-            args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a robot that stands, not with --drive,"
-        )
+        only_with(args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a standing robot, not with --drive,")
     view = opened(args)
     if args.only:
         other = {"alignment": "floor_method", "floor": "method"}[args.only]
@@ -130,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--method {args.method}: takes one recording, {len(args.recording)} were given")
     file = CalibrationFile.load_or_empty(args.out)
     if args.only == "floor" and file.right_to_left is None:
-        raise InputError(f"{args.out}: holds no alignment of the lidars; run without --only floor first")
+        raise InputError(f"{args.out}: has no alignment of the lidars; run without --only floor first")
     with contextlib.ExitStack() as stack:
         first, *further = [stack.enter_context(Recording(path)) for path in args.recording]
         source = open_source(args, first)
@@ -183,8 +182,8 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         lidars, known, observations = placed(lidars, aligned), aligned.known, aligned.observations
     if with_floor_too and shared.accepted(stages):
         if further:
-            print(f"the floor is found from the first recording, {source.recording.path}, alone", file=sys.stderr)
-        clouds = source.clouds(_samples(args, "floor"), "looking at the floor")
+            print(f"the floor is estimated from the first recording only, {source.recording.path}", file=sys.stderr)
+        clouds = source.clouds(_samples(args, "floor"), "recording the floor")
         method = args.floor_method or DEFAULT_FLOOR_METHOD
         stage, change = shared.find_floor(source, method, lidars, clouds, known, described, robot_id)
         shared.tell([stage], warn, args.json)
@@ -192,7 +191,7 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         changes.append(change)
         observations = observations and replace(observations, floor=stage.found.by_units)
         if len(stages) > 1 and not stage.found.accepted:
-            print("nothing written: --only alignment writes the alignment alone", file=sys.stderr)
+            print("nothing written: --only alignment writes only the alignment", file=sys.stderr)
     return _ended(source, stages, changes, source.clouds(3, "drawing"), view, observations)
 
 
@@ -212,7 +211,7 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
         warn, args.continuous,
     )  # fmt: skip
-    robot_id, seen = args.robot_id or default_robot_id(), progressing(stations, "looking from every stop")
+    robot_id, seen = args.robot_id or default_robot_id(), progressing(stations, "reading every stop")
     found = shared.solve_drive(source, source.lidars, seen, _accepted_up_to(source))
     stages, change, written, by_arm = shared.drive(source, found, file, robot_id)
     shared.tell(stages, warn, args.json, by_arm)

@@ -39,7 +39,7 @@ WHOSE = {
     "alignment_samples": ", for lidar to lidar", "floor_samples": ", for the floor", "plan": ", for the body shape",
     **dict.fromkeys(DRIVES, "; with --drive"),
 }  # fmt: skip
-TRY_AGAIN = "what was done is kept: run ros_calibrate_robot again to continue"
+TRY_AGAIN = "completed stages are kept: run ros_calibrate_robot again to continue"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="ros_calibrate_robot",
         description=(
             "Calibrate this robot from beginning to end: lidar to lidar, floor, lidars on the robot, body shape.\n"
-            "THE ROBOT MOVES ITS ARM in the last two; it asks before that. With --drive IT DRIVES as well, and each\n"
-            "lidar's x, y and yaw against the wheels are found. Nothing of the robot's own files changes before\n"
-            "the result is accepted. Ctrl-C, or anything else that ends it, loses nothing: the same command continues."
+            "THE ROBOT MOVES ITS ARM in the last two, after asking. With --drive IT DRIVES as well, and each\n"
+            "lidar's x, y and yaw relative to the wheels are estimated. The robot's own files do not change before\n"
+            "the result is accepted. After Ctrl-C or any other interruption the same command continues."
         ),
         epilog=f"example: {EXAMPLE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -63,33 +63,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--from", dest="begin", choices=STAGES, help="calibrate this and all after it, whatever is there"
+        "--from", dest="begin", choices=STAGES, help="run this stage and all later ones, even if results are valid"
     )
-    which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help=f"these alone: {', '.join(STAGES)}")
+    which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help=f"only these: {', '.join(STAGES)}")
     add(
         "--drive", action="store_true",
-        help="DRIVE as well (ros_calibrate_by_driving): after the arm's stages, in place of them without an arm",
+        help="DRIVE as well (ros_calibrate_by_driving), after the arm's stages, or instead of them without an arm",
     )  # fmt: skip
     end = parser.add_mutually_exclusive_group()
-    end.add_argument("--accept", action="store_true", help="put what is done so far to use, and end")
-    end.add_argument("--discard", action="store_true", help="give the calibration under way up, and end")
-    end.add_argument("--rollback", action="store_true", help="bring back the files as before the last accepted one")
+    end.add_argument("--accept", action="store_true", help="accept the stages completed so far, and exit")
+    end.add_argument("--discard", action="store_true", help="discard the calibration in progress, and exit")
+    end.add_argument(
+        "--rollback", action="store_true", help="restore the files from before the last accepted calibration"
+    )
     add(
         "--yes", action="store_true",
-        help="ask nothing: keep what still holds, MOVE THE ARM, and accept what comes of it",
+        help="ask nothing: keep valid results, MOVE THE ARM, and accept the result",
     )  # fmt: skip
-    add("--work", type=Path, metavar="DIR", help="the calibration under way (default: beside the robot's own)")
+    add(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="folder of the calibration in progress (default: beside the robot's own)",
+    )
     add("--robot", metavar="NAME", help=ROBOT_OPTION.help)
     add("--sensor", metavar="NAME", help=f"{SENSOR_OPTION.help} (default: the profile's)")
     add(
         "--places", type=int, default=1, metavar="N",
-        help="standing places of lidar to lidar; it asks for the robot to be turned in between (default: 1, and "
-        "one more if that leaves a direction open)",
+        help="standing places of lidar to lidar; asks for the robot to be turned in between (default: 1, and "
+        "one more if a direction is unobservable)",
     )  # fmt: skip
     for name, option in PASSED_ON.items():
         replace(option, name=name, help=f"{option.help}{WHOSE.get(name, '')}").add_to(parser)
     add("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")
-    add("--use-sim-time", action="store_true", help="time is that of /clock: a simulation")
+    add("--use-sim-time", action="store_true", help="use the time of /clock (simulation)")
     add("--verbose", action="store_true", help="show all output of every node")
     add("--json", action="store_true", help="print the outcome as JSON on standard output")
     add_group(parser, IN_3D, VIEW_OPTIONS)
@@ -104,23 +111,23 @@ def run(args: argparse.Namespace) -> int:
     with locked(folder):
         if args.rollback:
             for path in last_accepted(folder).roll_back():
-                say(f"as it was before: {path}")
+                say(f"restored: {path}")
             return 0
         if args.accept or args.discard:
             if not folder.is_dir():
-                raise InputError(f"{folder}: no calibration is under way")
+                raise InputError(f"{folder}: no calibration is in progress")
             session = Session.load(folder)
             if args.accept:
                 return _accept(session, args, say)
-            say(f"given up; what was done lies in {session.close()}")
+            say(f"discarded; its files are in {session.close()}")
             return 0
         args.drive |= "drive" in (args.begin, *(args.only or ()))
         if not args.drive:
             command.only_with(args, {name: option.default for name, option in DRIVES.items()}, "--drive")
         if not (args.yes or sys.stdin.isatty()):
-            raise InputError("there is no terminal to ask on: give --yes, and the robot moves without being asked for")
+            raise InputError("there is no terminal for questions: give --yes, and the robot moves without asking")
         if args.yes and args.places > 1:
-            raise InputError("--places: somebody has to turn the robot, which --yes does not ask for")
+            raise InputError("--places: the robot has to be turned by hand, which --yes cannot ask for")
         for name in ("alignment_samples", "floor_samples", "places"):
             if getattr(args, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, at least 1 is needed")
@@ -151,7 +158,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     if look.missed:
         names = ", ".join(check.name for check in look.missed)
         error = RunFailure if any(check.verdict == "silent" for check in look.missed) else Refused
-        raise error(f"the robot is not ready ({names}): see above for what to do; {TRY_AGAIN}")
+        raise error(f"the robot is not ready ({names}): see the remedies above; {TRY_AGAIN}")
     if not session.files.clouds.is_file():
         keep_clouds(session, look)
     echo = Progress(session.files, args.verbose, sys.stderr if args.json else sys.stdout)
@@ -174,7 +181,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
             raise error(
-                f"{TITLES[stage]}: {failure.reason}; {TRY_AGAIN}, or --accept what is done so far, or --discard "
+                f"{TITLES[stage]}: {failure.reason}; {TRY_AGAIN}, or --accept the completed stages, or --discard "
                 f"(all output: {session.files.logs / stage})"
             )
     code = _accept(session, args, say, ask=not args.yes)
@@ -198,10 +205,10 @@ def _stages(session, look, args: argparse.Namespace, order: Sequence[str], profi
         found = presents(session, look, sensors_called(args.sensor or profile.sensor), profile, order)
         for stage in before:
             if not found[stage].valid:
-                say(f"{TITLES[stage]}: to be found: {found[stage].sentence}")
+                say(f"{TITLES[stage]}: to be calibrated: {found[stage].sentence}")
                 break
-            say(f"{TITLES[stage]}: still holds: {found[stage].sentence}")
-            if not (args.yes or _yes(f"Keep {TITLES[stage]} as it is?")):
+            say(f"{TITLES[stage]}: still valid: {found[stage].sentence}")
+            if not (args.yes or _yes(f"Keep {TITLES[stage]}?")):
                 break
             session.ended(stage, KEPT)
     return [stage for stage in order if stage not in session.stages]
@@ -236,10 +243,11 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
 def _is_turned(seen: int, first: bool) -> bool:
     """Ask for the robot to be turned; `first`: before anything was run, so the places seen are of an earlier run."""
     places = f"{seen} standing place{'s' * (seen > 1)}"
-    otherwise = "starts over" if first else "leaves it at that"
+    otherwise = "starts over" if first else "continues without"
     return _yes(
-        f"Lidar to lidar was seen from {places}. Turn the robot by 40 to 90 deg where it stands, arm stowed, and step "
-        f"back: yes adds what it sees from there, no {otherwise}. Is it turned?"
+        f"Lidar to lidar was recorded from {places}. Turn the robot by 40 to 90 deg where it stands, arm "
+        "stowed, and step "
+        f"back: yes adds this place, no {otherwise}. Has it been turned?"
     )
 
 
@@ -269,11 +277,12 @@ def _ask_for_motion(stage: str, yes: bool, profile: Any) -> None:
         mode = f", the driver in mode {' or '.join(modes)}" if (modes := profile.driven_base.modes) else ""
         stowed = "Stow the arm, clear" if profile.planned else "Clear"
         question = (
-            "THE ROBOT IS GOING TO DRIVE, slowly: turns on the spot and straight ways within what its lidars see free. "
+            "THE ROBOT IS GOING TO DRIVE, slowly: turns on the spot and straight paths where its lidars see "
+            "free space. "
             f"{stowed} the floor for 2 m around it{mode}, and keep a hand at the run-stop. Ctrl-C stops it as well."
         )
     if not yes and not _yes(f"{TITLES[stage]}: {question} Go on?"):
-        raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept what is done so far")
+        raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept the completed stages")
 
 
 def _yes(question: str) -> bool:
@@ -296,16 +305,19 @@ def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False)
     outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}
     if of_wheels:
         outcome["drive"] = of_wheels
-    if ask and not _yes("Put the new calibration to use?"):
-        say(f"nothing of the robot's was changed; it waits in {session.folder} (page: {page}): --accept, or --discard")
+    if ask and not _yes("Accept the new calibration?"):
+        say(
+            f"the robot's files are unchanged; the result is in {session.folder} (report: {page}): --accept "
+            "or --discard"
+        )
     else:
         files = session.accept()
         page = session.folder / page.name
         outcome |= {"accepted": True, "files": [str(path) for path in files]}
         say("\n".join(f"in use: {path}" for path in files) or "nothing has changed")
-        say(f"page: {page}; --rollback brings back what was there before")
+        say(f"report: {page}; --rollback restores the previous calibration")
         say(
-            "next: restart the robot's driver, so that its description takes the new joints over; then "
+            "next: restart the robot's driver, so that its description takes the new lidar joints; then "
             "ros_broadcast_calibration, and ros_watch_calibration beside the robot's work"
         )
     if args.json:

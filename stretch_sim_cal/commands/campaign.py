@@ -23,26 +23,24 @@ DEFAULTS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("campaign", metavar="FILE", help="a campaign's file or its name in config/campaigns/; or the word compare")
+    add("campaign", metavar="FILE", help="a campaign file, or its name in config/campaigns/; or the word 'compare'")
     add("folders", nargs="*", type=Path, metavar="DIR", help="with compare: the folders of two campaigns")
-    add("--cases", type=int, help="how many cases; those that --out has already are not computed again")
+    add("--cases", type=int, help="number of cases; those already in --out are not computed again")
     add("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
     add("--workers", type=int, help="local processes (default: one per core)")
     add("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
     add(
         "--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
-        help="certificates for a scheduler at tls://HOST:8786 (default: as Dask's configuration has them)",
+        help="certificates for a scheduler at tls://HOST:8786 (default: from Dask's configuration)",
     )  # fmt: skip
     add(
         "--robot", metavar="FILE",
-        help="another robot than the campaign's, with its lidars: a profile in config/robots/, or a path",
+        help="replaces the campaign's robot and lidars: a profile in config/robots/, or a path",
     )  # fmt: skip
     add("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
-    add(
-        "--search", choices=["worst"], help="look for the case in which an accepted result is most wrong; --cases tries"
-    )
+    add("--search", choices=["worst"], help="search for the most wrong accepted result, in --cases trials")
     add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
-    add("--again", action="store_true", help="compute cases again that crashed or took longer than the time limit")
+    add("--again", action="store_true", help="repeat cases that crashed or exceeded the time limit")
     add_ci_arguments(parser)
 
 
@@ -50,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
     """Run, continue or compare campaigns; return 0, or 1 if the campaign does not show what it is to show."""
     for name, low in (("cases", 1), ("workers", 1), ("case", 0), ("seed", 0)):
         if getattr(args, name) is not None and getattr(args, name) < low:
-            raise InputError(f"--{name}: is {getattr(args, name)}, at least {low} was expected")
+            raise InputError(f"--{name}: is {getattr(args, name)}; expected at least {low}")
     if args.campaign == "compare":
         only_with(args, DEFAULTS | {"out": None, "seed": 0}, "a campaign to run")
         return _compare(args)
     if args.folders:
-        raise InputError(f"{args.folders[0]}: folders go with compare; a campaign has one file")
+        raise InputError(f"{args.folders[0]}: folders are for compare only; give one campaign file")
     from stretch_sim_cal.campaign.plan import Campaign
 
     campaign = Campaign.load(args.campaign)
@@ -77,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         if not path.is_file():
             raise InputError(f"--cluster-tls: {path}: there is no such file")
     if args.cluster is not None and args.workers is not None:
-        raise InputError("--workers: the cluster has its own; give --workers or --cluster")
+        raise InputError("--workers and --cluster exclude each other; give one of them")
     return _whole(args, campaign, folder)
 
 
@@ -145,7 +143,7 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     from stretch_sim_cal.campaign.search import search
 
     if not campaign.varied:
-        raise InputError(f"{args.campaign}: inputs: none differs from case to case, so there is nothing to search")
+        raise InputError(f"{args.campaign}: inputs: all are fixed, so there is nothing to search")
     count, name = args.cases or campaign.cases, f"worst_{args.seed}"
     place = folder / name  # of the worst case
     place.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what changed; return 1 if something that passed fails now, or is worse than `--worse` allows."""
     if args.worse is not None and not 0 <= args.worse < math.inf:
-        raise InputError(f"--worse {args.worse}: a share of 0 or more was expected")
+        raise InputError(f"--worse {args.worse}: expected a share of 0 or more")
     old, new = (_results(path) for path in (args.old, args.new))
     common = [name for name in old if name in new]
     if not common:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     failed, cells = [row for row in rows if row["verdict"] in ("FAIL", "worse")], [_cells(row) for row in rows]
     lines = [markdown_table(HEAD, cells)] if args.markdown else table_lines([HEAD, *cells])
     lines += [f"only in {which}: {', '.join(names)}" for which, names in only.items() if names]
-    lines.append(f"{'FAIL' if failed else 'PASS'}: {len(failed)} of {len(rows)} are worse than they may be")
+    lines.append(f"{'FAIL' if failed else 'PASS'}: {len(failed)} of {len(rows)} are worse than allowed")
     show(args, {"rows": rows, "only_in": only, "passed": not failed}, lines)
     return 1 if failed else 0
 
@@ -52,9 +52,7 @@ def _results(path: Path) -> dict[str, dict[str, Any]]:
     if path.is_dir():
         files = [path / "result.json"] if (path / "result.json").is_file() else sorted(path.glob("*/result.json"))
         if not files:
-            raise InputError(
-                f"{path}: holds no result.json, nor does a folder in it; 'stretch-sim-cal run' writes them"
-            )
+            raise InputError(f"{path}: has no result.json, nor does a folder in it; 'stretch-sim-cal run' writes them")
         several = files[0].parent != path
         return {(file.parent.name if several else each["scenario"]): each for file in files for each in _read(file)}
     found = _read(path)
@@ -73,11 +71,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
     found = found if isinstance(found, list) else [found]
     for each in found:
         if not (isinstance(each, dict) and isinstance(each.get("scenario"), str) and "passed" in each):
-            raise InputError(f"{path}: is no result of 'stretch-sim-cal run'")
+            raise InputError(f"{path}: is not a result of 'stretch-sim-cal run'")
         if not _quantities_usable(each.get("quantities")):
             raise InputError(f"{path}: has no usable 'quantities' (written before version 1.0?); run it again")
     if not found:
-        raise InputError(f"{path}: holds no result")
+        raise InputError(f"{path}: has no result")
     return found
 
 

@@ -85,13 +85,13 @@ POSES = ("base", "flange", "tool0")
 def _add_convention(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--profile", metavar="NAME", help=f"the convention: {', '.join(PROFILES)} (default: {default})")
     parser.add_argument("--as", dest="kind", choices=("robot", "tool"), default="robot",
-        help="a robot, or a tool by itself, as it hangs on the Stretch's wrist (default: robot)")  # fmt: skip
+        help="a robot, or a tool for the Stretch's wrist (default: robot)")  # fmt: skip
 
 
 def _add_lint(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    _add_convention(parser, "what holds for any robot, and a convention that it keeps")
-    parser.add_argument("--quiet", action="store_true", help="leave infos (listed exceptions, hints) out of the text")
+    _add_convention(parser, "rules for any robot, and a convention that it keeps")
+    parser.add_argument("--quiet", action="store_true", help="omit infos (listed exceptions, hints)")
     parser.add_argument(
         "--format", choices=FORMATS, default="text",
         help="github: annotations of a workflow; sarif: SARIF 2.1.0, for code scanning (default: text)",
@@ -108,7 +108,7 @@ def _lint(args: argparse.Namespace) -> int:
         findings = _of_tool(args) if args.kind == "tool" else findings_in(load(args), convention)
         name, said = convention.name, f"{'breaks' if has_errors(findings) else 'keeps'} the {convention.title}"
         if any(finding.rule == SILENT for finding in findings):
-            said = f"is no robot of the {convention.title}"
+            said = f"is not a robot of the {convention.title}"
     else:
         model = load(args)
         findings, convention = lint_neutral(model), kept(model)
@@ -143,17 +143,17 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser, "a URDF or xacro file")
     _add_convention(parser, STRETCH.name)
     add("--out", type=Path, required=True, metavar="DIR",
-        help="folder for the xacro, the joints' mapping and the report of changes")  # fmt: skip
+        help="folder for the xacro, the joint mapping and the report of changes")  # fmt: skip
     add("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
         help="names of links or joints that the model does not determine")  # fmt: skip
     add("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
-        help="the old position (m or rad) that becomes a joint's zero")  # fmt: skip
+        help="old position (m or rad) that becomes the joint's zero")  # fmt: skip
     add("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
         add(f"--{role}", metavar="'X Y Z R P Y'",
             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
     add("--number-links", action="store_true",
-        help="call an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
+        help="name an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
     add("--guess-sensors", action="store_true",
         help="turn sensors of which no axis is where the Stretch's look to the nearest frame that keeps the rule, and "
         "lidars of a robot without a lift; without, they stay")  # fmt: skip
@@ -194,9 +194,9 @@ def _normalize(args: argparse.Namespace) -> int:
     files, departure = write(normal, args.out, tool)
 
     counted = "1 rule is" if len(normal.broken) == 1 else f"{len(normal.broken)} rules are"
-    said = [f"{counted} left to be settled by hand, see {files[-1]}"] if normal.broken else []
+    said = [f"{counted} left for you to decide, see {files[-1]}"] if normal.broken else []
     if not args.guess_sensors and any(each.rule.startswith(("rule-4-base", "rule-4-lidar")) for each in normal.broken):
-        said.append("sensors whose frames do not tell where they look were not turned; --guess-sensors does it")
+        said.append("sensors whose viewing direction is unknown were not turned; use --guess-sensors")
     return _conclude(args, normal, files, departure, said)
 
 

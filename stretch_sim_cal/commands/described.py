@@ -25,7 +25,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
     """Declare the arguments that name the robot's description; `kinds` are the files that the command reads."""
     parser.add_argument(
         "model", metavar="MODEL",
-        help=f"{kinds} (a xacro is a program: your own only), or '{OWN_MODEL}': the vendor's robot",
+        help=f"{kinds} (a xacro is a program: only those that you trust), or '{OWN_MODEL}': the vendor's robot",
     )  # fmt: skip
     parser.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
@@ -87,14 +87,14 @@ def package_folders(words: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in (word for word in words if "=" not in word):
         if not Path(word).expanduser().is_dir():
-            raise InputError(f"--package {word}: no such folder; NAME=DIR, or a folder of packages was expected")
+            raise InputError(f"--package {word}: no such folder; expected NAME=DIR or a folder of packages")
         below = _packages_below(Path(word).expanduser())
         if not below:
-            raise InputError(f"--package {word}: no package.xml is in it or below it")
+            raise InputError(f"--package {word}: has no package.xml in it or below it")
         for name, folder in below:
             if found.setdefault(name, folder) != folder and name not in named:
                 raise InputError(
-                    f"--package {word}: {name} is there twice, in {found[name]} and in {folder}; "
+                    f"--package {word}: {name} exists twice, in {found[name]} and in {folder}; "
                     f"add the one that counts: --package {name}=DIR"
                 )
     return found | named
@@ -117,9 +117,7 @@ def check_packages(words: list[str], used: Collection[str]) -> None:
     """Raise `InputError` if a word NAME=DIR of `--package` names a package that is not `used`."""
     for name in assignments([word for word in words if "=" in word], "--package"):
         if name not in used:
-            raise InputError(
-                f"--package {name}: no mesh is in package://{name}, and no xacro finds it{near(name, used)}"
-            )
+            raise InputError(f"--package {name}: neither a mesh nor a xacro uses it{near(name, used)}")
 
 
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
@@ -130,9 +128,7 @@ def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
     except ValueError:
         values = []
     if len(values) not in meaning or not all(map(math.isfinite, values)):
-        raise InputError(
-            f"{option} '{text}': {' or '.join(meaning.values())} was expected, finite numbers in m and rad"
-        )
+        raise InputError(f"{option} '{text}': expected {' or '.join(meaning.values())}, finite numbers in m and rad")
     return values
 
 
@@ -142,7 +138,7 @@ def assignments(words: list[str], option: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise InputError(f"{option} {word}: NAME=VALUE was expected")
+            raise InputError(f"{option} {word}: expected NAME=VALUE")
         if name in result:
             raise InputError(f"{option} {word}: {name} is given twice")
         result[name] = value

@@ -26,13 +26,13 @@ NEEDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file: look at its lidars, too")
+    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file: check its lidars, too")
     add("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
     add("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
-    add("--live", action="store_true", help="look at the running robot: is it ready to be calibrated?")
+    add("--live", action="store_true", help="check whether the running robot is ready to be calibrated")
     add("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
     add("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
-    add("--use-sim-time", action="store_true", help="of a simulated robot: its clock, not the wall's")
+    add("--use-sim-time", action="store_true", help="use a simulated robot's clock")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--robot", metavar="FILE", help=ROBOT_HELP)
     add(
         "--out", type=Path, metavar="FILE",
-        help="write it there instead of printing it; as urdf: the whole description with its joints replaced",
+        help="write to this file instead of printing; as urdf: the whole description with its joints replaced",
     )  # fmt: skip
     add("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
     add("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
-    add("--rollback", action="store_true", help="as calibration-values: bring back the values before the last write")
+    add("--rollback", action="store_true", help="as calibration-values: restore the values from before the last write")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +75,7 @@ def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[Join
     if base is None and calibration.footprint_from_base is not None:
         raise InputError(
             f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
-            "floor has no place in it"
+            "floor cannot be stored in it"
         )
     further = {name: lidars[name] for name in lidars if name in profile.further}
     joints = calibrated_joints(calibration, lidars.get("left"), lidars.get("right"), base, further)
@@ -153,7 +153,7 @@ def _as_form(form: str, parent: str, child: str, parent_from_child: np.ndarray) 
 
 def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
     if args.out and args.record:
-        raise InputError("--record writes the robot's own values file, --out another one: give one of them")
+        raise InputError("--record writes the robot's own values file, --out another file: give one of them")
     joints = _joints(calibration, args)
     if args.json:
         print(json.dumps(_as_json(joints), indent=1))
@@ -167,18 +167,18 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
         return 0
     backup = values_file.record_joints(target, joints, robot_id)
     if not args.json:
-        kept = f"; the values before are in {backup}" if backup else ""
+        kept = f"; the previous values are in {backup}" if backup else ""
         print(f"{target}: recorded {', '.join(joint.name for joint in joints)}{kept}")
     return 0
 
 
 def _roll_back(args: argparse.Namespace) -> int:
     if args.file:
-        raise InputError(f"{args.file}: --rollback brings back the values file and reads no calibration")
+        raise InputError(f"{args.file}: --rollback restores the values file and reads no calibration")
     only_with(args, {"record": False, "model": None, "json": False}, "a calibration, not with --rollback,")
     target = args.out or default_values_path()
     backup = backups.rollback(target)
-    print(f"{target}: brought back from {backup.name}; what it held is in {target.name}.rolled_back")
+    print(f"{target}: restored from {backup.name}; the replaced version is {target.name}.rolled_back")
     return 0
 
 

@@ -23,14 +23,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fit_body_shape_model",
-        description="Fit an outline that nothing of the robot sticks out of, over arm extension and wrist yaw.",
+        description="Fit an outline that encloses the robot, over arm extension and wrist yaw.",
         epilog="example: fit_body_shape_model collected_body_shape_data_20260319_142832 --plot outlines.png",
     )
     add = parser.add_argument
     add("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
     add(
         "--settings", default=SETTINGS_NAME,
-        help="settings file, a name in config/ or a path; its section fit holds the options that are not given "
+        help="settings file, a name in config/ or a path; its section fit has the defaults of the options "
         "(%(default)s: the robot's own, if any)",
     )  # fmt: skip
     add("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     for axis, values in (("arm", "arm extensions"), ("yaw", "wrist yaws")):
         add(
             f"--{axis}-dependence", dest=f"{axis}_dependent", action=argparse.BooleanOptionalAction,
-            help=f"a shape that follows {values}, or one for all",
+            help=f"a shape that depends on {values}, or one for all",
         )  # fmt: skip
     add("--vertices", type=int, help="most vertices of a convex_polygon")
     add("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")

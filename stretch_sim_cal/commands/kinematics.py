@@ -22,9 +22,9 @@ from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mecha
 def _add_fk(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_model_arguments(parser)
-    add_joint_argument(parser, "position of a joint in m or rad, or with 'deg' after it; others are at 0")
-    add("--frame", required=True, help="the link whose frame is asked for")
-    add("--relative-to", metavar="FRAME", help="the link it is given in (default: the root)")
+    add_joint_argument(parser, "position of a joint in m or rad, or with suffix 'deg'; default 0")
+    add("--frame", required=True, help="link whose pose is printed")
+    add("--relative-to", metavar="FRAME", help="link in which it is expressed (default: the root)")
     add("--root", metavar="'X Y Z R P Y'",
                         help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
                         "in the world")  # fmt: skip
@@ -87,12 +87,12 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument(
         "--base", choices=("fixed", "mobile", "floating"),
-        help="how the root moves in the world: not (default), on a floor, or freely (with "
+        help="how the root moves in the world: fixed (default), on a floor, or freely (with "
         "--dimension planar: in the plane)",
     )  # fmt: skip
     parser.add_argument(
         "--dimension", choices=("spatial", "planar"),
-        help="count in space (the default if the file says nothing) or in a plane",
+        help="count in space (the default, unless the file has it) or in a plane",
     )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
         add(
             "--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
-            f"the profile's, {profile.sensor}, or in a recording whose points do not fit it the one that they fit)",
+            f"the profile's, {profile.sensor}, or the one that fits the recorded points)",
         )  # fmt: skip
     add("--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)")
     add("--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)")

@@ -39,7 +39,7 @@ ENOUGH = 0.8  # share of a plan's poses
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     init = actions.add_parser(
-        "init", help="write a robot's profile from its description, as far as that tells it",
+        "init", help="write a robot's profile from its description",
         epilog=f"example: {EXAMPLE}",
     )  # fmt: skip
     init.add_argument("description", type=Path, metavar="FILE", help="URDF, xacro or SDF of the robot")
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--left", metavar="LINK", help="frame of the left (or front) lidar")
     init.add_argument("--right", metavar="LINK", help="frame of the right (or rear) lidar")
     init.add_argument(
-        "--lidar", nargs="+", action="extend", default=[], metavar="LINK", help="frames of lidars beyond two"
+        "--lidar", nargs="+", action="extend", default=[], metavar="LINK", help="frames of further lidars"
     )
     add_package_argument(init)
     init.add_argument(
@@ -77,7 +77,7 @@ def init_profile(args: argparse.Namespace) -> int:
     packages = {name: folder for name, folder in packages.items() if name in given.packages}
     out = args.out or args.description.with_name(f"{args.description.name.split('.')[0]}.yaml")
     if out.exists():
-        raise InputError(f"{out}: is there already; name another file with --out, or remove it")
+        raise InputError(f"{out}: exists already; name another file with --out, or remove it")
     guess = guess_profile(given, args.left, args.right, args.sensor, args.lidar)
     source: dict = {"file": os.path.relpath(args.description, out.parent)}
     if arguments:
@@ -113,20 +113,18 @@ def _look(out: Path, guess: Guess) -> None:
         chosen = _reachable(guess.choices, profile, model, collision)
         guess.data |= {"stow": [chosen.stow], "plans": chosen.plans}
         if chosen.narrowed:
-            guess.open.append(
-                f"plans: are narrower than the joints reach, so that parts do not touch: {', '.join(chosen.narrowed)}"
-            )
+            guess.open.append(f"plans: narrowed, so that parts do not touch: {', '.join(chosen.narrowed)}")
         profile = _posed(profile, chosen)
     simulator = EmbeddedSimulator(setup)
     simulator.joints.place(profile.stowed)
     for side in profile.every_lidar:
         seen = {link: share for link, share in simulator.view(side).items() if share >= SHOWN_FROM}
         links = ", ".join(f"{link} {100 * share:.0f} %" for link, share in list(seen.items())[:SHOWN])
-        guess.found.append(f"stowed, the {side} lidar sees of the robot: {links or 'nothing'}")
+        guess.found.append(f"stowed, the {side} lidar sees these parts of the robot: {links or 'nothing'}")
         arm = {link: share for link, share in seen.items() if link in simulator.geometry.moved}
         if sum(arm.values()) > IN_THE_WAY:
             guess.open.append(
-                f"stow: the arm stands in the {side} lidar's way, which costs an alignment surfaces: "
+                f"stow: the arm hides a part of the {side} lidar's view, which an alignment needs: "
                 + ", ".join(f"{link} takes {100 * share:.0f} % of its rays" for link, share in arm.items())
             )
     if collision is None:

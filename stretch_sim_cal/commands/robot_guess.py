@@ -69,19 +69,19 @@ def guess_profile(
     if convention is not None:
         guess.found.append(f"convention: {convention.name} is kept")
     else:
-        reason = "it keeps none (stretch-sim-cal lint --profile says where); it is spawned as it is"
+        reason = "it keeps none (stretch-sim-cal lint --profile lists the departures); it is used as it is"
         guess.open.append(f"convention: {reason}")
     frames: dict[str, str] = {}
     other = next(link for link in model.order if link not in FOOTPRINTS)
     for key, names in (("base_frame", BASES), ("footprint_frame", FOOTPRINTS)):
         frames[key] = next((link for link in names if link in model.links), "") or frames.get("base_frame", other)
         if frames[key] not in names:
-            guess.open.append(f"{key}: no link is called {names[0]}; {frames[key]} was taken")
+            guess.open.append(f"{key}: no link is called {names[0]}; {frames[key]} was chosen")
     guess.data |= frames
     guess.found.append("frames: base {base_frame}, on the floor {footprint_frame}".format(**frames))
     guess.data["sensor"] = sensor or "jt128_ideal"
     if sensor is None:
-        guess.open.append("sensor: is not in a description; jt128_ideal stands in: give --sensor")
+        guess.open.append("sensor: a description does not name it; jt128_ideal is a placeholder: give --sensor")
     further = [model.checked_link(link) for link in further]
     lidars = _lidars(given, model, left, right, further, guess)
     names = [*SIDES, *_names_of(lidars[len(SIDES) :])]
@@ -92,11 +92,11 @@ def guess_profile(
     if further := [f"{name} {link}" for name, link in zip(names[2:], lidars[2:], strict=True)]:
         guess.found.append(f"further lidars: {', '.join(further)}")
     topics = " and ".join(f"/lidar_points_{side}" for side in guess.data["lidars"])
-    guess.open.append(f"lidars: topic: is not in a description; {topics} stand{'s' * (len(lidars) == 1)} in")
+    guess.open.append(f"lidars: topic: a description does not name it; placeholder: {topics}")
     try:
         surfaces = {link: surface for link, surface in link_surfaces(model).items() if len(surface.faces)}
     except InputError as problem:
-        guess.open.append(f"joints and plans: need the shapes: {problem}")
+        guess.open.append(f"joints and plans: the shapes are needed: {problem}")
         return guess
     wheels = wheel_joints(model, surfaces)
     _floor(model, surfaces, wheels, guess)
@@ -115,7 +115,7 @@ def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gues
     if abs(gap) > FLOOR_OFF:
         guess.open.append(
             f"footprint_frame: the lowest point of its {what} ({name}) is {1e3 * abs(gap):.0f} mm "
-            f"{'above' if gap > 0 else 'below'} {footprint}, which is taken to be on the floor"
+            f"{'above' if gap > 0 else 'below'} {footprint}, which is assumed to be on the floor"
         )
     else:
         guess.found.append(f"floor: {footprint} is at the lowest point of its {what} ({name})")
@@ -137,7 +137,7 @@ def _lidars(given, model, left: str | None, right: str | None, further: Sequence
     sure = [link for link in named if any(word in link.lower() for word in SURE_WORDS)]
     if sure and len(sure) < len(named):
         others = [link for link in named if link not in sure]
-        guess.found.append(f"taken for a laser that scans one plane: {', '.join(others)}")
+        guess.found.append(f"assumed to be a laser that scans a single plane: {', '.join(others)}")
         named = sure
     candidates = list(dict.fromkeys(link for link, _ in sensors if link not in planar and link in model.links))
     named = [link for link in named if link not in further]
@@ -153,7 +153,7 @@ def _lidars(given, model, left: str | None, right: str | None, further: Sequence
             break
     if len(candidates) == 1 and right is None and left in (None, candidates[0]):
         guess.found.append(f"lidars: one, {candidates[0]}")
-        guess.open.append("lidars: one was found; name the other one with --right LINK if there is one")
+        guess.open.append("lidars: one was found; name another one with --right LINK")
         return (candidates[0],)
     chosen = [link for link in (left, right) if link is not None]
     candidates = [link for link in candidates if link not in chosen]
@@ -225,12 +225,12 @@ def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gue
     moving = [joint for joint in model.moving_joints() if joint.variables == 1 and joint not in wheels]
     limited = [joint for joint in moving if np.ptp(_limits(joint)) > 0]
     if wheels:
-        guess.found.append(f"wheels, which no pose moves: {', '.join(joint.name for joint in wheels)}")
+        guess.found.append(f"wheels, excluded from poses: {', '.join(joint.name for joint in wheels)}")
     far = [joint for joint in limited if _reach(model, surfaces, joint) > SMALL]
     chains = [[joint for joint in model.chain(end.child) if joint in far] for end in far]
     arm = max(chains, key=len, default=[])  # from the base outwards
     if not arm:
-        guess.found.append("joints: none that moves more than a finger; the body shape is one for all")
+        guess.found.append("joints: none moves a large part; one body shape for all poses")
     data, tied = {}, set()
 
     def ask(name: str, question: str) -> None:
@@ -242,7 +242,7 @@ def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gue
         name = _short(names[0]).rstrip("0123456789").removesuffix("_l").rstrip("_") or _short(names[0])
         speed = min(SPEED[True], *(len(parts) * joint.limit.velocity or SPEED[True] for joint in parts))
         data[name] = {"command": f"{name}_joint", "linear": True, "tie": "sum", "parts": names, "speed": speed}
-        ask(name, f"{', '.join(names)} are taken for one telescope; write what its driver calls it")
+        ask(name, f"{', '.join(names)} are assumed to be one telescope; write the name that its driver uses")
     for joint in [*(joint for joint in arm if joint in limited), *(joint for joint in limited if joint not in arm)]:
         if joint.name in tied:
             continue
@@ -252,9 +252,9 @@ def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gue
             entry["speed"] = min(speed, (joint.limit and joint.limit.velocity) or speed)
             if joint.type == "continuous":
                 entry["limits"] = [-ENDLESS, ENDLESS]
-                ask(joint.name, "has no limits; it is taken to turn half around to either side")
+                ask(joint.name, "has no limits; half a turn to either side is assumed")
             if joint.limit is not None and not joint.limit.velocity:
-                ask(joint.name, "its velocity limit is 0, so that no simulator moves it: correct it")
+                ask(joint.name, "its velocity limit is 0, so no simulator moves it: correct it")
         else:
             entry["planned"] = False
         data[_short(joint.name)] = entry
@@ -331,8 +331,8 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     zero = {name: min(max(0.0, low), high) for name, (low, high) in ranges.items()}
     tried = [zero, *({name: float(random.uniform(*ends)) for name, ends in ranges.items()} for _ in range(TRIED))]
     free = [pose for pose in tried if collision.is_free(described(pose))]
-    stowed = "is not in a description; of some random poses without collisions this is one with a small outline"
-    guess.open.append(f"stow: {stowed if free else 'all poses that were tried collide; write one'}")
+    stowed = "a description has none; chosen among random poses without collisions for a small outline"
+    guess.open.append(f"stow: {stowed if free else 'all tried poses collide; write one'}")
 
     def change(name: str) -> float:
         """Return how much (m) the outline changes along a joint at most, over poses of the others."""

@@ -27,7 +27,7 @@ def _add_scenarios(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenarios", nargs="+", metavar="SCENARIO", help="a name in scenarios/, or a YAML file")
     parser.add_argument(
         "--repeat", type=int, default=1, metavar="N",
-        help="run each scenario so often, in DIR/NAME_1 to DIR/NAME_N, and print the spread of every quantity",
+        help="run each scenario N times, in DIR/NAME_1 to DIR/NAME_N, and print the spread of every quantity",
     )  # fmt: skip
     _add_run_arguments(parser)
 
@@ -39,7 +39,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--in-process", action="store_true",
-        help="run the nodes' own functions on arrays, in this process and without ROS (so it is where there is no ROS)",
+        help="run the nodes' own functions on arrays, in this process and without ROS (the default without ROS)",
     )  # fmt: skip
     where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
     add(
@@ -47,13 +47,13 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         choices=LIDARS,
         help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)",
     )
-    add("--seed", type=int, help="another seed than the scenario's")
+    add("--seed", type=int, help="replaces the scenario's seed")
     add(
         "--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
-        help="draw both lidars' mount errors from the seed, of this length and angle",
+        help="draw both lidars' mount errors of this length and angle from the seed",
     )  # fmt: skip
-    add("--sensor", help="another sensor than the scenario's: a name in config/, or a YAML file")
-    add("--robot", metavar="FILE", help="another robot than the scenario's: a profile in config/robots/, or a path")
+    add("--sensor", help="replaces the scenario's sensor: a name in config/, or a YAML file")
+    add("--robot", metavar="FILE", help="replaces the scenario's robot: a profile in config/robots/, or a path")
     add("--verbose", action="store_true", help="show all output of every process")
     add_ci_arguments(parser)
     add_group(parser, IN_3D, VIEW_OPTIONS)
@@ -65,9 +65,9 @@ def _run(args: argparse.Namespace) -> int:
     from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 
     if args.lidar and args.simulator != "gazebo":
-        raise InputError("--lidar: only Gazebo has several lidars; add --simulator gazebo")
+        raise InputError("--lidar: only Gazebo has several lidar types; add --simulator gazebo")
     if args.mount_errors and not all(0 <= value < math.inf for value in args.mount_errors):
-        raise InputError(f"--mount-errors {args.mount_errors}: a length and an angle of 0 or more were expected")
+        raise InputError(f"--mount-errors {args.mount_errors}: expected a length and an angle of 0 or more")
     # All scenarios are read before the first one runs: a typing error in the last must not cost the time of the others.
     scenarios = [
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor, args.robot)
@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace) -> int:
     ]
     repeat = getattr(args, "repeat", 1)
     if repeat < 1:
-        raise InputError(f"--repeat {repeat}: a number of 1 or more was expected")
+        raise InputError(f"--repeat {repeat}: expected a number of 1 or more")
     if len(scenarios) * repeat > 1 and (args.view_file or args.view_port):
         raise InputError(f"--view-file and --view-port: take one run, {len(scenarios) * repeat} were asked for")
     outputs = Outputs(args.junit, args.summary)
@@ -137,7 +137,7 @@ def in_process(args: argparse.Namespace) -> bool:
 def spread_lines(verdicts) -> list[str]:
     """Return the spread of every quantity over several runs of one scenario, a line each."""
     passed = sum(verdict.passed for verdict in verdicts)
-    lines = [f"{verdicts[0].scenario.name}: {passed} of {len(verdicts)} runs pass; from least to most:"]
+    lines = [f"{verdicts[0].scenario.name}: {passed} of {len(verdicts)} runs pass; smallest and largest errors:"]
     for stage, judged in verdicts[0].stages.items():
         for quantity in judged.quantities:
             errors = [
@@ -222,7 +222,7 @@ def _simulate(args: argparse.Namespace) -> int:
             domain = str(held.enter_context(own_domain()))
             os.environ[DOMAIN_VARIABLE] = domain
             held.callback(os.environ.pop, DOMAIN_VARIABLE)
-            print(f"in a ROS domain of its own; for other terminals: export {DOMAIN_VARIABLE}={domain}", flush=True)
+            print(f"in a separate ROS domain; for other terminals: export {DOMAIN_VARIABLE}={domain}", flush=True)
         return run_node(
             SIMULATOR, simulate, [f"--{name}={value}" for name, value in given.items() if value is not None]
         )

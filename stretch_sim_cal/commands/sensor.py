@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rosbag2 folders or files; the robot stands still in each, and is turned in place between them",
     )  # fmt: skip
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html")
-    add("--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: that which fits)")
+    add("--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: the one that fits)")
     add("--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)")
     add_recording_arguments(parser, with_sensor=False)
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if args.num_samples < MIN_FRAMES:
         raise InputError(f"--num-samples: is {args.num_samples}, at least {MIN_FRAMES} are needed")
     if args.out.exists() and not args.out.is_dir():
-        raise InputError(f"{args.out}: is a file, --out is the folder for two unit files and a report")
+        raise InputError(f"{args.out}: is a file; --out is the folder for the unit files and the report")
     profile = with_defaults(args)
     candidates = [load_sensor(args.sensor)] if args.sensor else known_sensors()
     pairs = {SIDES: args}

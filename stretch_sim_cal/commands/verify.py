@@ -88,7 +88,7 @@ def _history(args: argparse.Namespace) -> int:
     looks, changes = history.looks(since), history.changes(since)
     history.close()
     if not looks:
-        raise InputError(f"{path}: holds no check of the last {args.days:g} days; give --days")
+        raise InputError(f"{path}: has no check of the last {args.days:g} days; give --days")
     present = looks[-1][0]
     refused = [look for _, look in looks if look.refused]
     found = {
@@ -103,8 +103,8 @@ def _history(args: argparse.Namespace) -> int:
         _draw(args.plot, looks, changes, blocks(further))
     counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
     lines = [f"{' at '.join(counts)}, {found['first']} to {found['last']}"]
-    lines += [f"{len(refused)} could not tell, the last: {refused[-1].refused[0]}"] if refused else []
-    lines += [f"{_when(change.stamp)}: {change.sentence}" for change in changes] or ["no change was noticed"]
+    lines += [f"{len(refused)} undetermined, the last: {refused[-1].refused[0]}"] if refused else []
+    lines += [f"{_when(change.stamp)}: {change.sentence}" for change in changes] or ["no change was detected"]
     show(args, found, [*lines, *([f"drawn: {args.plot}"] if args.plot else [])], None)
     return 1 if any(change.calibration == present for change in changes) else 0
 

@@ -36,15 +36,17 @@ MEASURES = {1: ("length", "m"), 2: ("area", "m2"), 3: ("volume", "m3")}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    add_joint_argument(parser, "hold a joint at a position (m, rad, or with 'deg'); all others move in their limits")
+    add_joint_argument(
+        parser, "fix a joint at a position (m, rad, or with suffix 'deg'); all others move within their limits"
+    )
     add = parser.add_argument
-    add("--frame", required=True, help="the link whose origin is asked about")
-    add("--relative-to", metavar="FRAME", help="the link that the points are given in (default: the root)")
-    add("--orientations", metavar="'X Y Z'", help="the orientations that are possible at this point (m), instead")
+    add("--frame", required=True, help="link whose origin is sampled")
+    add("--relative-to", metavar="FRAME", help="link in which points are expressed (default: the root)")
+    add("--orientations", metavar="'X Y Z'", help="instead, the possible orientations at this point (m)")
     add("--resolution", type=float, metavar="M", help="size of a cell (default: 1/40 of the extent)")
     add("--samples", type=int, metavar="N",
-        help=f"configurations to try at most (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
-    add("--collision-free", action="store_true", help="only configurations in which it does not touch itself")
+        help=f"largest number of configurations (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
+    add("--collision-free", action="store_true", help="only configurations without self-collision")
     add(
         "--margin",
         type=float,
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.collision_free:
         only_with(args, {"margin": MARGIN, "floor": None}, "--collision-free")
     elif args.floor is not None and not math.isfinite(args.floor):
-        raise InputError(f"--floor {args.floor}: a height in m was expected")
+        raise InputError(f"--floor {args.floor}: expected a height in m")
     if args.orientations is not None:
         only_with(args, {"plot": None, "resolution": None}, "the points that are reached, not with --orientations,")
         point = numbers("--orientations", args.orientations, {3: "x y z"})

@@ -151,7 +151,7 @@ class Outputs:
         self._files = {"--junit": junit, "--summary": summary}
         for option, path in self._files.items():
             if path is not None and path.is_dir():  # told before anything runs
-                raise InputError(f"{option} {path}: is a folder, a file was expected")
+                raise InputError(f"{option} {path}: is a folder; expected a file")
 
     def write(self, cases: Sequence[Case]) -> None:
         """Write the files that were asked for, each whole or not at all."""

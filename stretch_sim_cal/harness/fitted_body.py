@@ -160,7 +160,7 @@ def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
         for kind, values, tolerance in (("commanded", sample.commanded, 1e-3), ("actual", sample.actual, 0.05)):
             outside = body.outside_limits(values, tolerance)
             if outside:
-                raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: not of this robot, or of another tool")
+                raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: of another robot or tool")
         for joint in body.profile.planned:
             actual, commanded = sample.actual[joint.name], sample.commanded[joint.name]
             if abs(actual - commanded) > ARRIVED[0 if joint.linear else 1]:

@@ -43,7 +43,7 @@ def missing_for_launch_tests(simulator: str = "embedded") -> str:
     spec = importlib.util.find_spec("launch")
     installed = spec is not None and spec.origin is not None  # without an origin: a folder named launch/, as ours
     if not installed or importlib.util.find_spec("launch.launch_description") is None:
-        found = "is another package of that name, not ROS's" if installed else "is not installed"
+        found = "is an unrelated package of that name, not ROS's" if installed else "is not installed"
         return (
             f"launch {found}: these tests run in a ROS 2 installation (apt install ros-jazzy-launch-testing-ros); "
             "the same assertions run by 'stretch-sim-cal run' and test/harness"
@@ -93,7 +93,7 @@ class LaunchedScenario:
 
     def wait(self) -> None:
         """Wait until all nodes have ended, or one of them has failed. Raises `AssertionError` if nothing moves."""
-        assert self._over.wait(LAST_RESORT), self._told(f"nothing has ended within {LAST_RESORT:.0f} s of wall time")
+        assert self._over.wait(LAST_RESORT), self._told(f"nothing has finished within {LAST_RESORT:.0f} s of wall time")
 
     def assert_within_tolerance(self, stage: str) -> None:
         """Assert that every quantity of a stage is within the scenario's tolerance of the truth."""
@@ -116,7 +116,7 @@ class LaunchedScenario:
         expected = {failure.process.name: 1} if self.scenario.refusal and failure is not None else {}
         codes = self._sequence.exit_codes.items()
         unclean = [f"{name} ended with exit code {code}" for name, code in codes if code != expected.get(name, 0)]
-        when = " at its end, when nothing was asked of it any more" if failure is None else ""
+        when = " during shutdown" if failure is None else ""
         assert not unclean, self._told("; ".join(unclean) + when)
 
     @functools.cached_property

@@ -86,9 +86,9 @@ class LaunchedSequence:
             return [self._actions[process.name]]
         self._on_end()
         if self._shutdown_at_end:
-            return [EmitEvent(event=Shutdown(reason="all steps have ended well"))]
+            return [EmitEvent(event=Shutdown(reason="all steps have succeeded"))]
         has_steps = any(process.ready_line is None for process in self.sequence.processes)
-        return [LogInfo(msg="all steps have ended well")] if has_steps else []
+        return [LogInfo(msg="all steps have succeeded")] if has_steps else []
 
 
 def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
@@ -112,14 +112,14 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
         ("floor_samples", floor["num_samples"], "pairs of clouds for the floor"),
         ("alignment_method", "", "of the alignment; by default the node's own"),
         ("floor_method", "", "of the floor; by default the node's own"),
-        ("mounts", False, f"calibrate where each lidar is on the robot as well{motion_warning}"),
-        ("mounts_plan", mounts["plan"], "of the poses for the mounts"),
-        ("body_shape", False, f"collect body-shape data and fit the model as well{motion_warning}"),
+        ("mounts", False, f"also calibrate the lidar extrinsics{motion_warning}"),
+        ("mounts_plan", mounts["plan"], "plan of the poses for the extrinsics"),
+        ("body_shape", False, f"also collect body-shape data and fit the model{motion_warning}"),
         ("plan", body_shape["plan"], "of the body-shape collection"),
-        ("fit_method", body_shape["fit_method"], "kind of shape that is fitted to the body"),
+        ("fit_method", body_shape["fit_method"], "kind of body shape"),
         ("data", os.path.join("out", "launched"), "folder for the data of mounts and body shape"),
-        ("stay", True, "go on broadcasting the calibrated frames when all steps have ended"),
-        ("watch", False, "go on checking whether the calibration holds"),
+        ("stay", True, "keep broadcasting the calibrated frames after all steps"),
+        ("watch", False, "keep monitoring the calibration"),
         ("footprint", False, "publish the body shape as Nav2's footprint: the one fitted here, else the robot's own"),
         ("rviz", False, "open RViz as well"),
     )
@@ -154,7 +154,7 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
     if not {"mounts", "body_shape"} & set(stages):
         nodes.append(processes.broadcast_process(**common))
     if given("watch") == "true":
-        nodes.append(node_process("watch", "ros_watch_calibration", ready_line="watching", sensor=sensor, **common))
+        nodes.append(node_process("watch", "ros_watch_calibration", ready_line="monitoring", sensor=sensor, **common))
     if given("footprint") == "true":
         model = [str(files.body_shape_model)] if "body_shape" in stages else []  # by default the robot's own
         ready = "publishing the footprint"

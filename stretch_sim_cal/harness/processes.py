@@ -46,7 +46,7 @@ def own_domain() -> Iterator[int]:
                 continue
             yield domain
             return
-    raise RunFailure(f"all ROS domains ({DOMAINS[-1]} to {DOMAINS[0]}) are taken by other runs on this machine")
+    raise RunFailure(f"all ROS domains ({DOMAINS[-1]} to {DOMAINS[0]}) are in use by other runs on this machine")
 
 
 def isolated_environment(domain: int) -> dict[str, str]:
@@ -212,7 +212,7 @@ class Ended:
     @property
     def sentence(self) -> str:
         """One line that says how it ended, and why."""
-        how = "ended with" if self.process.ready_line is None else "died while it was needed, with"
+        how = "ended with" if self.process.ready_line is None else "exited early with"
         return f"{self.process.name} ({self.process.executable}) {how} exit code {self.exit_code}: {self.reason}"
 
 
@@ -384,7 +384,7 @@ class Runner:
     def _check_time(self, running: _Running) -> None:
         process = running.process
         if time.monotonic() - running.started > process.timeout:
-            missed = "did not finish" if process.ready_line is None else f"did not say '{process.ready_line}'"
+            missed = "did not finish" if process.ready_line is None else f"did not print '{process.ready_line}'"
             raise RunFailure(
                 f"{process.name} ({process.executable}) {missed} within {process.timeout:.0f} s; "
                 f"its output is in {self._log(process)}"

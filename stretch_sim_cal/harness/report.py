@@ -77,9 +77,9 @@ def drawn(title: str, draw: Callable[[], bytes | str]) -> Section:
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
     """Return both clouds before and after as HTML: to be turned, and as pictures."""
     known = seen.usable(load_beside(new))
-    text = "The lidars' estimated intrinsics (range, angles) are taken out of both clouds."
+    text = "Both clouds are corrected by the estimated intrinsics (range, angles)."
     if not known:
-        text = "The points are as the lidars sent them: their intrinsics (range, angles) are unknown."
+        text = "The points are as published by the lidars: their intrinsics (range, angles) are unknown."
     return _two_states(text, (), seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)
 
 
@@ -111,14 +111,14 @@ def true_clouds(files: RunFiles, other: str = "right") -> str:
         rows.append(
             (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
         )
-    text = "There is no result. Before: as described; after: the true poses. The points are as the lidars sent them."
+    text = "There is no result. Before: as described; after: the true poses. The points are as published by the lidars."
     return _two_states(text, rows, points, before, after, other)
 
 
 def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
     """Draw the mean height over the calibrated floor, cell by cell."""
     if file.footprint_from_base is None:
-        raise InputError("there is no floor in the calibration")
+        raise InputError("the calibration has no floor")
     in_base = placed(seen.points(seen.usable(load_beside(file))), seen.poses(file))
     points = apply(file.footprint_from_base, np.vstack(list(in_base.values())))
     near = points[(np.abs(points[:, 2]) < 0.03) & (np.abs(points[:, :2]).max(axis=1) < FLOOR_REACH)]
@@ -249,7 +249,7 @@ VIEWS = ((0, "x / m", "from the side"), (1, "y / m", "from the front"))
 
 def mounts_page(folder: Path, result: MountsResult) -> Path:
     picture = mount_residuals(("lidars as found", result.residuals))
-    part = Section("Returns from the robot, and what the model does not explain", picture)
+    part = Section("Returns from the robot, and those that the model does not explain", picture)
     return write_page(folder / "report.html", "Mounts of the lidars", [part])
 
 
@@ -261,7 +261,7 @@ def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotP
 
     mounts = stored_mounts(file)
     if mounts is None:
-        raise InputError("there are no mounts in the calibration")
+        raise InputError("the calibration has no lidar extrinsics")
     if not folder.is_dir():
         raise InputError("no arm poses were collected")
     dataset = read_dataset(folder)

@@ -35,7 +35,7 @@ OF_ARM = ("mounts", "body_shape")
 """The stages in which the arm of a robot moves that has one."""
 TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
-    "drive": "lidars against the wheels",
+    "drive": "lidars to the wheels",
 }  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def presents(
     for stage in stages:
         before = next((other for other, present in found.items() if not present.valid), None)
         if before is not None:
-            found[stage] = Present(False, f"rests on {TITLES[before]}")
+            found[stage] = Present(False, f"depends on {TITLES[before]}")
         elif wrong:
             found[stage] = Present(False, wrong[0])
         elif stage in ("alignment", "floor"):
@@ -121,16 +121,16 @@ def _present_shape(session: Session, look: LiveLook, profile: RobotProfile) -> P
 def _present_drive(file: CalibrationFile) -> Present:
     wheels = stored_wheels(file)
     if wheels is None:
-        return Present(False, "there is nothing of the wheels yet")
+        return Present(False, "there is no drive yet")
     for name, now in file.to_left.items():
         if name not in wheels.footprint_from_lidar:
             return Present(False, f"lacks the {name} lidar")
         pose, covariance = to_left_by_wheels(wheels, name)
         known = file.entries[f"{name}{TO_LEFT}"].covariance
         if known is not None and (sigmas := sigmas_of(log(now @ inverse(pose)), [known, covariance])) > DIFFERS:
-            moved = f"the {name} lidar was elsewhere on the left one when the robot drove ({sigmas:.1f} sigma)"
+            moved = f"the {name} lidar has moved relative to the left one since the drive ({sigmas:.1f} sigma)"
             return Present(False, moved)
-    return Present(True, "fits the lidars as they are now")
+    return Present(True, "fits the present lidar poses")
 
 
 def keep_clouds(session: Session, look: LiveLook) -> None:
@@ -236,7 +236,7 @@ def _body_row(session: Session) -> list[list[str]]:
 
 def advice(session: Session) -> list[str]:
     """Return what would make the result surer, a line each, with what it would gain."""
-    how = {"alignment": "; --from alignment --places 2 asks for it"}
+    how = {"alignment": "; use --from alignment --places 2"}
     return [
         f"{TITLES[stage]}: {state['said']}{how.get(stage, '')}"
         for stage, state in session.stages.items()

@@ -96,7 +96,7 @@ class Session:
         if session.robot_id != default_robot_id():
             raise InputError(
                 f"{folder}: holds a calibration of robot {session.robot_id}, this one is {default_robot_id()}; set "
-                "HELLO_FLEET_ID, or give it up with --discard"
+                "HELLO_FLEET_ID, or discard it with --discard"
             )
         session.continued = True
         return session
@@ -115,7 +115,7 @@ class Session:
     def _begin(cls, folder: Path) -> "Session":
         present = [path for path in folder.iterdir() if path.name != LOCK] if folder.is_dir() else []
         if any(path.name not in ("fleet", "before.yaml") for path in present):
-            raise InputError(f"{folder}: holds {present[0].name} and no {STATE}; name another folder with --work")
+            raise InputError(f"{folder}: contains {present[0].name} but no {STATE}; name another folder with --work")
         for path in present:  # of a session that was killed before its first state was written
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         begun = datetime.datetime.now().isoformat(timespec="seconds")
@@ -214,7 +214,7 @@ def last_accepted(folder: Path) -> Session:
     closed = [Session.load(path.parent) for path in folder.parent.glob(f"{folder.name}_*/{STATE}")]
     closed = [session for session in closed if session.accepted and "rolled_back" not in session.accepted]
     if not closed:
-        raise InputError(f"{folder.parent}: no calibration of this robot was accepted that could be rolled back")
+        raise InputError(f"{folder.parent}: there is no accepted calibration to roll back")
     return max(closed, key=lambda session: session.accepted["at"])
 
 
@@ -231,7 +231,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(f"{folder}: another calibration of this robot is under way") from error
+            raise InputError(f"{folder}: another calibration of this robot is in progress") from error
         yield
 
 

@@ -127,7 +127,7 @@ def _blocked_views(scenario: Scenario) -> list[str]:
 def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
     out = Path(out).resolve()
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file, a folder for the run was expected")
+        raise InputError(f"{out}: is a file; expected a folder for the run")
     files = RunFiles(out)
     if out.is_dir() and any(out.iterdir()):
         if not files.scenario.is_file():
@@ -168,7 +168,7 @@ def _complaints(verdict: Verdict) -> list[str]:
             if each.key == "skipped_share":
                 said = (
                     f"{stage}: {each.estimate} of its plan were skipped, above the share of {each.tolerance:g} that "
-                    "the scenario allows (tolerances: skipped_share); the rest says too little of the robot"
+                    "the scenario allows (tolerances: skipped_share); too few poses are left"
                 )
             complaints.append(said)
     return complaints

@@ -86,7 +86,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     simulation = _simulation(data.get("simulation", {}), path)
     _check_plans(simulation, stages, path)
     if "drive" in stages and simulation.profile.base is None:
-        raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:' that says how it drives")
+        raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:', so it does not drive")
     return Scenario(
         name=str(data.get("name", path.stem)),
         description=str(data.get("description", "")),
@@ -149,7 +149,7 @@ def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
         given = validate.mapping(data.get(stage), known, f"{path}: tolerances: {stage}")
         for key, value in given.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-                raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}, a number above 0 was expected")
+                raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}; expected a number above 0")
         result[stage] = defaults | given
     return result
 

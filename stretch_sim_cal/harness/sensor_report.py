@@ -128,7 +128,7 @@ def found_numbers(result: Identification) -> dict:
 
 
 def write_sensor_report(path: Path, result: Identification, sync: str, recordings: list[str]) -> Path:
-    title = "Both lidars as they are" if result.names == SIDES else f"The {result.names[1]} lidar beside the left one"
+    title = "Both lidars" if result.names == SIDES else f"The {result.names[1]} lidar beside the left one"
     return write_page(
         path, title, template="sensor", recordings=", ".join(recordings), sync=sync, trade_offs=result.trade_offs,
         units={name: parameters(result, side) for side, name in enumerate(result.names)},

@@ -259,7 +259,7 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
                 shown = f"{skipped} of {_counted(skipped + taken, 'pose')}"
                 compared["skipped_share"] = skipped / max(1, skipped + taken), shown, "none"
         except InputError as error:
-            reason = f"what was written cannot be judged: {error}"
+            reason = f"the written result cannot be checked: {error}"
     quantities = [
         Quantity(key, label, unit, tolerances[bound], *compared.get(key, ()))
         for key, label, unit, bound in _quantities(stage, SIDES if truth is None else truth.names)
@@ -305,7 +305,7 @@ def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
         if name == "left":
             continue
         if name not in file.to_left:
-            raise InputError(f"{files.calibration} holds no {name}{TO_LEFT}")
+            raise InputError(f"{files.calibration} has no {name}{TO_LEFT}")
         part = "" if name == "right" else f"{name}."
         covariance = _covariance(file, f"{name}{TO_LEFT}")  # None of a published method
         found |= _compared_poses(truth.to_left(name), file.to_left[name], part, covariance)
@@ -342,7 +342,7 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
     """Compare height along the normal at base_link's origin, and tilt."""
     file = CalibrationFile.load(files.calibration)
     if file.floor_plane is None:
-        raise InputError(f"{files.calibration} holds no floor")
+        raise InputError(f"{files.calibration} has no floor")
     estimate, true = (plane.facing(UP) for plane in (file.floor_plane, truth.for_calibration(file).floor))
     height, tilt = floor_error(true, estimate)
     covariance = _covariance(file, FOOTPRINT)
@@ -365,7 +365,7 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     file = CalibrationFile.load(files.calibration)
     mounts = stored_mounts(file)
     if mounts is None:
-        raise InputError(f"{files.calibration} holds no mounts of the lidars")
+        raise InputError(f"{files.calibration} has no mounts of the lidars")
     true = {name: truth.base_from_lidar[name] for name in truth.names}
     poses = {name: pose for name, pose in mounts.base_from_lidar.items() if name in true}
     off = np.concatenate([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
@@ -382,13 +382,13 @@ def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
     """Compare the lidars with each other, the floor, and each lidar's x, y and yaw against the wheels."""
     wheels = stored_wheels(CalibrationFile.load(files.calibration))
     if wheels is None:
-        raise InputError(f"{files.calibration} holds nothing of the lidars against the wheels")
+        raise InputError(f"{files.calibration} has no poses of the lidars relative to the wheels")
     found = _compared_alignment(files, truth) if "right" in truth.names else {}
     found |= {"floor_nees" if key == "nees" else key: said for key, said in _compared_floor(files, truth).items()}
     over_floor = footprint_from_base(truth.floor_in_base_link.facing(UP))
     for name in truth.names:
         if name not in wheels.footprint_from_lidar:
-            raise InputError(f"{files.calibration} holds nothing of the {name} lidar against the wheels")
+            raise InputError(f"{files.calibration} has no pose of the {name} lidar relative to the wheels")
         estimate, covariance = wheels.planar(name)
         pose = over_floor @ truth.base_from_lidar[name]
         values = np.array([pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0])])
@@ -413,7 +413,7 @@ def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
     method = load_body_shape_model(files.body_shape_model).shape_fitting_method
     poses = posed_outlines(files, truth)
     if not poses:
-        raise InputError(f"{files.dataset}: holds no sample")
+        raise InputError(f"{files.dataset}: has no sample")
     groups: dict[tuple[float, ...], list[dict]] = {}
     for pose in poses:
         groups.setdefault(tuple(np.round(pose["fitted"].vector, 9)), []).append(pose)

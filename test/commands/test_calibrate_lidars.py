@@ -103,7 +103,7 @@ def test_the_topics_of_two_of_three_lidars_swapped_are_an_error_and_another_fram
     lidars = load_profile(ROBOT).every_lidar
     arguments = ["calibrate", str(folder), "--out", str(tmp_path / "calibration.yaml"), "--num-samples", "1", *OPTIONS]
     code, said = told([*arguments, "--right-topic", lidars["left"].topic, "--left-topic", lidars["right"].topic])
-    assert code == 2 and "holds clouds of the" in said and "are swapped" in said
+    assert code == 2 and "carries clouds of the" in said and "are swapped" in said
     assert not (tmp_path / "calibration.yaml").exists()
     other = tmp_path / "other"
     with RecordingWriter(other) as writer:
@@ -112,9 +112,9 @@ def test_the_topics_of_two_of_three_lidars_swapped_are_an_error_and_another_fram
             frame = lidars["left"].frame if name == "mast" else lidar.frame
             writer.write_cloud(lidar.topic, frame, 100_000_000, simulator.scan(name, 0))
     code, said = told(["calibrate", str(other), *arguments[2:]])
-    assert code == 2 and f"{lidars['mast'].topic} holds clouds of the left lidar" in said
+    assert code == 2 and f"{lidars['mast'].topic} carries clouds of the left lidar" in said
     code, said = told([*arguments, "--left-frame", "base_link"])
-    assert f"comes in frame '{lidars['left'].frame}', 'base_link' was expected" in said and "set --left-frame" in said
+    assert f"has frame '{lidars['left'].frame}'; expected 'base_link'" in said and "set --left-frame" in said
 
 
 def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_that_kind(tmp_path):

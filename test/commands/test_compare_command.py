@@ -95,7 +95,7 @@ def test_several_scenarios_are_matched_by_name_and_the_rest_is_named(tmp_path, c
 @pytest.mark.parametrize(
     "content, said",
     [
-        ("{", "is not JSON"), ("[]", "holds no result"), ("[1]", "is no result of 'stretch-sim-cal run'"),
+        ("{", "is not JSON"), ("[]", "has no result"), ("[1]", "is not a result of 'stretch-sim-cal run'"),
         ('{"scenario": "room", "passed": true}', "has no usable 'quantities'"),
         ('{"scenario": "room", "passed": true, "quantities": [{"key": "a", "tolerance": "x", "passed": true}]}',
          "has no usable 'quantities'"),
@@ -111,7 +111,7 @@ def test_a_file_that_is_no_result_is_one_line(content, said, tmp_path, compare):
 def test_folders_without_results_and_shares_that_are_none_are_one_line(tmp_path, compare):
     old, new = kept(tmp_path / "old", result("a")), kept(tmp_path / "new", result("b"))
     for arguments, said in (
-        ((tmp_path / "nowhere", old), "nowhere: No such file"), ((tmp_path, old), "holds no result.json"),
+        ((tmp_path / "nowhere", old), "nowhere: No such file"), ((tmp_path, old), "has no result.json"),
         ((old, new), "no scenario in common: a; b"), ((old, old, "--worse", "-1"), "--worse -1.0"),
         ((old, old, "--worse", "nan"), "--worse nan"),
     ):  # fmt: skip

@@ -183,7 +183,7 @@ def test_what_no_rule_settles_is_left_and_told(tmp_path, capsys):
     path = tmp_path / "bare.urdf"
     path.write_text('<robot name="bare"><link name="thing"/></robot>')
     assert normalize(path, "--out", tmp_path / "out") == 1
-    assert "left to be settled by hand" in capsys.readouterr().out
+    assert "left for you to decide" in capsys.readouterr().out
     assert "base-link" in (tmp_path / "out" / "changes.md").read_text()
 
 

@@ -121,7 +121,7 @@ def test_a_file_that_contradicts_itself_is_not_exported(calibration, tmp_path, c
     data["floor_model_params"]["data"]["distance"] = 0.1
     calibration.write_text(yaml.safe_dump(data))
     assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 1
-    assert "name floors" in capsys.readouterr().err
+    assert "describe floors" in capsys.readouterr().err
     assert not (tmp_path / "robot.urdf").exists()
 
 

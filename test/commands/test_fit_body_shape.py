@@ -95,7 +95,7 @@ def test_a_payload_that_the_description_does_not_know_is_told_and_enclosed(tmp_p
     box = PayloadBox("base_link", (0.16, 0.2, 0.22), (0.0, 0.29, 0.22))
     recorder = record(tmp_path / "data", payload=(box,))
     assert main([str(tmp_path / "data"), "--out", str(tmp_path / "model.yaml"), "--fit-method", "circle"]) == 0
-    assert "belongs to the robot though its description does not know it" in capsys.readouterr().err
+    assert "moves with the robot but is not in its description" in capsys.readouterr().err
     protrusion, ratio = judged(load_body_shape_model(tmp_path / "model.yaml"), tmp_path / "data", recorder)
     assert protrusion < 0.01 and ratio < 1.1
 
@@ -192,7 +192,7 @@ def test_points_that_are_no_numbers_are_named_by_their_sample(dataset, tmp_path,
 
     with_points(dataset, spoiled)
     assert main([str(dataset), "--out", str(tmp_path / "model.yaml"), "--fit-method", "circle"]) == 0
-    assert re.search(r"sample 1 .*points are not finite and left out", capsys.readouterr().err)
+    assert re.search(r"sample 1 .*points are not finite and ignored", capsys.readouterr().err)
 
 
 def test_a_joint_that_did_not_arrive_is_a_warning_that_names_sample_and_joint(dataset, tmp_path, capsys):

@@ -186,7 +186,7 @@ def test_the_floor_alone_needs_an_alignment_and_a_report_is_a_page(recording, ca
     file = tmp_path / "cal.yaml"
     arguments = ["calibrate", str(recording[0]), "--out", str(file), "--num-samples", "5", "--only", "floor"]
     assert main(arguments) == 2
-    assert "holds no alignment" in capsys.readouterr().err and not file.exists()
+    assert "has no alignment" in capsys.readouterr().err and not file.exists()
     data = yaml.safe_load(calibrated.read_text())
     file.write_text(yaml.safe_dump({name: entry for name, entry in data.items() if "floor" not in name}))
     alignment = CalibrationFile.load(file)
@@ -321,7 +321,7 @@ def test_two_recordings_from_different_places_give_one_alignment_as_exact_as_for
     printed, said = capsys.readouterr()
     assert "a further standing place that would help most: the robot turned by 90 deg" in printed
     assert "aligning (turned): 20 pairs" in said
-    assert f"the floor is found from the first recording, {folder}, alone" in said
+    assert f"the floor is estimated from the first recording only, {folder}" in said
     both, one = CalibrationFile.load(out), CalibrationFile.load(calibration[0])
     assert error(truth(simulator), both.right_to_left)[0] < 1e-3 and both.floor_plane is not None
     foretold = json.loads(calibration[1])["alignment"]["further_place"]

@@ -61,7 +61,7 @@ def folder(tmp_path, monkeypatch):
         ("campaign smoke --case 3 --cases 5", "--cases goes with a whole campaign only"),
         ("campaign smoke --seed 3", "--seed goes with --search only"),
         ("campaign smoke --cases 0", "--cases: is 0, at least 1"),
-        ("campaign smoke --cluster tcp://a:1 --workers 2", "give --workers or --cluster"),
+        ("campaign smoke --cluster tcp://a:1 --workers 2", "--workers and --cluster"),
         ("campaign smoke poses", "poses: folders go with compare"),
         ("campaign compare poses", "1 folders were given"),
         ("campaign compare poses bag", "poses: holds no cases"),

@@ -121,7 +121,7 @@ def test_what_still_holds_is_kept(graph, monkeypatch):
     before = graph.calibration_file.read_bytes()
     ended = calibrate(graph, *QUICK)
     assert ended.code == 0, ended.err
-    assert ended.out.count("still holds") == 4 and "nothing has changed" in ended.out
+    assert ended.out.count("still valid") == 4 and "nothing has changed" in ended.out
     assert graph.calibration_file.read_bytes() == before
 
 
@@ -166,7 +166,7 @@ def test_accepted_files_are_in_place_and_rolled_back_as_they_were(robot):
     last = last_accepted(robot)
     last.roll_back()
     assert contents(last) == {"calibration": "old: 1\n", "observations": None, "body shape": None, "values": None}
-    with pytest.raises(InputError, match="no calibration of this robot was accepted"):
+    with pytest.raises(InputError, match="no accepted calibration"):
         last_accepted(robot)
 
 
@@ -207,7 +207,7 @@ def test_a_session_of_another_robot_is_not_continued(robot, monkeypatch):
 
 
 def test_two_at_a_time_are_one_too_many(robot):
-    with locked(robot), pytest.raises(InputError, match="under way"), locked(robot):
+    with locked(robot), pytest.raises(InputError, match="in progress"), locked(robot):
         pass
 
 
@@ -230,7 +230,7 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
 
     def answers(question):
         asked.append(question)
-        if "Is it turned?" in question:
+        if "Has it been turned?" in question:
             if len(asked) == 1:
                 raise KeyboardInterrupt  # the battery is empty, or the user has enough
             assert client.set("heading", 40.0).successful
@@ -244,7 +244,7 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
         assert "seen from 1 standing place." in asked[0] and "no leaves it at that" in asked[0]
         ended = calibrate(graph, *TOGETHER)
     assert ended.code == 0, ended.err
-    assert "no starts over" in asked[1] and "Put the new calibration to use?" in asked[2]
+    assert "no starts over" in asked[1] and "Accept the new calibration?" in asked[2]
     file = CalibrationFile.load(graph.calibration_file)
     distance, angle = error(load_truth(graph.folder / "truth.json").right_to_left, file.right_to_left)
     deviations = np.sqrt(np.diag(file.entries["right_to_left_transform"].covariance))
@@ -298,17 +298,17 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
     said = robot_calibration.of_drive(session)
     assert any("left lidar, by the wheels against by the arm: x" in line for line in said)
     page = robot_calibration.write_page_of(session, profile_called(None)).read_text()
-    assert "Lidars against the wheels" in page and "By the wheels against by the arm" in page and "agree" in page
+    assert "Lidars relative to the wheels" in page and "Wheels compared with arm" in page and "agree" in page
     shutil.copy(robot / "found.yaml", session.folder / "before.yaml")
     assert robot_calibration._present_drive(session.old).valid
     elsewhere = by_arm_and_wheels(np.random.default_rng(1), other=from_xyz_rpy((0.0, 0.05, 0.0), (0.0, 0.0, 0.0)))
     present = robot_calibration._present_drive(elsewhere)
-    assert not present.valid and "was elsewhere on the left one" in present.sentence
+    assert not present.valid and "has moved relative to the left one" in present.sentence
 
 
 def test_nobody_turns_the_robot_if_nothing_is_asked(robot, capsys):
     assert calibrate_robot.main(["--yes", "--places", "2"]) == 2
-    assert "--places: somebody has to turn the robot" in capsys.readouterr().err
+    assert "--places: the robot has to be turned by hand" in capsys.readouterr().err
 
 
 def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_its_page(tmp_path):
