@@ -105,7 +105,7 @@ class Rig:
             object.__setattr__(self, "names", (*SIDES, *given))
         count = len(SIDES) + len(given) if given else len(self.names)
         if len(set(self.names)) != count or not 1 <= len(self.names) <= len(SIDES) + len(given):
-            raise InputError(f"rig: names: {', '.join(self.names)}: give every lidar a name of its own")
+            raise InputError(f"rig: names: {', '.join(self.names)}: give every lidar a different name")
         for_each(self.sensor, count)
         for name in ("base_from_left", "base_from_right", "footprint_from_base"):
             if getattr(self, name) is not None:
@@ -148,7 +148,7 @@ class Rig:
         for name in (base or profile.base_frame, *wanted.values()):
             known = [link for link in (name, older.get(name)) if link is not None and link in model.links]
             if not known:
-                raise InputError(f"{where}: has no link '{name}'{near(name, model.links)}; give the name that it has")
+                raise InputError(f"{where}: has no link '{name}'{near(name, model.links)}; check the name")
             links.append(known[0])
         root_from_link = link_transforms(model, {})
         base_from_root = inverse(root_from_link[links[0]])
@@ -252,7 +252,7 @@ class Result:
     def _between(self, target: str, source: str) -> tuple[np.ndarray, np.ndarray]:
         for name in (target, source):
             if name not in self.rig.names:
-                raise InputError(f"lidar '{name}': there is {', '.join(self.rig.names)}")
+                raise InputError(f"lidar '{name}': available: {', '.join(self.rig.names)}")
         return self.array.transform(target, source), self.array.covariance(target, source)
 
     @property
@@ -361,7 +361,7 @@ class Result:
         if self.floor is not None:
             found = floor_numbers(self.floor, _footprint(self.rig))
             height, deviation = found["height_mm"], found["height_standard_deviation_mm"]
-            rows.append(("base_link over the floor", f"{height:.2f} &plusmn; {deviation:.2f} mm"))
+            rows.append(("height of base_link above the floor", f"{height:.2f} &plusmn; {deviation:.2f} mm"))
             for axis, tilt, deviation in zip(
                 "xy", found["tilt_deg"], found["tilt_standard_deviation_deg"], strict=True
             ):
@@ -369,7 +369,7 @@ class Result:
         for lidar, own in ({} if self.wheels is None else wheels_numbers(self.wheels)["lidars"]).items():
             for axis, deviation in zip("xy", own["standard_deviation_mm"], strict=True):
                 found = f"{own[f'{axis}_mm']:.2f} &plusmn; {deviation:.2f} mm"
-                rows.append((f"{lidar} from the centre of rotation, {axis}", found))
+                rows.append((f"{lidar} to the centre of rotation, {axis}", found))
             found = f"{own['yaw_deg']:.3f} &plusmn; {own['standard_deviation_yaw_deg']:.3f} deg"
             rows.append((f"{lidar} against the direction of driving", found))
         for lidar, name, said in self._clear_errors():
@@ -400,27 +400,25 @@ def calibrate(
     rig's sensor the lidars' own errors are estimated by channel. `left_clouds` may be the result of `open_recording`.
     The floor is found with the alignment's observations, if `floor` asks for it. `accept` are the standard deviations
     (m, rad) up to which lidar to lidar is accepted, by default the rig's. Raises `InputError` for anything that
-    is no cloud; data that does not support a result ends in `findings`.
+    is not a cloud; data that does not support a result ends in `findings`.
     """
     if isinstance(left_clouds, RecordedClouds):
         if right_clouds is not None:
-            raise InputError("right_clouds: a recording has the clouds of both lidars; give it alone")
+            raise InputError("right_clouds: a recording has the clouds of both lidars; omit this argument")
         recorded = left_clouds
         left_clouds, right_clouds = recorded.left_clouds, recorded.right_clouds
         if recorded.clouds:
             left_clouds, right_clouds = recorded.clouds, None
     if isinstance(left_clouds, Mapping):
         if right_clouds is not None:
-            raise InputError("right_clouds: the clouds by name are those of all lidars; give them alone")
+            raise InputError("right_clouds: the clouds by name are those of all lidars; omit this argument")
         by_name = _clouds_by_name(rig, left_clouds)
     elif len(rig.names) != len(SIDES) or mounts:
         raise InputError(f"clouds: give those of {', '.join(rig.names)} in a mapping by these names")
     else:
         left, right = _clouds(left_clouds, "left"), _clouds(right_clouds, "right")
         if len(left) != len(right):
-            raise InputError(
-                f"{len(left)} left and {len(right)} right clouds: give as many of one as of the other, in pairs"
-            )
+            raise InputError(f"{len(left)} left and {len(right)} right clouds: give equal numbers, in pairs")
         by_name = dict(zip(rig.names, (left, right), strict=True))
     for name in mounts or {}:
         if name not in rig.names:
@@ -440,7 +438,7 @@ def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dic
     found = {name: _clouds(clouds[name], name) for name in rig.names}
     if len({len(own) for own in found.values()}) > 1:
         counts = ", ".join(f"{len(own)} of {name}" for name, own in found.items())
-        raise InputError(f"clouds: {counts}: give as many of each lidar")
+        raise InputError(f"clouds: {counts}: give equal numbers of each lidar")
     return found
 
 
@@ -456,7 +454,7 @@ def calibrate_by_driving(
     on the move a `sweep`, and structured clouds with the `timestamp` (s) of each point.
     `result.wheels` is where the lidars are against the centre of rotation and the direction of driving; the lidars need
     not see anything in common, and the floor is that under all stations. `settings` say how good odometry is, `accept`
-    as of `calibrate`. Raises `InputError` for anything that is no cloud; data that does not support a result ends in
+    as of `calibrate`. Raises `InputError` for anything that is not a cloud; data that does not support a result ends in
     `findings`.
     """
     lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
@@ -540,7 +538,7 @@ def _clouds(clouds: Iterable[np.ndarray] | None, side: str) -> list[np.ndarray]:
     if isinstance(clouds, np.ndarray) and clouds.ndim < (2 if names else 3):
         raise InputError(f"{side}_clouds: is one cloud, not a list of them; give [cloud]")
     if not isinstance(clouds, Iterable) or isinstance(clouds, str | bytes):
-        raise InputError(f"{side}_clouds: is {type(clouds).__name__}; a list of clouds was expected")
+        raise InputError(f"{side}_clouds: is {type(clouds).__name__}; expected a list of clouds")
     return list(clouds)
 
 

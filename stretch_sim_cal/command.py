@@ -57,7 +57,7 @@ def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
     """Raise `InputError` for a given option that only a command with `reader` reads; `defaults` are those of `args`."""
     for name, default in defaults.items():
         if getattr(args, name) != default:
-            raise InputError(f"--{name.replace('_', '-')} goes with {reader} only")
+            raise InputError(f"--{name.replace('_', '-')} is for {reader} only")
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
@@ -76,7 +76,7 @@ def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "for CI (with GITHUB_ACTIONS=true failures are annotated, and GITHUB_STEP_SUMMARY names a file to append to)"
     )
-    group.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML: a test case each, with its numbers")
+    group.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, with a test case for each result")
     group.add_argument("--summary", type=Path, metavar="FILE", help="write the tables of all results in Markdown")
 
 

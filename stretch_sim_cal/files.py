@@ -53,7 +53,7 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
     if str(name) in known:
         return known[str(name)]
     raise InputError(
-        f"'{name}' is not known in {folder}/; there is {', '.join(sorted(known)) or 'nothing'}, or give a path"
+        f"'{name}' is not known in {folder}/; available: {', '.join(sorted(known)) or 'nothing'}, or give a path"
     )
 
 
@@ -84,7 +84,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except _TooMuch as error:
         raise InputError(f"{path}: {error}") from error
     if not isinstance(data, dict):
-        raise InputError(f"{path}: holds {type(data).__name__}, a mapping was expected")
+        raise InputError(f"{path}: holds {type(data).__name__}; expected a mapping")
     return data
 
 
@@ -133,7 +133,7 @@ def _check_nesting(text: str) -> None:
     for number, event in enumerate(yaml.parse(text, _Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST_YAML:
-            raise _TooMuch(f"is nested too deeply to be read (more than {DEEPEST_YAML} levels)")
+            raise _TooMuch(f"is nested too deeply (more than {DEEPEST_YAML} levels)")
         if number > LARGEST_YAML:
             raise _TooMuch(f"holds more than {LARGEST_YAML:,} values")
 
@@ -177,7 +177,7 @@ def locked(path: str | Path) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise RunFailure(
-                        f"{path}: another process has held {folder} for {LOCK_WAIT:.0f} s; end it, and repeat"
+                        f"{path}: another process has held {folder} for {LOCK_WAIT:.0f} s; end it, and try again"
                     ) from error
                 time.sleep(0.005)
             except OSError as error:

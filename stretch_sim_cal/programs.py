@@ -1,4 +1,4 @@
-"""The console scripts: each imports its own module, and Ctrl-C is no traceback while that takes its second.
+"""The console scripts: each imports its own module, and Ctrl-C is not a traceback while that takes its second.
 
 `stretch_sim_cal.programs:NAME` is a function for every program NAME. A node is named with the function that runs in its
 context; its command line is in `ros/node_commands.py`, and is read before anything else is imported.

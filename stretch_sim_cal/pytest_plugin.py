@@ -35,7 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--simcal-backend", choices=BACKENDS, default=BACKENDS[0],
-        help="calibrate scenario files, and what tests simulate, in pytest's process (embedded), or through real nodes "
+        help="calibrate scenario files, and simulations of tests, in pytest's process (embedded), or through real "
+        "nodes "
         "over ROS, simulated by us or by Gazebo; skipped where that is not installed",
     )  # fmt: skip
 
@@ -77,7 +78,7 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     asked = _asked(request.node)
     unknown = [*(() if marker is None else marker.args), *(key for key in asked if key not in KEYS)]
     if unknown:
-        pytest.fail(f"marker {MARKER}: {unknown[0]!r} is none of its keys: {', '.join(KEYS)}", pytrace=False)
+        pytest.fail(f"marker {MARKER}: {unknown[0]!r} is not one of its keys: {', '.join(KEYS)}", pytrace=False)
     asked.pop("seeds", None)
     asked.pop("backend", None)
     asked["seed"] = simcal_seed
@@ -105,7 +106,7 @@ def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any
     `--simcal-backend`)."""
     backend = _asked(request.node).get("backend") or request.config.getoption("--simcal-backend")
     if backend not in BACKENDS:
-        pytest.fail(f"marker {MARKER}: backend {backend!r} is none of {', '.join(BACKENDS)}", pytrace=False)
+        pytest.fail(f"marker {MARKER}: backend {backend!r} is not one of {', '.join(BACKENDS)}", pytrace=False)
     if backend == "embedded":
         from stretch_sim_cal import calibrate
 
@@ -118,9 +119,9 @@ def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any
 
 def _skip_without(backend: str) -> None:
     if backend != "embedded" and find_spec("rclpy") is None:
-        pytest.skip(f"backend {backend}: there is no rclpy here")
+        pytest.skip(f"backend {backend}: rclpy is not installed")
     if backend == "gazebo" and shutil.which("gz") is None:
-        pytest.skip("backend gazebo: there is no gz here")
+        pytest.skip("backend gazebo: gz is not installed")
 
 
 @pytest.fixture

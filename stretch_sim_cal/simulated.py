@@ -151,7 +151,7 @@ def simulate(
     Raises `InputError` for anything that cannot be simulated.
     """
     if frames < 1:
-        raise InputError(f"simulate: frames: is {frames}, at least 1 was expected")
+        raise InputError(f"simulate: frames: is {frames}; expected at least 1")
     given = {"world": str(world), "seed": seed}
     if robot is not None:
         given["robot"] = str(robot)
@@ -192,7 +192,7 @@ def stations_of(
     for a robot that does not drive, or no such drive."""
     driving = simulator.driving
     if driving is None:
-        raise InputError(f"simulate: drive: {simulator.profile.source} has no 'base:' that says how the robot drives")
+        raise InputError(f"simulate: drive: {simulator.profile.source} has no 'base:', so it does not drive")
     given = [list(each) if np.iterable(each) else [each] for each in drive]
     wanted = [numbers(each, 4 if len(each) == 4 else 3, f"simulate: drive[{n}]") for n, each in enumerate(given)]
     stations = next_stations(simulator, names, frames, [])

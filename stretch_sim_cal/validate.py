@@ -25,7 +25,7 @@ def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InputError(f"{where}: is {_shown(value)}, a mapping with {', '.join(sorted(known))} was expected")
+        raise InputError(f"{where}: is {_shown(value)}; expected a mapping with {', '.join(sorted(known))}")
     for key in value:
         if key not in known:
             close = "".join(f"; did you mean {near}?" for near in get_close_matches(str(key), known, n=1))
@@ -36,32 +36,32 @@ def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
 def entries(value: Any, where: str) -> dict[str, Any]:
     """Return `value`. Raises `InputError` unless it is a mapping, of any keys, that is not empty."""
     if not isinstance(value, dict) or not value:
-        raise InputError(f"{where}: a mapping was expected")
+        raise InputError(f"{where}: expected a mapping")
     return value
 
 
 def number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Return `value` as a float. Raises `InputError` unless it is a finite number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise InputError(f"{where}: is {_shown(value)}, a number was expected")
+        raise InputError(f"{where}: is {_shown(value)}; expected a number")
     if not low <= value <= high:
-        raise InputError(f"{where}: is {value:g}, it has to lie from {low:g} to {high:g}")
+        raise InputError(f"{where}: is {value:g}; expected a value from {low:g} to {high:g}")
     return float(value)
 
 
 def integer(value: Any, where: str, low: int, high: int) -> int:
     """Return `value`. Raises `InputError` unless it is a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{where}: is {_shown(value)}, a whole number was expected")
+        raise InputError(f"{where}: is {_shown(value)}; expected a whole number")
     if not low <= value <= high:
-        raise InputError(f"{where}: is {value}, it has to lie from {low} to {high}")
+        raise InputError(f"{where}: is {value}; expected a value from {low} to {high}")
     return value
 
 
 def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: float = math.inf) -> tuple[float, ...]:
     """Return a list of `count` numbers as a tuple. Raises `InputError` for anything else."""
     if not isinstance(value, (list, tuple)) or len(value) != count:
-        raise InputError(f"{where}: is {_shown(value)}, a list of {count} numbers was expected")
+        raise InputError(f"{where}: is {_shown(value)}; expected a list of {count} numbers")
     return tuple(number(item, f"{where}[{index}]", low, high) for index, item in enumerate(value))
 
 
@@ -84,14 +84,14 @@ def texts_by_key(value: Any, where: str, **known: str | None) -> dict[str, str |
 def flag(value: Any, where: str) -> bool:
     """Return `value`. Raises `InputError` unless it is true or false."""
     if not isinstance(value, bool):
-        raise InputError(f"{where}: is {_shown(value)}, true or false was expected")
+        raise InputError(f"{where}: is {_shown(value)}; expected true or false")
     return value
 
 
 def text(value: Any, where: str) -> str:
     """Return `value`. Raises `InputError` unless it is a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: is {_shown(value)}, a text was expected")
+        raise InputError(f"{where}: is {_shown(value)}; expected text")
     return value
 
 
@@ -162,7 +162,7 @@ def _typed(value: Any, kind: Any, where: str, bounds: Bounds) -> Any:
         return choice(value, parts, where)
     if of is Mapping:
         if not isinstance(value, dict | None):
-            raise InputError(f"{where}: is {_shown(value)}, a mapping was expected")
+            raise InputError(f"{where}: is {_shown(value)}; expected a mapping")
         return {str(key): _typed(each, parts[1], f"{where}: {key}", bounds) for key, each in (value or {}).items()}
     if kind is np.ndarray:
         return np.array(_typed(value, tuple[float, ...] if isinstance(value, list) else float, where, bounds))
@@ -171,7 +171,7 @@ def _typed(value: Any, kind: Any, where: str, bounds: Bounds) -> Any:
         items = [] if value is None and count is None else value
         if not isinstance(items, (list, tuple)) or count not in (None, len(items)):
             wanted = f"a list of {count} values" if count else "a list"
-            raise InputError(f"{where}: is {_shown(value)}, {wanted} was expected")
+            raise InputError(f"{where}: is {_shown(value)}; expected {wanted}")
         kinds = [parts[0]] * len(items) if count is None else parts
         return tuple(
             _typed(item, each, f"{where}[{index}]", bounds)

@@ -34,7 +34,7 @@ def opened(options: Any) -> "View | None":
     installed, the file cannot be written, or the port is taken."""
     file, port, host = options.view_file, options.view_port, options.view_host
     if host and not port:
-        raise InputError("--view-host goes with --view-port only")
+        raise InputError("--view-host is for --view-port only")
     if not (options.view or file or port):
         return None
     try:
@@ -44,7 +44,7 @@ def opened(options: Any) -> "View | None":
             "--view, --view-file and --view-port need Rerun: pip install 'stretch_sim_cal[view]' (or rerun-sdk)"
         ) from error
     if port and not 1 <= port <= 65535:
-        raise InputError(f"--view-port: is {port}, a port from 1 to 65535 was expected")
+        raise InputError(f"--view-port: is {port}; expected a port from 1 to 65535")
     if file:
         try:
             Path(file).parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class View:
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
         """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m (NaN: unknown), the others in one
         colour; the label of each is its verdict."""
-        texts = np.array([f"{verdict}; gap {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
+        texts = np.array([f"{verdict}; residual {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
                          for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
         rejected = np.tile(np.uint8(REJECTED), (len(kept), 1))
@@ -194,7 +194,7 @@ def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
         _wait_for(server, reached, own)
     shown = f"[{reached}]" if ":" in reached else reached
     url = f"rerun+http://{shown}:{data}/proxy"
-    seen = " (from elsewhere: this machine's name in place of both)" if reached != host else ""
+    seen = " (from elsewhere: use this machine's name for both)" if reached != host else ""
     print(f"view: http://{shown}:{port}?url={url}{seen}", flush=True)
     return server, url
 
@@ -207,7 +207,9 @@ def _wait_for(server: subprocess.Popen, host: str, port: int) -> None:
             return
         time.sleep(0.05)
     server.terminate()
-    raise InputError(f"--view-port: Rerun's server does not listen on {host}:{port}; does 'python -m rerun' work?")
+    raise InputError(
+        f"--view-port: Rerun's server does not listen on {host}:{port}; check that 'python -m rerun' works"
+    )
 
 
 def _blueprint(rerun: Any) -> Any:
@@ -223,7 +225,7 @@ def _blueprint(rerun: Any) -> Any:
     residuals = space("residuals after", "world/after/by_residual/**", "world/footprint/floor")
     body = space("body shape", *(f"world/footprint/{name}" for name in ("returns", "shape", "stop_zone")))
     below = layout.Horizontal(layout.Tabs(residuals, space("patches", "world/patches/**")), body)
-    plots = layout.TimeSeriesView(origin="plots", name="standard deviations, gaps")
+    plots = layout.TimeSeriesView(origin="plots", name="standard deviations, residuals")
     return layout.Blueprint(
         layout.Horizontal(
             layout.Vertical(layout.Horizontal(*clouds), below),

@@ -112,7 +112,7 @@ def test_a_refusal_has_its_cause_and_remedy_and_is_not_saved(refused, tmp_path):
 
 def test_a_notebook_shows_numbers_findings_and_escapes_them(result, refused):
     page = result._repr_html_()
-    assert "accepted" in page and "base_link over the floor" in page and "&plusmn;" in page
+    assert "accepted" in page and "height of base_link above the floor" in page and "&plusmn;" in page
     page = refused._repr_html_()
     assert "<b>refused</b>" in page and "error: unobserved" in page and "unbounded" in page
     assert repr(refused) == str(refused)

@@ -88,7 +88,7 @@ class CaseProcess:
         code = process.wait()
         self._end()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        failed = {"index": index, "status": "crashed", "message": f"its process ended with {how}"}
+        failed = {"index": index, "status": "crashed", "message": f"its process was ended by {how}"}
         return failed | {"traceback": self._logged()}
 
     def _answer(self, limit: float) -> str:
@@ -140,7 +140,7 @@ def compute(campaign: Campaign, index: int, code: str | None = None) -> dict[str
     if not hasattr(_own, "process"):
         _own.code, _own.process = campaign.code, CaseProcess()
     if code not in (None, _own.code):
-        raise CannotCompute(f"a worker has code {_own.code}, here it is {code}; install the same there")
+        raise CannotCompute(f"a worker has code {_own.code}, this machine {code}; install the same version")
     return _own.process.run(campaign, index)
 
 
@@ -158,7 +158,7 @@ class Results:
             known = read_definition(folder)
             if known["key"] != campaign.key:
                 name = known["data"]["name"]
-                raise InputError(f"{folder}: holds cases of campaign '{name}' that this one does not have; {other}")
+                raise InputError(f"{folder}: contains cases of campaign '{name}' that this one does not have; {other}")
             if known["code"] != campaign.code:
                 raise InputError(
                     f"{folder}: its cases were computed by code {known['code']}, this is {campaign.code}; continue "
@@ -224,7 +224,7 @@ def parts_of(folder: Path) -> list[Path]:
     parts = sorted((folder / "cases").glob("*.parquet"))
     for part in parts:
         if not re.fullmatch(r"part_\d{1,9}\.parquet", part.name):
-            raise InputError(f"{part}: is no part of a campaign; move it away")
+            raise InputError(f"{part}: is not part of a campaign; move it away")
     return parts
 
 
@@ -234,7 +234,7 @@ def _read_part(part: Path, columns: list[str] | None = None) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{part}: is damaged ({one_line(error)}); move it away to compute its cases again") from error
     if table["index"].null_count or table["status"].null_count:
-        raise InputError(f"{part}: has no columns index and status, so it is no part of a campaign; move it away")
+        raise InputError(f"{part}: has no columns index and status, so it is not part of a campaign; move it away")
     return table
 
 
@@ -252,7 +252,7 @@ def read_table(folder: Path) -> pa.Table:
     """Return all cases of a folder by index; of one that failed and was computed again, the later record. Raises
     `InputError` if there are none."""
     if not (parts := parts_of(folder)):
-        raise InputError(f"{folder}: holds no cases of a campaign")
+        raise InputError(f"{folder}: has no cases of a campaign")
     table = pa.concat_tables([_read_part(part) for part in parts])
     first: dict[int, int] = {}
     done = [status == DONE for status in table["status"].to_pylist()]
@@ -275,7 +275,7 @@ def cluster(
                 security = Security(**dict(zip(TLS_FILES, map(str, tls), strict=True))) if tls else None
                 client = Client(address, timeout=SCHEDULER_SILENT, security=security)
             except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates
-                raise InputError(f"--cluster {address}: there is no Dask scheduler to be used ({error})") from error
+                raise InputError(f"--cluster {address}: there is no usable Dask scheduler ({error})") from error
             with client:
                 yield client
             return

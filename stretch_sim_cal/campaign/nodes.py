@@ -61,8 +61,8 @@ def through_nodes(
         if accepted != there[stage]:
             said = verdict.refused or "nothing was written"
             refused = "not run" if result is None else "; ".join(result.refusals)
-            reasons.append(f"{stage}: the nodes accept, the arrays do not: {refused}" if there[stage]
-                           else f"{stage}: the arrays accept, the nodes do not: {said}")  # fmt: skip
+            reasons.append(f"{stage}: accepted by the nodes but not by the arrays: {refused}" if there[stage]
+                           else f"{stage}: accepted by the arrays but not by the nodes: {said}")  # fmt: skip
         elif accepted and getattr(result, "covariance", None) is not None:
             off, covariance = _off(stage, written, result)
             squares = float(off @ np.linalg.solve(2.0 * covariance, off))

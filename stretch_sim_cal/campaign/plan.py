@@ -36,36 +36,36 @@ INPUTS = {
     "room.width": Input(5.0, 2.5, 60.0, "m, along y"),
     "room.height": Input(2.6, 2.0, 12.0, "m"),
     "room.furniture": Input(8, 0, 60, "pieces: cabinets, tables, chairs, columns, balls"),
-    "room.people": Input(0, 0, 10, "who walk to and fro"),
+    "room.people": Input(0, 0, 10, "number of people who walk to and fro"),
     "room.glass": Input(0.0, 0.0, 1.0, "share of a long wall that is panes, a corridor behind"),
     "room.mirror": Input(0.0, 0.0, 1.0, "share of a long wall that is mirrors"),
     "room.floor_rms": Input(0.0, 0.0, 0.05, "m, root mean square of the floor's unevenness"),
-    "room.wall_rms": Input(0.0, 0.0, 0.05, "m, of the walls'"),
-    "room.x": Input(0.0, -1.0, 1.0, "where the robot stands, from wall to wall"),
-    "room.y": Input(0.0, -1.0, 1.0, "where the robot stands, from wall to wall"),
-    "room.yaw_deg": Input(0.0, -180.0, 180.0, "how the robot is turned"),
+    "room.wall_rms": Input(0.0, 0.0, 0.05, "m, root mean square of the walls' unevenness"),
+    "room.x": Input(0.0, -1.0, 1.0, "position of the robot between the walls"),
+    "room.y": Input(0.0, -1.0, 1.0, "position of the robot between the walls"),
+    "room.yaw_deg": Input(0.0, -180.0, 180.0, "heading of the robot"),
     "lidar.unit": Input(1.0, 0.0, 5.0, "standard deviations of the units, as multiples of the sensor file's"),
     "lidar.noise": Input(1.0, 0.0, 10.0, "range noise, as a multiple of the sensor file's"),
     "lidar.driver_corrects": Input(0, 0, 1, "whether the driver corrects optical centre and firing times"),
-    "mount.translation_mm": Input(5.0, 0.0, 50.0, "how far each lidar is from where the description has it"),
-    "mount.rotation_deg": Input(1.0, 0.0, 5.0, "by which angle each lidar is turned from there"),
-    "base.height_mm": Input(0.0, -30.0, 30.0, "how far base_link is raised"),
-    "base.tilt_deg": Input(0.0, 0.0, 3.0, "how far base_link is tilted"),
+    "mount.translation_mm": Input(5.0, 0.0, 50.0, "distance of each lidar from its described pose"),
+    "mount.rotation_deg": Input(1.0, 0.0, 5.0, "rotation of each lidar from its described pose"),
+    "base.height_mm": Input(0.0, -30.0, 30.0, "height error of base_link"),
+    "base.tilt_deg": Input(0.0, 0.0, 3.0, "tilt of base_link"),
     "robot.payload": Input(0, 0, 1, "whether the tool, if there is one, holds a box"),
     "recording.alignment_frames": Input(20, 1, 200, "pairs of scans for the alignment"),
     "recording.floor_frames": Input(10, 1, 200, "pairs of scans for the floor"),
-    "recording.moved_mm": Input(0.0, 0.0, 500.0, "by how much the robot is pushed in the middle of the alignment"),
+    "recording.moved_mm": Input(0.0, 0.0, 500.0, "distance by which the robot is pushed during the alignment"),
     "recording.places": Input(1, 1, 6, "standing places at most: after a refusal of the alignment the robot is turned"),
     "recording.mounts_frames": Input(2, 1, 50, "pairs of scans in each of the arm's poses for the mounts"),
     "robot.links_mm": Input(0.0, 0.0, 10.0, "joint-origin errors of the links, one sigma per axis"),
-    "robot.links_deg": Input(0.0, 0.0, 2.0, "by which angle they are, one sigma per axis"),
-    "robot.tool": Input(0, 0, 6, "which of `TOOLS` the arm has; 0 is the one that it is delivered with"),
+    "robot.links_deg": Input(0.0, 0.0, 2.0, "their rotations, one sigma per axis"),
+    "robot.tool": Input(0, 0, 6, "index in `TOOLS` of the arm's tool; 0 is the default"),
     "robot.zeros_mm": Input(0.0, 0.0, 30.0, "one sigma of the zeros of linear joints"),
     "robot.zeros_deg": Input(0.0, 0.0, 10.0, "one sigma of the zeros of turning joints"),
     "recording.body_shape_frames": Input(3, 1, 50, "pairs of scans in each of the arm's poses for the body shape"),
-    "recording.drive_frames": Input(5, 1, 50, "scans of each lidar wherever the robot stands on a drive"),
-    "odometry.scale": Input(0.01, 0.0, 0.1, "one sigma of its relative errors: of ways along x and y, of angles"),
-    "odometry.slip_mm": Input(5.0, 0.0, 100.0, "what the base slips in the wheels' way of 1 m; 0.04 deg for each"),
+    "recording.drive_frames": Input(5, 1, 50, "scans of each lidar at each stop of a drive"),
+    "odometry.scale": Input(0.01, 0.0, 0.1, "one sigma of the odometry's scale errors: along x and y, of angles"),
+    "odometry.slip_mm": Input(5.0, 0.0, 100.0, "slip of the base in 1 m rolled by the wheels; and 0.04 deg for each"),
 }
 """In the order in which a case draws them; a new one comes last, so that known cases stay as they are."""
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
@@ -79,16 +79,16 @@ QUANTITIES = {
     "alignment.rotation_deg": "lidar to lidar, rotation / deg",
     "floor.height_mm": "floor, height / mm",
     "floor.tilt_deg": "floor, tilt / deg",
-    "mounts.translation_mm": "lidars on the robot, the farthest one / mm",
-    "mounts.rotation_deg": "lidars on the robot, the most turned one / deg",
-    "drive.translation_mm": "lidars over the floor against the wheels, the farthest one / mm",
-    "drive.rotation_deg": "lidars over the floor against the wheels, the most turned one / deg",
+    "mounts.translation_mm": "lidar extrinsics, largest translation error / mm",
+    "mounts.rotation_deg": "lidar extrinsics, largest rotation error / deg",
+    "drive.translation_mm": "lidars to the wheels and floor, largest translation error / mm",
+    "drive.rotation_deg": "lidars to the wheels and floor, largest rotation error / deg",
     "drive.between_mm": "lidar to lidar by driving, translation / mm",
     "drive.height_mm": "lidars over the floor by driving, height / mm",
     "drive.lever_mm": "lidars against the centre of rotation / mm",
     "drive.yaw_deg": "lidars against the direction of driving / deg",
-    "body_shape.protrusion_mm": "robot sticking out of its shape, at the samples' poses / mm",
-    "body_shape.between_mm": "robot sticking out of its shape, at poses between / mm",
+    "body_shape.protrusion_mm": "protrusion of the robot from its shape, at the samples' poses / mm",
+    "body_shape.between_mm": "protrusion of the robot from its shape, at poses between / mm",
     "body_shape.area_ratio": "area of the shape over that of the smallest capsule",
 }
 """Errors by the names that limits and results have them under; of several lidars the largest."""
@@ -144,7 +144,7 @@ class Distribution:
         if isinstance(spec, int | float) and not isinstance(spec, bool):
             spec = {"constant": spec}
         if not isinstance(spec, Mapping):
-            raise InputError(f"{where}: is {spec!r}; a number or a mapping like {{uniform: [1, 2]}} was expected")
+            raise InputError(f"{where}: is {spec!r}; expected a number or a mapping like {{uniform: [1, 2]}}")
         spec = dict(spec)
         share = validate.number(spec.pop("in_share", 1.0), f"{where}: in_share", 1e-6, 1.0)
         if len(spec) != 1 or (kind := next(iter(spec))) not in QUANTILES:
@@ -209,7 +209,7 @@ class Campaign:
             other = path.with_name(f"{like}.yaml")
             data = read_yaml(other if other.is_file() else find_shared("config/campaigns", like, ".yaml")) | data
             if "like" in data:
-                raise InputError(f"{path}: like: {like} is itself like another; name that one")
+                raise InputError(f"{path}: like: {like} itself has a key like; name its source")
         return cls.from_mapping(data, str(path))
 
     @classmethod
@@ -228,11 +228,9 @@ class Campaign:
         stages = list(found.stages)
         if stages not in STAGE_LISTS:
             said = " or ".join(f"[{', '.join(names)}]" for names in STAGE_LISTS)
-            raise InputError(f"{source}: stages: is {stages!r}; {said} was expected")
+            raise InputError(f"{source}: stages: is {stages!r}; expected {said}")
         if "drive" in stages and profile_called(found.robot).base is None:
-            raise InputError(
-                f"{source}: stages: drive: {found.robot} has no 'base:' that says how the robot drives; add it"
-            )
+            raise InputError(f"{source}: stages: drive: {found.robot} has no 'base:', so it does not drive; add it")
         validate.mapping(data.get("methods"), set(METHODS), f"{source}: methods")
         object.__setattr__(found, "methods", METHODS | dict(found.methods))
         try:
@@ -241,12 +239,12 @@ class Campaign:
         except InputError as error:
             raise InputError(f"{source}: methods: {stage}: {error}") from error
         if validate.BETWEEN in found.sensor:
-            raise InputError(f"{source}: sensor: is '{found.sensor}'; a campaign's lidars are of one kind: name it")
+            raise InputError(f"{source}: sensor: is '{found.sensor}'; a campaign's lidars are all of one kind; name it")
         load_sensor(found.sensor)
         validate.mapping(data.get("limits"), set(found.quantities), f"{source}: limits")
         for name in OF_THE_STRETCH:
             if found.robot and name in inputs:
-                raise InputError(f"{source}: inputs: {name}: a Stretch alone has it; leave it out, or the key robot")
+                raise InputError(f"{source}: inputs: {name}: only a Stretch has it; remove it, or the key robot")
         return found
 
     def of_robot(self, robot: str) -> "Campaign":

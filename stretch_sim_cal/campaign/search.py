@@ -96,4 +96,4 @@ def _known(kept: Path | None, key: str) -> dict[str, dict[str, Any]]:
         records = [line["record"] for line in lines if line["campaign"] == key]
         return {json.dumps([record["point"], record["seed"]]): record for record in records}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{kept}: is damaged or no search ({error!r}); move it away") from error
+        raise InputError(f"{kept}: is damaged or not a search ({error!r}); move it away") from error

@@ -297,7 +297,9 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
         # An input that is newer than a campaign's cases has no value there.
         gone = one.column(name)[first][computed] - other.column(name)[second][computed]
         if np.abs(gone[np.isfinite(gone)]).max(initial=0.0) > 1e-9:
-            raise InputError(f"the two campaigns draw different cases: {name} differs; they need equal inputs and seed")
+            raise InputError(
+                f"the two campaigns draw different cases: {name} differs; give campaigns with equal inputs and seed"
+            )
     good = one.good[first], other.good[second]
     only_first, only_second = int((good[0] & ~good[1]).sum()), int((good[1] & ~good[0]).sum())
     discordant = only_first + only_second

@@ -13,7 +13,7 @@ PROFILES: dict[str, Profile] = {profile.name: profile for profile in (STRETCH, R
 def profile_named(name: str) -> Profile:
     """Return the profile called `name`. Raises `InputError` that lists those there are."""
     if name not in PROFILES:
-        raise InputError(f"'{name}' is no profile; there is {', '.join(PROFILES)}")
+        raise InputError(f"'{name}' is not a profile; available: {', '.join(PROFILES)}")
     return PROFILES[name]
 
 

@@ -123,7 +123,7 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
         missing = [name for name in joints if name not in model.joints]
         if len(missing) == len(joints):
             message = f"none of its joints is in the model ({', '.join(joints)})"
-            yield Finding("control-board", INFO, board, message, "none, if it has none")
+            yield Finding("control-board", INFO, board, message, "none, if the robot lacks it")
             continue
         for name in missing:
             message = f"control board {board} has {len(joints)} joints, this one is missing"
@@ -154,7 +154,7 @@ def ft_sensors(model: RobotModel) -> Iterator[Finding]:
     for name, sensor in FT_SENSORS.items():
         if name not in model.joints:
             message = f"there is no such joint for YARP's sensor {sensor}"
-            yield Finding("ft-sensor", INFO, name, message, "none, if it has none")
+            yield Finding("ft-sensor", INFO, name, message, "none, if the robot lacks it")
         elif model.joints[name].variables:
             yield Finding("ft-sensor", ERROR, name, f"it is {model.joints[name].type}", "make it fixed")
 
@@ -176,7 +176,7 @@ def links(model: RobotModel) -> Iterator[Finding]:
                 )
             ):
                 above = model.parent_joints.get(link)
-                message = f"it hangs on joint {above.name if above else 'none'}, the table says {joint_name}"
+                message = f"it is below joint {above.name if above else 'none'}, the table says {joint_name}"
                 yield Finding("parent-joint", ERROR, link, message, f"call the joint above it {joint_name}")
             continue
         level = INFO if link in NECK_LINKS else ERROR
@@ -185,8 +185,8 @@ def links(model: RobotModel) -> Iterator[Finding]:
             yield Finding("link", level, joint.child, message, f"call it {link}")
         expected = _parent(model, link)
         if joint.parent != expected:
-            message = f"joint {joint_name} hangs on {joint.parent}, the table says {expected}"
-            yield Finding("parent-link", level, link, message, f"hang it on {expected}")
+            message = f"joint {joint_name} is attached to {joint.parent}, the table says {expected}"
+            yield Finding("parent-link", level, link, message, f"attach it to {expected}")
 
 
 def bodies(model: RobotModel) -> Iterator[Finding]:
@@ -249,7 +249,7 @@ def frames(model: RobotModel) -> Iterator[Finding]:
         rule = "skin-frame" if name in SKIN_PARTS else "frame"
         if name not in model.links:
             what = f" (skin part {SKIN_PARTS[name]})" if name in SKIN_PARTS else ""
-            message = f"there is no such frame{what}; the table has it on {' or '.join(holders)}"
+            message = f"the frame is missing{what}; the table has it on {' or '.join(holders)}"
             yield Finding(rule, INFO, name, message, "add it if it is used")
             continue
         joint = model.parent_joints.get(name)
@@ -258,7 +258,7 @@ def frames(model: RobotModel) -> Iterator[Finding]:
         if not loose and not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
             on = joint.parent if joint is not None else "nothing"
             message = f"it is fixed to {on}, the table says {' or '.join(holders)}"
-            yield Finding(rule, ERROR, name, message, f"hang it on {holders[-1]}")
+            yield Finding(rule, ERROR, name, message, f"attach it to {holders[-1]}")
         if has_geometry(model, name):
             yield Finding(rule, WARNING, name, "it is a frame and has a shape", "move the shape to its link")
 
@@ -323,7 +323,7 @@ RULES = (control_boards, unknown_joints, ft_sensors, links, bodies, axes, frames
 
 EXEMPTIONS = (
     Exemption("axis", "torso_roll", "the table says (-1 0 0), released models turn about (1 0 0)", at_least=179.0),
-    *(Exemption(rule, names, "released models (iCubGenova03, iCubLisboa01) leave it to the link beside it")
+    *(Exemption(rule, names, "released models (iCubGenova03, iCubLisboa01) give it to the adjacent link")
       for rule, each in (("link-mass", SMALL_WITHOUT_MASS), ("link-shape", SMALL_WITHOUT_SHAPE)) for names in each),
 )  # fmt: skip
 

@@ -82,11 +82,13 @@ def masses(shaped: Shaped) -> Iterator[Finding]:
             yield Finding("mass", WARNING, link.name, "its mass is 0", "leave <inertial> out, or give it a mass")
             continue
         if inertial.mass == 0 or moments[0] <= 0:
-            message = f"mass {inertial.mass:g} kg with principal moments {shown(moments)} kg m2 is no body"
+            message = (
+                f"mass {inertial.mass:g} kg with principal moments {shown(moments)} kg m2 is physically impossible"
+            )
             yield Finding("inertia", ERROR, link.name, message, "all of them have to be above 0")
         elif moments[2] > (moments[0] + moments[1]) * (1 + 1e-6):
-            message = f"of its principal moments {shown(moments)} kg m2 one is more than the two others together"
-            yield Finding("inertia", ERROR, link.name, message, "no body has that: compute them anew")
+            message = f"of its principal moments {shown(moments)} kg m2 one exceeds the sum of the others"
+            yield Finding("inertia", ERROR, link.name, message, "physically impossible: compute them again")
         elif shape is not None:
             centre = inertial.link_from_inertial[:3, 3]
             reach = float(np.linalg.norm(shape.vertices - centre, axis=1).max())
@@ -106,7 +108,7 @@ def masses(shaped: Shaped) -> Iterator[Finding]:
 
 
 def _of_shape(link: Link, moments: np.ndarray) -> Iterator[Finding]:
-    """Inertias are near those of a link's one box, cylinder or sphere, were it solid: a hint, as few are."""
+    """Inertias are near those of a link's one box, cylinder or sphere, if it were solid: a hint, as few are."""
     if len(link.collisions) != 1 or link.collisions[0].kind == "mesh":
         return
     shape = link.collisions[0]
@@ -119,8 +121,8 @@ def _of_shape(link: Link, moments: np.ndarray) -> Iterator[Finding]:
     solid = link.inertial.mass * np.sort([y + z, x + z, x + y])
     factor = float(np.max(np.abs(np.log(moments / solid))))
     if factor > np.log(SOLID):
-        message = f"its principal moments are {shown(1e3 * moments)} g m2, those of its {shape.kind} were it solid "
-        fix = "none needed if its mass lies so"
+        message = f"its principal moments are {shown(1e3 * moments)} g m2, those of its {shape.kind} if it were solid "
+        fix = "none needed if the mass is distributed so"
         yield Finding("inertia-shape", INFO, link.name, message + shown(1e3 * solid), fix)
 
 
@@ -154,7 +156,7 @@ def shapes(shaped: Shaped) -> Iterator[Finding]:
                 continue
             size = np.ptp(shaped.surfaces[kind][link.name].vertices, axis=0)
             if size.max() > LARGEST or size.max() < SMALLEST:
-                message = f"its {kind} shape is {shown(size)} m large"
+                message = f"its {kind} shape is {shown(size)} m in size"
                 yield Finding("units", ERROR, link.name, message, 'scale the mesh (scale="0.001 0.001 0.001" for mm)')
             same = [
                 a.kind for a, b in itertools.combinations(link.shapes(kind), 2)
@@ -163,8 +165,8 @@ def shapes(shaped: Shaped) -> Iterator[Finding]:
                 and np.array_equal(a.size if a.size is not None else a.scale, b.size if b.size is not None else b.scale)
             ]  # fmt: skip
             if same:
-                message = f"its {kind} has the same {same[0]} twice"
-                yield Finding("duplicate", WARNING, link.name, message, "leave one of them out")
+                message = f"its {kind} contains the same {same[0]} twice"
+                yield Finding("duplicate", WARNING, link.name, message, "remove one of them")
         if link.name in visuals and link.name not in collisions and np.ptp(visuals[link.name].vertices) > STICKS_OUT:
             message = "it has a visual shape and no collision shape: planners and lidars of simulators do not see it"
             yield Finding("collision-missing", WARNING, link.name, message, "give it a collision shape")
@@ -176,7 +178,7 @@ def shapes(shaped: Shaped) -> Iterator[Finding]:
             out = float(np.max([bounds[1][0] - bounds[0][0], bounds[0][1] - bounds[1][1]]))
             if out > STICKS_OUT:
                 message = f"its visual shape is up to {1e3 * out:.0f} mm beyond the collision shape"
-                yield Finding("collision-visual", WARNING, link.name, message, "let the collision shape hold it")
+                yield Finding("collision-visual", WARNING, link.name, message, "enlarge the collision shape")
 
 
 def floor(shaped: Shaped) -> Iterator[Finding]:
@@ -191,7 +193,7 @@ def floor(shaped: Shaped) -> Iterator[Finding]:
         link = min(sorted(rolling), key=lambda name: lowest[name])
         message = f"its lowest point is {1e3 * abs(gap):.0f} mm {'above' if gap > 0 else 'below'} {FOOTPRINT}"
         level = ERROR if abs(gap) > DEEP else WARNING
-        yield Finding("wheels-floor", level, link, message, f"put {FOOTPRINT} where the wheels end: on the floor")
+        yield Finding("wheels-floor", level, link, message, f"put {FOOTPRINT} on the floor, below the wheels")
     for link, z in lowest.items():
         if link not in rolling and z < min([-DEEP, *(lowest[each] - FLOOR_OFF for each in rolling)]):
             message = f"it reaches {-1e3 * z:.0f} mm below {FOOTPRINT} with all joints at 0"
@@ -250,7 +252,7 @@ def lidars(shaped: Shaped) -> Iterator[Finding]:
         near = hit[np.linalg.norm(points - origin, axis=1) < NEAR]
         share = len(np.unique(near)) / len(rays)
         if share > BLOCKED:
-            message = f"{100 * share:.0f} % of what is around it, within 10 deg of level in its frame, is the robot"
+            message = f"{100 * share:.0f} % of its surroundings within 10 deg of level in its frame are the robot"
             level = WARNING if own & set(shaped.solid) else INFO  # a frame alone may lie in its housing's shape
             fix = "correct its pose (z is the spin axis, out of the dome), unless that shape is its own housing"
             yield Finding("lidar-view", level, link, message, fix)

@@ -109,7 +109,7 @@ class Normal:
 def read_description(
     path: str | os.PathLike, arguments: Mapping[str, object] | None = None, mesh_folders: MeshFolders | None = None
 ) -> Description:
-    """Return the elements of a URDF or xacro file. Raises `InputError` for what is no valid URDF."""
+    """Return the elements of a URDF or xacro file. Raises `InputError` for what is not a valid URDF."""
     path = Path(path).expanduser()
     text = load_urdf_text(path, arguments, mesh_folders).replace(
         TOOL_MESHES, f"file://{quote(str(path.resolve().parent / 'meshes'))}"
@@ -196,7 +196,7 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
             break
     for role in options.poses:
         if not any(frame.link.endswith(role) for frame in added):
-            raise InputError(f"--{role}: the model has a {role} already, which is left where it is")
+            raise InputError(f"--{role}: the model has a {role} already, which stays where it is")
     old_names = {links.get(name, name): name for name in old.links}
     return Normal(
         profile.name,
@@ -272,13 +272,13 @@ def attached(robot: Description, tool: Description) -> Description:
         raise InputError(f"{robot.source}: has no {TOOL_SITE} to attach a tool to")
     hanging = [joint.child for joint in model.child_joints(site)]
     if hanging:
-        raise InputError(f"{robot.source}: {site} holds {hanging[0]} already; attach a tool to a model without one")
+        raise InputError(f"{robot.source}: {site} carries {hanging[0]} already; attach a tool to a model without one")
     twice = [
         *(name for name in other.links if name in model.links),
         *(name for name in other.joints if name in model.joints),
     ]
     if twice:
-        raise InputError(f"{tool.source}: '{twice[0]}' is a name of the robot's, too; rename it in the tool")
+        raise InputError(f"{tool.source}: '{twice[0]}' is also a name of the robot; rename it in the tool")
     result.root.extend(element for element in tool.root if element.tag in ("link", "joint", "material", "gazebo"))
     joint = SubElement(result.root, "joint", name="tool_connection_joint", type="fixed")
     SubElement(joint, "origin", xyz="0 0 0", rpy="0 0 0")

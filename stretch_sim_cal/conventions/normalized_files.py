@@ -203,14 +203,14 @@ def report_text(normal: Normal) -> str:
         "Renamed": [f"{old} -> {new}" for old, new in normal.renamed],
         "Frames turned (shapes, masses and children stay where they were)": turned,
         "Check the motor's polarity": [
-            f"{mapping.name}: positive is now the other way round, limits are swapped and negated"
+            f"{mapping.name}: its positive direction is reversed, limits are swapped and negated"
             for mapping in normal.negated
         ],
         "Zeros moved": [
             f"{mapping.name}: new = {mapping.sign} * old + {mapping.offset!r}" for mapping in normal.shifted
         ],
         "Frames added": [f"{frame.link} on {frame.parent}. {frame.reason}" for frame in normal.added],
-        "Left to be settled by hand": [f"{each.rule} {each.sentence}" for each in normal.broken],
+        "To be decided by you": [f"{each.rule} {each.sentence}" for each in normal.broken],
         "Warnings left": [f"{each.rule} {each.sentence}" for each in normal.remaining if each.level == WARNING],
     }
     lines = [f"# {normal.old.name}: changes for the profile {normal.profile}", ""]
@@ -250,7 +250,7 @@ def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
     old_from_new_root = from_rotation_translation(normal.old_from_new.get(old.root, np.eye(3)), np.zeros(3))
     for name, link in old.links.items():
         if links[name] not in new.links:
-            raise Refused(f"link '{name}' is lost, nothing is written")
+            raise Refused(f"link '{name}' is lost; nothing is written")
         other = new.links[links[name]]
         was, now = before[name], old_from_new_root @ after[links[name]]
         new_from_old = from_rotation_translation(normal.old_from_new.get(name, np.eye(3)).T, np.zeros(3))
@@ -261,10 +261,10 @@ def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
                 raise Refused(f"link '{name}' had {len(shapes)} {kind}, now {len(others)}; nothing is written")
             for shape, moved in zip(shapes, others, strict=True):
                 if _form(shape) != _form(moved):
-                    raise Refused(f"link '{name}': a {shape.kind} has become another shape; nothing is written")
+                    raise Refused(f"link '{name}': a {shape.kind} has changed its shape; nothing is written")
                 hold(f"a shape of link '{name}'", was @ shape.link_from_geometry, now @ moved.link_from_geometry)
         if (link.inertial is None) != (other.inertial is None):
-            raise Refused(f"link '{name}' had a mass or has got one; nothing is written")
+            raise Refused(f"link '{name}' lost or gained a mass; nothing is written")
         if link.inertial is not None and other.inertial is not None:
             centres, tensors = zip(_placed(was, link.inertial), _placed(now, other.inertial), strict=True)
             hold(f"the mass of link '{name}'", link.inertial.mass, other.inertial.mass)
@@ -276,13 +276,13 @@ def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
 def _hold_limits(hold: Callable, joint: Joint, mapping: JointMapping, new: RobotModel) -> None:
     other = new.joints.get(mapping.name)
     if other is None or other.type != joint.type:
-        raise Refused(f"joint '{joint.name}' ({joint.type}) is lost or of another type; nothing is written")
+        raise Refused(f"joint '{joint.name}' ({joint.type}) is lost or has changed its type; nothing is written")
     if (joint.limit is None) != (other.limit is None):
-        raise Refused(f"joint '{joint.name}' lost its limits or has got some; nothing is written")
+        raise Refused(f"joint '{joint.name}' lost or gained limits; nothing is written")
     if joint.limit is None or other.limit is None:
         return
     ends, found = (joint.limit.lower, joint.limit.upper), [other.limit.lower, other.limit.upper]
-    # What is no range of a position has nothing to map.
+    # What is not a range of a position has nothing to map.
     ranged = joint.variables and joint.type != "continuous"
     expected = sorted(mapping.sign * end + mapping.offset for end in ends) if ranged else found
     hold(
@@ -337,6 +337,6 @@ def write_tool(normal: Normal, file: Path) -> float:
     again = attached(carrier(), Description(ElementTree.fromstring(text), str(file)))
     departure = prove_same_mechanism(normal, again.model())
     if file.exists():
-        raise InputError(f"{file}: is there already; name another folder with --out")
+        raise InputError(f"{file}: exists already; name another folder with --out")
     write_text(file, text)
     return departure

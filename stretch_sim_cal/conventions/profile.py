@@ -84,7 +84,7 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     names = prefixed_names(model, prefix)
     plain = model.renamed(*({old: old.removeprefix(prefix) for old in each} for each in names)) if prefix else model
     if why := profile.silent(plain):
-        return [Finding(SILENT, INFO, model.root, f"the {profile.title} say nothing of it: {why}", "none needed")]
+        return [Finding(SILENT, INFO, model.root, f"the {profile.title} do not mention it: {why}", "none needed")]
     findings = []
     for finding in (each for rule in profile.rules for each in rule(plain)):
         reason = next((each.reason for each in profile.exemptions if each.covers(finding)), None)
@@ -94,7 +94,7 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
         findings.append(finding)
     if prefix:
         findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]
-        message = f"all names begin with '{prefix}', which messages leave out"
+        message = f"all names begin with '{prefix}', which messages omit"
         findings.append(Finding("prefix", INFO, prefix + profile.anchor, message, "none needed"))
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 

@@ -161,7 +161,7 @@ def base(arm: Arm) -> Iterator[Finding]:
         return
     yield from _fixed_frame(arm.model, name, "base")
     if arm.start is not None and not rigidly_joined(arm.model, name, arm.start):
-        message = f"joints move it against {arm.start}, the controller's Cartesian frame stays"
+        message = f"joints move it relative to {arm.start}; the controller's Cartesian frame does not move"
         yield Finding("base", ERROR, name, message, f"attach it to {arm.start} by a fixed joint")
 
 
@@ -169,8 +169,8 @@ def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
     yield from not_fixed(model, name, rule)
     if has_geometry(model, name):
         link = model.links[name]
-        message = f"it has {len(link.visuals)} visual and {len(link.collisions)} collision shapes and shall have none"
-        yield Finding("no-geometry", ERROR, name, message, "move the shapes to the link that it hangs on")
+        message = f"it has {len(link.visuals)} visual and {len(link.collisions)} collision shapes; REP 199 allows none"
+        yield Finding("no-geometry", ERROR, name, message, "move the shapes to its parent link")
 
 
 def link_n(arm: Arm) -> Iterator[Finding]:
@@ -224,8 +224,8 @@ def flange(arm: Arm) -> Iterator[Finding]:
     yield from _fixed_frame(arm.model, name, "flange")
     joint = arm.model.parent_joints.get(name)
     if joint is not None and (role_of(joint.parent) or ("", ""))[1] != "link":
-        message = f"it hangs on {joint.parent}, the last physical link is expected"
-        yield Finding("flange-parent", INFO, name, message, "hang it on the last link of the chain")
+        message = f"it is attached to {joint.parent}, the last physical link is expected"
+        yield Finding("flange-parent", INFO, name, message, "attach it to the last link of the chain")
     yield from flange_axes(arm)
 
 
@@ -238,8 +238,9 @@ def flange_axes(arm: Arm) -> Iterator[Finding]:
     away = angle_deg(x, outwards)
     if away > PARALLEL_DEG:
         yield Finding(
-            "flange-x", ERROR, name, f"its x axis {shown(x)} is {away:.4g} deg from the way out of the last link, "
-            f"{shown(outwards)} (along the last joint's axis)", "turn it so that x+ points away from the last link",
+            "flange-x", ERROR, name, f"its x axis {shown(x)} is {away:.4g} deg from the outward direction of the last "
+            f"link, {shown(outwards)} (along the last joint's axis)",
+            "turn it so that x+ points away from the last link",
             away,
         )  # fmt: skip
     elif abs(x @ UP) < 0.5 and angle_deg(z, across(UP, x)) > 1.0:
@@ -282,14 +283,14 @@ def tool0(arm: Arm) -> Iterator[Finding]:
     if arm.has("flange") and joint is not None:
         far = float(np.linalg.norm(joint.parent_from_joint[:3, 3]))
         if joint.parent != flange_name:
-            message = f"it hangs on {joint.parent}, {flange_name} is expected"
-            yield Finding("tool0-parent", INFO, name, message, f"hang it on {flange_name}")
+            message = f"it is attached to {joint.parent}, {flange_name} is expected"
+            yield Finding("tool0-parent", INFO, name, message, f"attach it to {flange_name}")
         elif far > 1e-6:
             message = f"it is {far * 1e3:.3g} mm from {flange_name}; only their orientations are expected to differ"
             yield Finding("tool0-origin", INFO, name, message, "check it against the controller's all-zeros tool")
     for child in model.child_joints(name):
-        message = f"it hangs on {name}; tool frames should be its siblings"
-        yield Finding("tool-sibling", WARNING, child.child, message, f"hang it on {flange_name}")
+        message = f"it is attached to {name}; tool frames should be its siblings"
+        yield Finding("tool-sibling", WARNING, child.child, message, f"attach it to {flange_name}")
 
 
 def tools_on_flange(arm: Arm) -> Iterator[Finding]:
@@ -297,18 +298,18 @@ def tools_on_flange(arm: Arm) -> Iterator[Finding]:
     last = arm.numbered[-1:] if arm.has("flange") else []
     for joint in (joint for link in last for joint in arm.model.child_joints(link)):
         if re.search(r"tool(?!0$)|eef|gripper|hand|tcp", joint.child, re.IGNORECASE):
-            message = f"it hangs on {last[0]}; end effectors should hang on the flange"
-            yield Finding("eef-flange", WARNING, joint.child, message, f"hang it on {arm.name('flange')}")
+            message = f"it is attached to {last[0]}; end effectors should be attached to the flange"
+            yield Finding("eef-flange", WARNING, joint.child, message, f"attach it to {arm.name('flange')}")
 
 
 def tool_names(model: RobotModel) -> Iterator[Finding]:
     """toolN is strongly discouraged for an application's frames; names should follow the guidelines for ROS names."""
     for link in model.links:
         if re.search(r"(^|_)tool[1-9]\d*$", link):
-            message = "a number says nothing of what the frame is for, and a wrong tool frame is dangerous"
+            message = "a number does not tell the purpose of the frame, and a wrong tool frame is dangerous"
             yield Finding("toolN", WARNING, link, message, "name it after the tool, such as gripper_tcp")
         if not _ROS_NAME.match(link):
-            message = f"'{link}' is no ROS name (letters, digits and _ after a letter)"
+            message = f"'{link}' is not a ROS name (letters, digits and _ after a letter)"
             yield Finding("ros-names", WARNING, link, message, "rename it")
 
 
@@ -326,7 +327,7 @@ def left_handed(model: RobotModel) -> Iterator[Finding]:
     for link in model.links.values():
         if _LEFT_HANDED.search(link.name):
             message = "it is named as a left-handed controller's frame, and every frame here is right-handed"
-            fix = "let it be the right-handed overlay, and convert where data enters and leaves ROS"
+            fix = "use it as the right-handed frame, and convert data at the boundary of ROS"
             yield Finding("left-handed", INFO, link.name, message, fix)
         for shape in (*link.visuals, *link.collisions):
             if shape.scale is not None and np.prod(shape.scale) < 0:
@@ -348,8 +349,8 @@ def vendor_names(model: RobotModel) -> Iterator[Finding]:
         role = meant[0][1]
         who = ", ".join(f"{vendor} ({name})" for vendor, _, name in meant)
         yield Finding(
-            "vendor-names", INFO, link, f"this is what {who} call the frame that REP 199 calls {role}",
-            f"call it {role}" if role not in model.links else f"{role} exists already; drop it or name its purpose",
+            "vendor-names", INFO, link, f"{who} use this name for the frame that REP 199 calls {role}",
+            f"call it {role}" if role not in model.links else f"{role} exists already; remove it or name its purpose",
         )  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
         if tool is not None or profile.rename or profile.zero:
             raise InputError(f"{profile.source}: convention: is none: a tool, rename and zero need one")
         files.write_text(folder / NAME, ElementTree.tostring(given.root, encoding="unicode"))
-        files.write_yaml(folder / NOTES, {"notes": ["convention: none is kept; the description is spawned as it is"]})
+        files.write_yaml(folder / NOTES, {"notes": ["convention: none; the description is used as it is"]})
         return
     normal = normalized(given, Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
     broken = [f"{each.rule} {each.sentence}" for each in normal.broken]
@@ -188,7 +188,7 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
         more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         raise Refused(
             f"{given.source}: breaks the convention {profile.convention} also in its normal form: "
-            f"{' | '.join(broken[:SHOWN])}{more}; settle these by hand (stretch-sim-cal normalize writes the report), "
+            f"{' | '.join(broken[:SHOWN])}{more}; resolve these by hand (stretch-sim-cal normalize writes the report), "
             "or name another convention in the profile"
         )
     written, departure = write(normal, folder)
@@ -207,7 +207,7 @@ def _notes(profile: RobotProfile, normal: Normal, departure: float, folder: Path
     for what, names in (
         ("renamed", [f"{old} -> {new}" for old, new in normal.renamed]),
         ("frames turned", [normal.links[old] for old in normal.old_from_new]),
-        ("joints that count the other way round", [each.name for each in normal.negated]),
+        ("joints with reversed direction", [each.name for each in normal.negated]),
         ("joints with other zeros", [each.name for each in normal.shifted]),
         ("frames added", [each.link for each in normal.added]),
     ):  # fmt: skip

@@ -60,7 +60,7 @@ def identity_alignment(model: RobotModel, frames: Frames) -> Iterator[Finding]:
         if turn_deg(right) > 0.0 and turn_deg(right.T @ now) <= EXACT_DEG:
             yield Finding(
                 "rule-1-oblique", INFO, link, f"at zero of {joint.name} it is turned {turned:.4g} deg against "
-                f"{names.BASE}: its axis of motion, {shown(axis)}, is along no primary axis, and Rule 3 turns the "
+                f"{names.BASE}: its axis of motion, {shown(axis)}, is along no primary axis, so Rule 3 turns the "
                 "frame", "none needed",
             )  # fmt: skip
         elif turned > EXACT_DEG:
@@ -68,7 +68,7 @@ def identity_alignment(model: RobotModel, frames: Frames) -> Iterator[Finding]:
             yield Finding(
                 "rule-1", ERROR, link, f"{where} is turned {turned:.4g} deg against {names.BASE}; its x axis is "
                 f"{shown(frames[link][:3, 0])}, its z axis {shown(frames[link][:3, 2])}",
-                "give it base_link's orientation (rpy 0 0 0 from an aligned parent) and carry what hangs on it along",
+                "give it base_link's orientation (rpy 0 0 0 from an aligned parent) and move its children with it",
                 turned,
             )  # fmt: skip
 
@@ -96,7 +96,7 @@ def arm_order(model: RobotModel) -> Iterator[Finding]:
         expected = names.LIFT if link == names.ARM[0] else names.ARM[names.ARM.index(link) - 1]
         if joint is None or joint.parent != expected:
             parent = joint.parent if joint else "nothing"
-            message = f"{link} hangs on {parent}, its number says {expected}"
+            message = f"{link} is attached to {parent}, its number implies {expected}"
             yield broken(link, message, f"number the links from {names.LIFT} on")
         if joint is not None and joint.name != joint_name:
             yield broken(joint.name, f"the joint above {link} is called {joint.name}", f"call it {joint_name}")
@@ -155,7 +155,7 @@ def wheels(model: RobotModel, frames: Frames) -> Iterator[Finding]:
         aside = angle_deg(right[:, 2], inwards)
         if aside > 1.0:
             message = f"its axis of rotation is {aside:.4g} deg from towards the base's centre"
-            fix = "none by turning frames: the mechanism has it so"
+            fix = "none by turning frames: this is the mechanism"
             yield Finding("rule-6-line", WARNING, link, message, fix, aside)
         for column, rule, what in (
             (2, "rule-6-z", "its axis of rotation towards the base's centre"),
@@ -175,8 +175,8 @@ def _wheel_axis(link: str, joint: Joint, axis: np.ndarray | None) -> Iterator[Fi
     if not joint.variables:
         yield Finding("rule-6-axis", ERROR, joint.name, f"{link} is on a fixed joint", "make it continuous about z")
     elif joint.type in ("revolute", "continuous") and not names.rolls(joint, axis):
-        message = f"{link} turns about {shown(axis)} in {names.BASE}, which is upright: it does not roll"
-        yield Finding("rule-6-axis", ERROR, joint.name, message, "call it otherwise, it is no wheel")
+        message = f"{link} turns about {shown(axis)} in {names.BASE}, which is vertical: it does not roll"
+        yield Finding("rule-6-axis", ERROR, joint.name, message, "rename it, it is not a wheel")
     elif joint.type == "prismatic" or angle_deg(joint.axis, UP) > EXACT_DEG:
         message = f"{link} moves {joint.type} along or about {shown(joint.axis)}, not about z"
         yield Finding("rule-6-axis", ERROR, joint.name, message, "turn the wheel's frame so that its axis is 0 0 1")
@@ -205,14 +205,14 @@ def suffixes(model: RobotModel) -> Iterator[Finding]:
             inside = stem.split("_")
             if stem == name or kind in inside:
                 right = names.suffixed(name, kind)
-                wrong = f"does not end in _{kind}" if stem == name else f"says '{kind}' twice"
-                fix = f"call it {right}" if right != name else f"call it after what it is, with _{kind} at the end"
+                wrong = f"does not end in _{kind}" if stem == name else f"contains '{kind}' twice"
+                fix = f"call it {right}" if right != name else f"use a descriptive name that ends in _{kind}"
                 yield Finding("rule-7", ERROR, name, f"{kind} '{name}' {wrong}", fix)
     for joint in model.joints.values():
         stem, child = joint.name.removesuffix("_joint"), joint.child.removesuffix("_link")
         if stem != child and joint.name != stem and joint.child != child:
             message = f"the joint is named '{stem}', the link below it '{child}'"
-            fix = f"'{child}_joint' would say which link it moves"
+            fix = f"'{child}_joint' would name the link that it moves"
             yield Finding("rule-7-consistent", INFO, joint.name, message, fix)
 
 
@@ -265,8 +265,8 @@ def optical_frames(model: RobotModel) -> Iterator[Finding]:
     for link in model.order:
         joint = model.parent_joints.get(link)
         if names.is_optical(link) and joint is not None and joint.parent not in names.sensors(model):
-            message = f"it hangs on {joint.parent}, which is no sensor's base frame"
-            yield Finding("rule-4-optical-parent", ERROR, link, message, "hang it on the base frame of its sensor")
+            message = f"it is attached to {joint.parent}, which is not a sensor's base frame"
+            yield Finding("rule-4-optical-parent", ERROR, link, message, "attach it to the base frame of its sensor")
 
 
 def lidars(model: RobotModel, frames: Frames) -> Iterator[Finding]:
@@ -281,7 +281,7 @@ def lidars(model: RobotModel, frames: Frames) -> Iterator[Finding]:
         outwards = names.looks(link, frames[link][:3, 3], inwards)
         away = angle_deg(z, outwards)
         if away >= names.LOOKS_DEG:
-            message = f"its z axis {shown(z)} is {away:.4g} deg from the way out, {shown(outwards)}"
+            message = f"its z axis {shown(z)} is {away:.4g} deg from the outward direction, {shown(outwards)}"
             fix = "turn the frame so that z points out of the lidar"
             yield Finding("rule-4-lidar-z", ERROR, link, message, fix, away)
             continue
@@ -295,7 +295,7 @@ def lidars(model: RobotModel, frames: Frames) -> Iterator[Finding]:
         up = across(UP, z)
         low = angle_deg(x, up)
         if low > LIDAR_DEG:
-            message = f"its x axis {shown(x)} is {low:.4g} deg from up, as far as z lets it point up"
+            message = f"its x axis {shown(x)} is {low:.4g} deg from the highest direction that z allows"
             yield Finding("rule-4-lidar-x", ERROR, link, message, "turn the frame about z so that x points up", low)
 
 
@@ -310,10 +310,10 @@ def grasp_center(model: RobotModel) -> Iterator[Finding]:
             yield Finding("rule-5-center-missing", ERROR, joint.parent, message, fix)
         return
     if link != names.GRASP_CENTERS[1]:
-        message = f"the grasp centre is called {link}, Rule 5 writes {names.GRASP_CENTERS[1]}"
+        message = f"the grasp centre is called {link}, Rule 5 requires {names.GRASP_CENTERS[1]}"
         yield Finding("rule-5-names", ERROR, link, message, f"call it {names.GRASP_CENTERS[1]}")
     if has_geometry(model, link) or model.links[link].inertial is not None:
-        yield Finding("rule-5-virtual", ERROR, link, "it has a shape or a mass", "leave it a frame without either")
+        yield Finding("rule-5-virtual", ERROR, link, "it has a shape or a mass", "remove both")
     yield from not_fixed(model, link, "rule-5-virtual")
     if names.ROLL in model.links:
         turned = turn_deg(frames_in(model, names.ROLL)[link][:3, :3])
@@ -330,7 +330,7 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
     tips = names.fingertips(model)
     for link in tips:
         if not link.startswith("link_fingertip_"):
-            message = f"a fingertip is called {link}, Rule 5 writes link_fingertip_*"
+            message = f"a fingertip is called {link}, Rule 5 requires link_fingertip_*"
             yield Finding("rule-5-names", ERROR, link, message, "call it link_fingertip_ and its side")
     tipped = {joint.name for link in tips for joint in model.chain(link)}
     bare = [joint.child for joint in names.fingers(model) if joint.name not in tipped]
@@ -380,7 +380,7 @@ RULES = (
 EXEMPTIONS = (
     Exemption("rule-1", "wheel_*", "Rules 1 and 6 cannot both hold for a wheel: aligned with base_link, its z axis "
               "would be up and not towards the base's centre; the released model follows Rule 6"),
-    Exemption("rule-1", "base_footprint", "base_ref is where a floor calibration is written to, so it may tilt by a "
+    Exemption("rule-1", "base_footprint", "a floor calibration is written to base_ref, so it may tilt by a "
               "little", up_to=CALIBRATED_DEG),
     Exemption("rule-4-optical", LEVELLED, "the released model levels the gripper camera's colour "
               "frames against the 3 deg by which the camera is pitched", up_to=LEVELLED_DEG),
@@ -397,14 +397,14 @@ EXEMPTIONS = (
               "inwards while the fingers are closed, and turn with them", up_to=INCLINED_DEG),
     Exemption("rule-5-tip-missing", "finger_*_link", "the parallel gripper has no fingertip frames; those of its "
               "fingers follow the rule themselves", up_to=5.0),
-    Exemption("rule-7", "link_grasp_center", "Rule 5 writes it so"),
-    Exemption("rule-7", "link_fingertip_*", "Rule 5 writes it so"),
+    Exemption("rule-7", "link_grasp_center", "the name in Rule 5"),
+    Exemption("rule-7", "link_fingertip_*", "the name in Rule 5"),
     Exemption("rule-7", "base_footprint", "the name that REP 120 gives this frame"),
-    Exemption("rule-7", "base_ref", "calibration files name this joint so"),
-    Exemption("rule-7", "laser", "the placeholder for a planar scan; consumers know it by this name"),
-    Exemption("rule-7", "docking_contact_frame", "the released model calls this joint so; its link follows the rule"),
-    Exemption("rule-7", LEVELLED, "camera drivers call their optical frames so"),
-    Exemption("rule-7", "link_lidar_*", "older firmware calls the lidars so"),
+    Exemption("rule-7", "base_ref", "the name in calibration files"),
+    Exemption("rule-7", "laser", "the placeholder for a planar scan; consumers use this name"),
+    Exemption("rule-7", "docking_contact_frame", "the name in the released model; its link follows the rule"),
+    Exemption("rule-7", LEVELLED, "the name in camera drivers"),
+    Exemption("rule-7", "link_lidar_*", "the name in older firmware"),
 )  # fmt: skip
 
 STRETCH = Profile("stretch", "Stretch URDF conventions", RULES, EXEMPTIONS, BASE)

@@ -27,7 +27,9 @@ SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "ca
 
 EXACT_DEG = 0.01  # frames that are meant to be parallel: CAD exports round far below this
 MOUNT_DEG = 5.0  # how far a mounted or calibrated sensor may be from its nominal orientation
-ROLLS_DEG = 45.0  # a link whose axis is nearer to the vertical than this steers or swivels, and is no wheel of Rule 6
+ROLLS_DEG = (
+    45.0  # a link whose axis is nearer to the vertical than this steers or swivels, and is not a wheel of Rule 6
+)
 
 _SENSOR = re.compile(r"^(camera_\w+|line_sensor_\w+|gripper_camera)_link$")
 _OPTICAL = re.compile(r"_optical(_link|_frame)?$")

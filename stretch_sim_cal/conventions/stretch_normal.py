@@ -223,8 +223,7 @@ def _sensors(model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str,
 
     Only a sensor's frame shows its direction: so its axes stay on their lines, and only their names x, y and z are
     chosen, by the direction in which that sensor is mounted. A frame without an axis there stays or, as a `guess`, gets
-    the nearest one that keeps the rule, and the report says so. Lidars of a robot without a lift, which is no Stretch,
-    stay, too.
+    the nearest one that keeps the rule, which the report mentions. Lidars of a robot without a lift stay, too.
     """
     broken = {name for name, each in blamed.items() if each.rule.startswith(("rule-4-base", "rule-4-lidar"))}
     wanted, lidars = {}, names.lidars(model)
@@ -251,7 +250,7 @@ def _kept_or_nearest(link: str, relabelled: np.ndarray, nearest: np.ndarray, all
         return {link: (relabelled, "Rule 4: other names for the same lines; check them")}
     if not guess:
         return {}
-    return {link: (nearest, "Rule 4: none of its axes was where the sensor looks, so this is a guess: measure it")}
+    return {link: (nearest, "Rule 4: no axis is along the viewing direction, so this is a guess: measure it")}
 
 
 def _cost(link: str, rotation: np.ndarray, position: np.ndarray, inwards: np.ndarray | None) -> float:

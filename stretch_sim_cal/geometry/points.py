@@ -74,10 +74,10 @@ def spanning_hull(points: np.ndarray) -> np.ndarray:
     """Return the convex hull (K, 2), K >= 3, of points (N, 2). Raises `InputError` if there is none with an area."""
     points = np.asarray(points, dtype=float)
     if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
-        raise InputError(f"points of shape {points.shape}: (N, 2) finite numbers were expected")
+        raise InputError(f"points of shape {points.shape}: expected (N, 2) finite numbers")
     hull = convex_hull(points)
     if len(hull) < 3:
-        raise InputError(f"{len(points)} points span no area; a shape needs three or more that are not on one line")
+        raise InputError(f"{len(points)} points span no area; at least three that are not on one line are needed")
     return hull
 
 

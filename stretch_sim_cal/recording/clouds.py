@@ -48,7 +48,7 @@ def returns_from_message(message: Any) -> np.ndarray:
         return points[kept]
     columns = [records[name][kept].astype(np.float32) for name in others]
     usable = np.abs(columns[-1]) <= FARTHEST  # intensities, where only the odd one may be none
-    _check_share(message, (~usable).sum(), len(usable), f"intensities are beyond {FARTHEST:.0e} or no numbers")
+    _check_share(message, (~usable).sum(), len(usable), f"intensities exceed {FARTHEST:.0e} or not numbers")
     columns[-1] = np.where(usable, np.maximum(columns[-1], 0.0), 0.0)
     return np.column_stack([points[kept], *columns])
 
@@ -82,7 +82,7 @@ def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
         kind, offset = dtype.fields[name][:2]
         code = kind.base.str[1:]
         if code not in _DATATYPE_OF:
-            raise InputError(f"a cloud cannot hold field {name} of type {kind}")
+            raise InputError(f"a cloud cannot store field {name} of type {kind}")
         result.append(FieldLayout(name, offset, _DATATYPE_OF[code], int(np.prod(kind.shape, dtype=int))))
     return result
 
@@ -126,7 +126,7 @@ def records_from_message(message: Any) -> np.ndarray:
     needed = (height - 1) * row_step + width * int(message.point_step)
     spare = row_step if height > 1 else int(message.point_step)
     if not needed <= data.size < needed + spare:
-        raise InputError(f"{_describe(message)}: holds {data.size} bytes where its description needs {needed}")
+        raise InputError(f"{_describe(message)}: has {data.size} bytes, its description requires {needed}")
     grid = np.ndarray((height, width), dtype, buffer=data.data, strides=(row_step, int(message.point_step)))
     return grid.reshape(-1)
 

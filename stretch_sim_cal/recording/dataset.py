@@ -48,7 +48,7 @@ def read_metadata(directory: Path) -> dict:
         )
     for key, default in (("format", FORMAT), ("frame", FRAME)):
         if metadata.get(key, default) != default:
-            raise InputError(f"{path}: has {key} {metadata[key]!r}, {default!r} was expected")
+            raise InputError(f"{path}: has {key} {metadata[key]!r}; expected {default!r}")
     if not isinstance(metadata.get("samples"), list):
         raise InputError(f"{path}: has no list 'samples'")
     for key, kind in (("info", dict), ("skipped", list)):
@@ -141,16 +141,17 @@ def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Seq
     where = f"sample {entry['id']} ({path})"
     arrays = _read_arrays(path, where, ("points",))
     if "points" not in arrays:
-        raise InputError(f"{where}: holds no array 'points'")
+        raise InputError(f"{where}: has no array 'points'")
     points = _checked_cloud(arrays["points"], f"{where}: points")
     if entry.get("num_points", len(points)) != len(points):
         raise InputError(
-            f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; one is of another run"
+            f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; one of them "
+            "belongs to another run"
         )
     lidars = _lidars(entry, len(points), further)
     finite = np.isfinite(points[:, :3]).all(axis=1)
     if not finite.all():
-        warnings.append(f"{where}: {np.count_nonzero(~finite)} of {len(points)} points are not finite and left out")
+        warnings.append(f"{where}: {np.count_nonzero(~finite)} of {len(points)} points are not finite and ignored")
         points, lidars = points[finite], None if lidars is None else lidars[finite]
     if not len(points):
         warnings.append(f"{where}: has no points")
@@ -166,7 +167,7 @@ def _read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np
             f"{where}: the file is missing, though {METADATA} lists it; collect this pose again"
         ) from error
     except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{where}: is torn or no .npz file ({error}); collect this pose again") from error
+        raise InputError(f"{where}: is truncated or not an .npz file ({error}); collect this pose again") from error
 
 
 def _lidars(entry: dict, count: int, further: Sequence[str]) -> np.ndarray | None:
@@ -184,7 +185,7 @@ def cloud_name(lidar: str) -> str:
 def _checked_cloud(cloud, where: str) -> np.ndarray:
     cloud = np.asarray(cloud)
     if cloud.ndim != 2 or cloud.shape[1] < 3 or cloud.dtype.kind not in "fiu":
-        raise InputError(f"{where}: is {cloud.dtype} of shape {cloud.shape}, (N, 3 or more) numbers were expected")
+        raise InputError(f"{where}: expected is {cloud.dtype} of shape {cloud.shape}, (N, 3 or more) numbers")
     return np.ascontiguousarray(cloud, dtype=np.float32)
 
 
@@ -218,7 +219,7 @@ def read_dataset(directory: str | Path) -> Dataset:
     further = _names(metadata, directory / METADATA, FURTHER)
     samples = [_read_sample(directory, entry, warnings, further) for entry in metadata["samples"]]
     if not samples:
-        raise InputError(f"{directory / METADATA}: lists no samples; collect some first")
+        raise InputError(f"{directory / METADATA}: lists no samples; collect samples first")
     warnings += _oddities(directory, samples)
     transform = metadata.get("footprint_from_base_link")
     description = directory / DESCRIPTION
@@ -244,7 +245,7 @@ def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
     """Return a warning for every file that nothing names and every pose that is there twice."""
     named = {sample.file for sample in samples}
     unnamed = sorted(path for path in directory.glob("sample_*.npz") if path not in named)
-    found = [f"{path}: is not in {METADATA} and not used" for path in unnamed]
+    found = [f"{path}: is not in {METADATA} and is ignored" for path in unnamed]
     poses: dict[tuple, Sample] = {}
     for sample in samples:
         pose = tuple(round(value / SAME_POSE) for value in sample.commanded.values())
@@ -280,7 +281,7 @@ class DatasetWriter:
             self._check_same(description, footprint_from_base_link)
         else:
             if any(self.directory.glob("sample_*.npz")):
-                raise InputError(f"{self.directory}: holds samples but no {METADATA}; choose an empty folder")
+                raise InputError(f"{self.directory}: contains samples but no {METADATA}; choose an empty folder")
             created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             self._metadata = {"format": FORMAT, "frame": FRAME, "created": created, "samples": []}
             if self._joints != JOINTS:
@@ -359,4 +360,4 @@ class DatasetWriter:
             and not np.allclose(np.array(floor), footprint_from_base_link, atol=1e-4),
         }
         if found := [what for what, other in differs.items() if other]:
-            raise InputError(f"{self.directory}: was recorded with {found[0]}; choose another folder to start anew")
+            raise InputError(f"{self.directory}: was recorded with {found[0]}; choose another folder to start over")

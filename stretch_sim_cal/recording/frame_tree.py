@@ -43,12 +43,12 @@ class FrameCheck:
             return
         if lidars:
             raise InputError(
-                f"{topic} holds clouds of the {lidars[0]} lidar (frame '{frame}', '{own}' was expected): "
+                f"{topic} carries clouds of the {lidars[0]} lidar (frame '{frame}', expected '{own}'): "
                 f"{self._topics} are swapped"
             )
         option = self._frame.format(name) if name in SIDES else f"lidars.{name}.frame in the robot's profile"
         warning = (
-            f"{topic} comes in frame '{frame}', '{own}' was expected and is used; set {option} if '{frame}' is the "
+            f"{topic} has frame '{frame}'; expected '{own}', which is used; set {option} if '{frame}' is the "
             "lidar's frame"
         )
         if warning not in self._warned:
@@ -125,7 +125,7 @@ class FrameTree:
 
 def _shown(frame: str, names: set[str]) -> str:
     if not names:
-        return "no frames at all"
+        return "no frames"
     near = difflib.get_close_matches(frame, names, NAMES_SHOWN, cutoff=0.0)
     more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
     return ", ".join(near) + more

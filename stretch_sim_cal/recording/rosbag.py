@@ -49,7 +49,7 @@ class Recording:
         if not self.path.exists():
             raise InputError(f"{self.path}: no such recording; give a rosbag2 folder or an .mcap file")
         if self.path.is_dir() and not (self.path / "metadata.yaml").is_file():
-            raise InputError(f"{self.path}: is no rosbag2 recording (it has no metadata.yaml)")
+            raise InputError(f"{self.path}: is not a rosbag2 recording (it has no metadata.yaml)")
         if self.path.suffix == ".bag":
             raise InputError(f"{self.path}: is a ROS 1 bag; convert it first with rosbags-convert")
         try:
@@ -88,7 +88,7 @@ class Recording:
             for connection, _, data in self._reader.messages(connections=connections):
                 yield connection.topic, self._message(data, connection.msgtype)
         except BROKEN as error:
-            raise InputError(f"{self.path}: is torn or damaged: {_cause(error)}") from error
+            raise InputError(f"{self.path}: is truncated or damaged: {_cause(error)}") from error
 
     def _message(self, data: bytes, message_type: str) -> Any:
         try:
@@ -104,10 +104,10 @@ class Recording:
         topics = self.topics
         if topic not in topics:
             alike = sorted(name for name, kind in topics.items() if kind == message_type)
-            there = ", ".join(alike) or f"none; topics are {', '.join(sorted(topics)) or 'none at all'}"
-            raise InputError(f"{self.path}: has no topic {topic}; of type {message_type} there is {there}")
+            there = ", ".join(alike) or f"none; its topics are {', '.join(sorted(topics)) or 'none at all'}"
+            raise InputError(f"{self.path}: has no topic {topic}; of type {message_type} it has: {there}")
         if topics[topic] != message_type:
-            raise InputError(f"{self.path}: {topic} is of type {topics[topic]}, {message_type} was expected")
+            raise InputError(f"{self.path}: {topic} is of type {topics[topic]}; expected {message_type}")
         if not self.count(topic):
             raise InputError(f"{self.path}: has no message on {topic}")
 
@@ -131,7 +131,7 @@ class RecordingWriter:
     def __init__(self, directory: str | Path, storage: str = "mcap") -> None:
         self.directory = Path(directory)
         if storage not in STORAGES:
-            raise InputError(f"storage '{storage}' is not known; there is {', '.join(STORAGES)}")
+            raise InputError(f"storage '{storage}' is not known; available: {', '.join(STORAGES)}")
         if self.directory.exists():
             raise InputError(f"{self.directory}: exists already; choose another folder for the recording")
         self._typestore = get_typestore(Stores.ROS2_JAZZY)
@@ -207,7 +207,8 @@ class RecordingWriter:
 
     def _failure(self, error: OSError) -> InputError:
         return InputError(
-            f"{self.directory}: cannot be written: {error.strerror or error}; what there is so far is in {self._hidden}"
+            f"{self.directory}: cannot be written: {error.strerror or error}; the incomplete recording is in "
+            f"{self._hidden}"
         )
 
     def __enter__(self) -> "RecordingWriter":

@@ -55,15 +55,15 @@ class Scan(NamedTuple):
         records, stamp = records_from_message(message), 1e-9 * stamp_of(message)
         if "timestamp" not in records.dtype.names:
             raise InputError(
-                f"a cloud of '{message.header.frame_id}' has no time of each point, a field 'timestamp' in s; "
-                "use the stops alone (without --continuous)"
+                f"a cloud of '{message.header.frame_id}' has no time for each point (a field 'timestamp' in s); "
+                "use only the stops (without --continuous)"
             )
         times = records["timestamp"][records["timestamp"] != 0]
         begin, end = (float(times.min()), float(times.max())) if len(times) else (stamp, stamp)
         if not (abs(begin - stamp) < 2e-9 * SCAN and abs(end - stamp) < 2e-9 * SCAN):
             raise InputError(
                 f"a cloud of '{message.header.frame_id}' is of {stamp:.3f} s, its points of {begin:.3f} to "
-                f"{end:.3f} s; use the stops alone (without --continuous)"
+                f"{end:.3f} s; use only the stops (without --continuous)"
             )
         return cls(begin, end, message)
 
@@ -195,7 +195,7 @@ def way_of(messages: Iterable[Any], where: str) -> tuple[np.ndarray, np.ndarray]
         poses.append((float(pose.position.x), float(pose.position.y), yaw_of(message)))
     found = np.array(poses).reshape(-1, 3)
     if not np.isfinite(found).all():
-        raise InputError(f"{where}: holds a pose that is no number")
+        raise InputError(f"{where}: contains a pose that is not a number")
     found[:, 2] = np.unwrap(found[:, 2])
     return np.array(stamps, dtype=np.int64), found
 

@@ -58,7 +58,7 @@ def recorded_frames(
         except InputError:  # older descriptions begin at base_link
             return found
     raise InputError(
-        f"{recording.path}: holds no poses of the lidars; give the robot's URDF with --model"
+        f"{recording.path}: has no poses of the lidars; give the robot's URDF with --model"
         + (f" ({'; '.join(problems)})" if problems else "")
     )
 
@@ -165,7 +165,7 @@ def recorded_clouds(
     count = min(map(len, found.values()))
     if not count:
         empty = next(name for name, clouds in found.items() if not clouds)
-        raise InputError(f"{recording.path}: {topics[empty]}: holds no returns of the {empty} lidar")
+        raise InputError(f"{recording.path}: {topics[empty]}: has no returns of the {empty} lidar")
     return {name: clouds[:count] for name, clouds in found.items()}
 
 

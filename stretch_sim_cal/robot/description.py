@@ -74,7 +74,7 @@ def load_urdf_text(
 
 def _no_arguments(path: Path, arguments: Mapping[str, object] | None) -> None:
     if arguments:
-        raise InputError(f"{path}: is no xacro and takes no arguments ({', '.join(arguments)})")
+        raise InputError(f"{path}: is not a xacro and takes no arguments ({', '.join(arguments)})")
 
 
 def is_xacro(path: Path, text: str) -> bool:
@@ -209,14 +209,14 @@ class _Reader:
                     raise self.fault(where, f'scale="{shape.get("scale")}" of <mesh> must not be 0')
                 path = mesh_path(filename, self.base_directory, self.mesh_folders)
                 return Geometry("mesh", origin, filename=filename, path=path, scale=scale, name=name)
-        raise self.fault(where, f"<{shape.tag}> is no URDF shape; there is box, cylinder, sphere, mesh")
+        raise self.fault(where, f"<{shape.tag}> is not a URDF shape; available: box, cylinder, sphere, mesh")
 
     def joint(self, element: Element) -> Joint:
         name = self.attribute(element, "name", "a joint")
         where = f"joint '{name}'"
         kind = self.attribute(element, "type", where)
         if kind not in URDF_JOINT_TYPES:
-            raise self.fault(where, f"type '{kind}' is no URDF joint type; there is {', '.join(URDF_JOINT_TYPES)}")
+            raise self.fault(where, f"type '{kind}' is not a URDF joint type; available: {', '.join(URDF_JOINT_TYPES)}")
         ends = []
         for role in ("parent", "child"):
             end = element.find(role)
@@ -327,7 +327,7 @@ def expand_xacro(
     except ExpatError as error:
         raise InputError(f"{_current_file(path)}: is not well-formed XML: {error}") from error
     except RecursionError as error:
-        raise InputError(f"{path}: its macros or includes never end") from error
+        raise InputError(f"{path}: its macros or includes are recursive") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # The library lets whatever an expression raises pass: it runs the user's own code.

@@ -134,7 +134,7 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
         return values, np.broadcast_shapes(*shapes)
     except ValueError as error:
         listed = ", ".join(map(str, shapes))
-        raise InputError(f"the joints' positions have shapes that do not fit together: {listed}") from error
+        raise InputError(f"the joints' positions cannot be broadcast together: {listed}") from error
 
 
 def _leader(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> tuple[str, float, float]:

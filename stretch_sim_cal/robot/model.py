@@ -189,7 +189,7 @@ def near(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {', '.join(close)}?"
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-    return f"; there is {shown or 'none'}"
+    return f"; available: {shown or 'none'}"
 
 
 def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], source: str) -> RobotModel:
@@ -228,7 +228,7 @@ def _topological_order(links: dict[str, Link], parent_joints: dict[str, Joint], 
     if len(roots) > 1:
         raise InputError(
             f"{source}: the links form {len(roots)} trees, with the roots {', '.join(roots[:5])}"
-            f"{', ...' if len(roots) > 5 else ''}; connect them with joints to one"
+            f"{', ...' if len(roots) > 5 else ''}; connect them by joints"
         )
     sorter = TopologicalSorter({link: [] if link in roots else [parent_joints[link].parent] for link in links})
     try:

@@ -169,7 +169,7 @@ class RobotProfile:
     def driven_base(self) -> WheeledBase:
         """How the base drives. Raises `InputError` without `base:`."""
         if self.base is None:
-            raise InputError(f"{self.source}: has no 'base:' on how the robot drives; add it to calibrate by driving")
+            raise InputError(f"{self.source}: has no 'base:'; add it to calibrate by driving")
         return self.base
 
     @property
@@ -373,13 +373,13 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
     for key, names in (("shape_joints", found.shape_joints), ("check_joints", found.check_joints)):
         _check_names(names, planned, f"{where}: {key}")
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"{where}: {key}: '{twice}' is there twice")
+            raise InputError(f"{where}: {key}: '{twice}' occurs twice")
     for plan, grids in found.plans.items():
         _check_names(grids, planned, f"{where}: plans: {plan}")
     if empty := [joint for joint, values in found.mount_candidates.items() if not values]:
-        raise InputError(f"{where}: mount_candidates: {empty[0]}: a list of numbers was expected")
+        raise InputError(f"{where}: mount_candidates: {empty[0]}: expected a list of numbers")
     if (followed := len(found.shape_joints)) > MOST_SHAPE_JOINTS:
-        raise InputError(f"{where}: shape_joints: are {followed}, at most {MOST_SHAPE_JOINTS} can be followed")
+        raise InputError(f"{where}: shape_joints: are {followed}, at most {MOST_SHAPE_JOINTS} are supported")
     return found
 
 
@@ -387,7 +387,7 @@ def _check_names(names: Iterable[str], joints: Sequence[CommandedJoint], where: 
     known = [joint.name for joint in joints]
     for name in names:
         if name not in known:
-            raise InputError(f"{where}: {name}: is none of the joints{near(name, known)}")
+            raise InputError(f"{where}: {name}: is not one of the joints{near(name, known)}")
 
 
 def _by_command(value: Any, kind: type, joints: Sequence[CommandedJoint], where: str) -> dict[str, Any]:
@@ -405,7 +405,7 @@ def lidar_geometry(value: Any, path: Path, where: str) -> str:
         return name
     file = path.parent / Path(name).expanduser()
     if not file.is_file():
-        raise InputError(f"{where}: '{name}' is no file, and none of {', '.join(GEOMETRIES)}")
+        raise InputError(f"{where}: '{name}' is neither a file nor one of {', '.join(GEOMETRIES)}")
     return str(file.resolve())
 
 
@@ -501,7 +501,7 @@ def _joints(value: Any, where: str) -> tuple[CommandedJoint, ...]:
         parts = entry.get("parts")
         if parts is not None and not (isinstance(parts, list) and parts):
             raise InputError(
-                f"{where}: {name}: parts: a list of joints was expected, or several such lists of which the first that "
+                f"{where}: {name}: parts: expected a list of joints, or several such lists of which the first that "
                 "fits counts"
             )
         usual = {"command": name, "step": STEP_LINEAR if entry.get("linear") is True else STEP_ANGULAR}
@@ -522,7 +522,10 @@ def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
         while ahead:
             part = ahead.pop()
             if part == joint.command:
-                raise InputError(f"{where}: {joint.name}: parts: the ties are cyclic: {' -> '.join([*walked, part])}")
+                raise InputError(
+                    f"{where}: {joint.name}: parts: the joints depend on each other in a cycle: "
+                    f"{' -> '.join([*walked, part])}"
+                )
             if part in tied and part not in walked:
                 walked.append(part)
                 ahead += tied[part]

@@ -92,7 +92,7 @@ class Element:
     def flag(self) -> bool:
         """Return the text as a truth value. Raises `InputError` for anything else."""
         if self.text.lower() not in ("true", "false", "1", "0"):
-            raise InputError(f"{self.where}: is '{self.text[:60]}', true or false was expected")
+            raise InputError(f"{self.where}: is '{self.text[:60]}'; expected true or false")
         return self.text.lower() in ("true", "1")
 
 
@@ -103,10 +103,10 @@ def read_sdf(path: Path, root: str = "sdf") -> Element:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     if len(data) > MAX_BYTES:
-        raise InputError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB, that is no SDF file")
+        raise InputError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB, too large for an SDF file")
     element = _parse(data, path)
     if element.tag != root:
-        raise InputError(f"{element.where}: is not the file that was expected, it should begin with <{root}>")
+        raise InputError(f"{element.where}: expected is not the file that, it should begin with <{root}>")
     return element
 
 
@@ -115,12 +115,12 @@ def pose_of(element: Element | None) -> np.ndarray:
     if element is None or not (element.text or element.attributes.get("frame")):
         return np.eye(4)
     if element.attributes.get("frame"):
-        raise InputError(f"{element.where}: frame='...' is of SDF before 1.7; write relative_to='...'")
+        raise InputError(f"{element.where}: frame='...' is from SDF before 1.7; write relative_to='...'")
     notation = element.attributes.get("rotation_format", "euler_rpy")
     if notation == "quat_xyzw":
         values = element.numbers(7)
         if np.linalg.norm(values[3:]) < 1e-9:
-            raise InputError(f"{element.where}: its quaternion has no length")
+            raise InputError(f"{element.where}: its quaternion is zero")
         return from_xyz_quaternion(values[:3], values[3:])
     if notation != "euler_rpy":
         raise InputError(f"{element.where}: rotation_format '{notation}' is neither euler_rpy nor quat_xyzw")
@@ -199,9 +199,9 @@ class Scope:
         if name not in self.elements:
             raise InputError(f"{asked_by.where}: frame '{name}' is not known here{near(name, self.elements)}")
         if name in self._being_resolved:
-            raise InputError(f"{asked_by.where}: frames go in a circle: {' -> '.join([*self._being_resolved, name])}")
+            raise InputError(f"{asked_by.where}: frames form a cycle: {' -> '.join([*self._being_resolved, name])}")
         if len(self._being_resolved) >= MAX_DEPTH:
-            raise InputError(f"{asked_by.where}: frames depend on each other more than {MAX_DEPTH} deep")
+            raise InputError(f"{asked_by.where}: frames are nested more than {MAX_DEPTH} deep")
         self._being_resolved.append(name)
         element, parent = self.elements[name], self.root
         if element.tag == "frame":
@@ -305,10 +305,10 @@ def read_sdf_model(path: Path) -> SdfModel:
     models = [*root.all("model"), *(model for world in root.all("world") for model in world.all("model"))]
     if len(models) != 1:
         names = ", ".join(model.attributes.get("name", "?") for model in models[:5])
-        raise InputError(f"{path}: one model is expected, there {'are ' + names if models else 'is none'}")
+        raise InputError(f"{path}: expected one model, there {'are ' + names if models else 'is none'}")
     for tag in ("include", "model"):
         if (nested := models[0].first(tag)) is not None:
-            raise InputError(f"{nested.where}: a nested <{tag}> is not read; expand it first")
+            raise InputError(f"{nested.where}: a nested <{tag}> is not supported; expand it first")
     scope = Scope(models[0], lambda include: None)
     links = {link.name: scope.pose(link.name, link) for link in models[0].all("link")}
     if not links:
@@ -321,7 +321,9 @@ def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[
     """Return the connections of a joint; the link between both axes of a universal joint is added to `links`."""
     kind = joint.attributes.get("type", "")
     if kind not in TYPES:
-        raise InputError(f"{joint.where}: '{joint.name}': type '{kind}' is not read; there is {', '.join(TYPES)}")
+        raise InputError(
+            f"{joint.where}: '{joint.name}': type '{kind}' is not supported; available: {', '.join(TYPES)}"
+        )
     parent, child = (_link_of(joint, role, scope, links) for role in ("parent", "child"))
     frame = scope.pose(joint.name, joint)
     if TYPES[kind] in ("fixed", "spherical"):
@@ -348,7 +350,7 @@ def _link_of(joint: Element, role: str, scope: Scope, links: dict[str, np.ndarra
     name = joint.required(role).text
     found = WORLD if name == WORLD and role == "parent" else attached_link(name, scope, links)
     if found is None:
-        raise InputError(f"{joint.where}: '{joint.name}': its {role} '{name}' is no link{near(name, links)}")
+        raise InputError(f"{joint.where}: '{joint.name}': its {role} '{name}' is not a link{near(name, links)}")
     return found
 
 
@@ -392,7 +394,7 @@ def _mimic(axis: Element) -> Mimic | None:
         return None
     followed = mimic.attributes.get("joint", "")
     if not followed or mimic.attributes.get("axis", "axis") != "axis":
-        raise InputError(f"{mimic.where}: names no joint with one axis that it follows")
+        raise InputError(f"{mimic.where}: does not name a joint with one axis to follow")
     multiplier = mimic.number("multiplier", 1.0)
     return Mimic(followed, multiplier, mimic.number("offset", 0.0) - multiplier * mimic.number("reference", 0.0))
 

@@ -38,7 +38,7 @@ def urdf_of_sdf(path: Path) -> str:
     for frame in sdf.scope.element.all("frame"):
         link = attached_link(frame.name, sdf.scope, sdf.links)
         if link is None:
-            raise InputError(f"{frame.where}: '{frame.name}' is attached to no link")
+            raise InputError(f"{frame.where}: '{frame.name}' is not attached to a link")
         _add_frame(robot, frame.name, link, inverse(sdf.links[link]) @ sdf.scope.pose(frame.name, frame), links, frame)
     for link in sdf.scope.element.all("link"):
         for sensor in link.all("sensor"):
@@ -98,11 +98,11 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
             return [(centred, cylinder()), *ends]
         case "mesh":
             if (part := shape.first("submesh")) is not None:
-                raise InputError(f"{part.where}: a part of a mesh is not read; save it as a file of its own")
+                raise InputError(f"{part.where}: a submesh is not supported; save it as a separate file")
             scale = shape.first("scale")
             given = {} if scale is None else {"scale": _text(scale.numbers(3))}
             return [(centred, ElementTree.Element("mesh", filename=_mesh(shape.required("uri").text, path), **given))]
-    raise InputError(f"{shape.where}: is no shape that URDF has; use box, cylinder, sphere, capsule or mesh")
+    raise InputError(f"{shape.where}: is not a shape that URDF has; use box, cylinder, sphere, capsule or mesh")
 
 
 def _mesh(uri: str, path: Path) -> str:
@@ -143,7 +143,7 @@ def _add_frame(
     links: dict[str, ElementTree.Element], element: Element,
 ) -> None:  # fmt: skip
     if name in links or name == WORLD:
-        raise InputError(f"{element.where}: a link is called '{name}' as well")
+        raise InputError(f"{element.where}: a link is also called '{name}'")
     links[name] = SubElement(robot, "link", name=name)
     joint = SubElement(robot, "joint", name=f"{name}_fixed", type="fixed")
     _add_origin(joint, link_from_frame)

@@ -25,7 +25,7 @@ def nominal_description(tool: str = DEFAULT_TOOL) -> str:
 def _check_tool(tool: str) -> None:
     tools = available_tools()
     if tool not in tools:
-        raise InputError(f"'{tool}' is no tool of the Stretch{near(tool, tools)}")
+        raise InputError(f"'{tool}' is not a tool of the Stretch{near(tool, tools)}")
 
 
 def available_tools() -> list[str]:

@@ -111,7 +111,7 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> 
         given = link_surfaces(load_model(geometry), "collision")
         known = {link: surface for link, surface in given.items() if link in model.links}
         if not known:
-            raise InputError(f"lidar_geometry: {geometry}: has shapes for none of the links of '{model.name}'")
+            raise InputError(f"lidar_geometry: {geometry}: has no shapes for the links of '{model.name}'")
         surfaces |= known
     shell = profile.housing_link
     if shell in model.links and model.links[shell].visuals:
@@ -263,7 +263,7 @@ def _mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray
         raise InputError(f"{where}: mesh {path} cannot be read: {type(error).__name__}: {error}") from error
     vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces, dtype=np.int64)
     if not len(faces) or not np.isfinite(vertices).all():
-        raise InputError(f"{where}: mesh {path} holds no triangles with finite corners")
+        raise InputError(f"{where}: mesh {path} has no triangles with finite corners")
     vertices.setflags(write=False)
     faces.setflags(write=False)
     return vertices, faces

@@ -62,7 +62,7 @@ def wheeled_base(value: Any, where: str) -> WheeledBase:
     if command == stamped and command is not None:
         raise InputError(f"{where}: topics: command and stamped_command: a topic has one type; name one of them")
     if base.get("kind") == DIFFERENTIAL and base.get("track_width") is None:
-        raise InputError(f"{where}: track_width: is missing; a differential base turns by it")
+        raise InputError(f"{where}: track_width: is missing; a differential base needs it")
     found = record(
         WheeledBase,
         {"track_width": 1.0} | {key: each for key, each in base.items() if key not in apart},
@@ -72,9 +72,9 @@ def wheeled_base(value: Any, where: str) -> WheeledBase:
         **topics | {"command": command if command or stamped else "/cmd_vel"},
     )
     if len(found.wheels) < 3:
-        raise InputError(f"{where}: wheels: a list of three or more [x, y] was expected, casters among them")
+        raise InputError(f"{where}: wheels: expected a list of three or more [x, y], casters included")
     wheels = np.array(found.wheels)
     if np.linalg.svd(wheels - wheels.mean(axis=0), compute_uv=False)[1] < 0.01:
-        raise InputError(f"{where}: wheels: lie on one line, and the robot on its side; name its casters as well")
+        raise InputError(f"{where}: wheels: lie on one line; include the casters")
     around = 2.0 * float(np.mean(np.linalg.norm(wheels, axis=1)))
     return found if base.get("track_width") is not None else replace(found, track_width=around)

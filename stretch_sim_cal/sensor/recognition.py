@@ -30,7 +30,7 @@ def taken_for(
     table = seen.sensor
     same = expected is not None and table is not None and expected.num_channels == table.num_channels
     if same and _apart(expected, table) < LIKE_TABLE:
-        return expected, f"taken for {expected.name}"
+        return expected, f"recognised as {expected.name}"
     fits = fitting(seen, candidates)
     if len(fits) > 1:
         raise InputError(
@@ -39,8 +39,8 @@ def taken_for(
         )
     other = "" if expected is None else f", not for {expected.name}, whose elevations are others"
     if fits:
-        return fits[0], f"taken for {fits[0].name}, the one file in config/ that fits{other}"
-    return None, f"taken for a lidar of {UNKNOWN} make{other}: no file in config/ fits"
+        return fits[0], f"recognised as {fits[0].name}, the only matching file in config/{other}"
+    return None, f"treated as a lidar of {UNKNOWN} make{other}: no file in config/ fits"
 
 
 def recognised(
@@ -69,7 +69,7 @@ def sensor_of(clouds: Sequence[np.ndarray]) -> Sensor | None:
     observer = Observer()
     for number, cloud in enumerate(clouds[:SCANS]):
         if cloud.dtype.names is None:
-            raise InputError("clouds: are plain arrays; a structured array with x, y, z and ring was expected")
+            raise InputError("clouds: are plain arrays; expected a structured array with x, y, z and ring")
         observer.add(cloud, float(number))
     candidates = known_sensors()
     return taken_for(observer.signature(candidates), None, candidates)[0]

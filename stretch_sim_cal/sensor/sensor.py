@@ -231,7 +231,7 @@ def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
     are given for another number of lidars."""
     given = sensors if isinstance(sensors, tuple) else (sensors,) * count
     if len(given) not in (count, 2):
-        raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one each")
+        raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one for each")
     return tuple(given[number] if number < len(given) else given[0] for number in range(count))
 
 
@@ -294,7 +294,7 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
     validate.mapping(data, KEYS, where)
     elevations = data.get("elevations_deg")
     if not isinstance(elevations, list) or not elevations:
-        raise InputError(f"{where}: elevations_deg: a list with the elevation of every channel was expected")
+        raise InputError(f"{where}: elevations_deg: expected a list with the elevation of every channel")
     drift = validate.numbers_by_key(
         data.get("range_drift"), f"{where}: range_drift", amplitude=(0.0, 1.0, 0.0), time=(1e-3, 1e6, 600.0)
     )
@@ -331,7 +331,7 @@ def driver_corrections(value: Any, where: str) -> dict[str, Any]:
     if driver.azimuth_window_deg is not None:
         begin, end = driver.azimuth_window_deg
         if not 0.0 < end - begin < 360.0:
-            raise InputError(f"{where}: {WINDOW}: from {begin:g} to {end:g} deg is no part of a turn")
+            raise InputError(f"{where}: {WINDOW}: from {begin:g} to {end:g} deg is not part of a turn")
     return {name: getattr(driver, name) for name, given in (value or {}).items() if given is not None}
 
 

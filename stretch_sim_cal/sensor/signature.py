@@ -149,7 +149,7 @@ class Observer:
         """Return the lidar's properties, its table compared with those of `candidates`. Raises `InputError` without
         rings, with rings that are no channels, or with too few returns."""
         if not self._scans:
-            raise InputError("no scan at all")
+            raise InputError("no scans")
         if "ring" not in self._scans[0].dtype.names:
             raise InputError(
                 f"the points have no field ring, only {', '.join(self._scans[0].dtype.names)}: without it channels "
@@ -158,11 +158,11 @@ class Observer:
         clouds = [_Cloud(scan) for scan in self._scans]
         if sum(len(cloud.points) for cloud in clouds) < MIN_RETURNS:
             raise InputError(
-                f"only {sum(len(c.points) for c in clouds)} returns in {len(clouds)} scans; is it covered?"
+                f"only {sum(len(c.points) for c in clouds)} returns in {len(clouds)} scans; is the lidar covered?"
             )
         low, high = (function([function(cloud.ring, initial=0) for cloud in clouds]) for function in (np.min, np.max))
         if low < 0 or high >= MOST_CHANNELS:
-            raise InputError(f"field ring goes from {low} to {high}, so it is no number of a channel")
+            raise InputError(f"field ring goes from {low} to {high}, so it is not a channel number")
         return _signature(self, clouds, candidates, np.array(self._starts), self._firsts)
 
 
@@ -178,7 +178,7 @@ def known_sensors() -> list[Sensor]:
 def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
     """Return whether both lidars run in sync, None where that cannot be determined, and a sentence about it."""
     if left.period is None or right.period is None:
-        return None, "sync: too few scans to tell"
+        return None, "sync: too few scans"
     period = 0.5 * (left.period + right.period)
     nearest = np.abs(left.starts[:, None] - right.starts).argmin(axis=0)
     apart = right.starts - left.starts[nearest]
@@ -433,7 +433,7 @@ def _wrapped(angles: np.ndarray) -> np.ndarray:
 def _lines(found: Signature) -> list[str]:
     rings = f"ring: there, 0 to {found.num_channels - 1}"
     if found.sensor is None:
-        lines = [f"{rings}; table: no known one fits; write a sensor file for it (as config/jt128.yaml)"]
+        lines = [f"{rings}; table: no known one fits; write a sensor file (as config/jt128.yaml)"]
     elif max(found.table_difference) > SAME_TABLE:
         elevation, azimuth = np.degrees(found.table_difference)
         lines = [
@@ -456,5 +456,5 @@ def _lines(found: Signature) -> list[str]:
             "filtered or moved one"
         )
     elif found.sensor is not None:
-        lines.append("distance correction: none to make, the table has no optical centre")
+        lines.append("distance correction: not applicable, the table has no optical centre")
     return lines

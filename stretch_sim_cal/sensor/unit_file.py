@@ -96,7 +96,7 @@ def values_from_mapping(model: ErrorModel, mapping: Any, where: str) -> np.ndarr
     values[NEAR], _ = near_range(data.get("near_range"), model.spread.near_length, f"{where}: near_range")
     pairs = data.get("azimuth_harmonics_deg", [[0.0, 0.0]] * 2)
     if not isinstance(pairs, list) or len(pairs) != 2:
-        raise InputError(f"{where}: azimuth_harmonics_deg: two pairs [cos, sin] were expected")
+        raise InputError(f"{where}: azimuth_harmonics_deg: expected two pairs [cos, sin]")
     harmonics = [
         validate.numbers(pair, 2, f"{where}: azimuth_harmonics_deg[{i}]", -5, 5) for i, pair in enumerate(pairs)
     ]
@@ -123,7 +123,7 @@ def unit_from_mapping(model: ErrorModel, data: Mapping[str, Any], where: str) ->
     values = data.get("values")
     deviations, open_keys = data.get("standard_deviations"), data.get("not_determined") or []
     if not isinstance(open_keys, list) or not all(isinstance(key, str) for key in open_keys):
-        raise InputError(f"{where}: not_determined: a list of keys of values was expected")
+        raise InputError(f"{where}: not_determined: expected a list of keys of values")
     for key in open_keys:
         if key.partition("[")[0] not in KEYS:
             raise InputError(f"{where}: not_determined: unknown key '{key}'; known are {', '.join(sorted(KEYS))}")
@@ -172,7 +172,7 @@ def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     rows: dict[int, tuple[float, float]] = {}
     lines = files.read_text(path).lstrip("\ufeff").splitlines()
     if not lines or [word.strip().lower() for word in lines[0].split(",")][:3] != ["channel", "elevation", "azimuth"]:
-        raise InputError(f"{path}:1: is no angle table, it should begin with Channel,Elevation,Azimuth")
+        raise InputError(f"{path}:1: is not an angle table, it should begin with Channel,Elevation,Azimuth")
     for number, line in enumerate(lines[1:], start=2):
         words = [word.strip() for word in line.split(",")]
         if not any(words) or len(words[0]) == 64 and not any(words[1:]):  # the checksum
@@ -180,12 +180,12 @@ def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
         try:
             channel, elevation, azimuth = int(words[0]), float(words[1]), float(words[2])
         except (ValueError, IndexError) as error:
-            raise InputError(f"{path}:{number}: '{line[:60]}': channel, elevation, azimuth were expected") from error
+            raise InputError(f"{path}:{number}: '{line[:60]}': expected channel, elevation, azimuth") from error
         if not (math.isfinite(azimuth) and -90.0 <= elevation <= 90.0) or channel in rows:
-            raise InputError(f"{path}:{number}: '{line[:60]}': is no direction, or the channel was there before")
+            raise InputError(f"{path}:{number}: '{line[:60]}': is not a direction, or the channel occurs twice")
         rows[channel] = elevation, azimuth
     channels: Sequence[int] = sorted(rows)
     if list(channels) != list(range(1, len(rows) + 1)) or not rows:
-        raise InputError(f"{path}: channels 1 to {max(len(rows), 1)} were expected, each once")
+        raise InputError(f"{path}: expected channels 1 to {max(len(rows), 1)}, each once")
     table = np.radians([rows[channel] for channel in channels])
     return table[:, 0], np.remainder(np.pi / 2 - table[:, 1] + np.pi, 2 * np.pi) - np.pi

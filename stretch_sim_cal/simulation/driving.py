@@ -114,9 +114,9 @@ class DrivingBase:
     def command(self, x: float, y: float, turn: float, stamp: float | None = None) -> None:
         """Drive at velocities along x and y (m/s) and about z (rad/s) of the footprint frame, within limits and kind,
         for the base's time-out from `stamp` (s, simulated; now by default). A command older than the one that is obeyed
-        is ignored. Raises `InputError` for what is no number, and for stamps that are too old or too far ahead."""
+        is ignored. Raises `InputError` for what is not a number, and for stamps that are too old or too far ahead."""
         if not all(map(math.isfinite, (x, y, turn, stamp or 0.0))):
-            raise InputError(f"command: is {x:g}, {y:g}, {turn:g}; finite velocities were expected")
+            raise InputError(f"command: is {x:g}, {y:g}, {turn:g}; expected finite velocities")
         at = self._now if stamp is None else round(stamp * 1e9)
         if not -self.base.timeout * 1e9 <= at - self._now <= AHEAD * 1e9:
             raise InputError(
@@ -145,7 +145,7 @@ class DrivingBase:
     def step(self, duration: float) -> None:
         """Let `duration` s of simulated time pass (whole ns). Raises `InputError` for a negative one."""
         if not duration >= 0:
-            raise InputError(f"step: {duration} s of simulated time were asked for, at least 0 were expected")
+            raise InputError(f"step: {duration} s of simulated time were asked for; expected at least 0")
         self._now += round(duration * 1e9)
         while self._ticked < self._now:
             if self.moving:
@@ -274,7 +274,9 @@ class DrivingBase:
     def _between(self, begin: float, end: float) -> list[tuple[float, ...]]:
         """Return the moments around `begin` to `end` (ns), one at least."""
         if self._forgotten and begin < self._moments[0][0]:
-            raise InputError(f"where the base was at {begin * 1e-9:g} s is forgotten; ask within ten minutes of motion")
+            raise InputError(
+                f"where the base was at {begin * 1e-9:g} s is no longer stored; only ten minutes of motion are"
+            )
         first = bisect_right(self._moments, begin, key=lambda moment: moment[0]) - 1
         last = bisect_left(self._moments, end, key=lambda moment: moment[0]) + 1
         return self._moments[max(0, first) : last] or [self._moment()]

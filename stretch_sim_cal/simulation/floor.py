@@ -63,7 +63,7 @@ class Undulation:
                 found[name] = joined([surface.with_faces(~floor), sheet])
                 flat = True
         if not flat:
-            raise InputError(f"{where}: the world has no flat floor at z = 0 that could be uneven")
+            raise InputError(f"{where}: the world has no flat floor at z = 0")
         return found
 
 

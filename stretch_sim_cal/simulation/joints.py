@@ -183,7 +183,7 @@ def read_waypoints(trajectory: Any, ranges: Mapping[str, Limit]) -> list[Waypoin
     for index, point in enumerate(trajectory.points):
         waypoint = _read_point(f"point {index}", names, point, ranges)
         if waypoints and waypoint.time < waypoints[-1].time:
-            raise GoalRefused(INVALID_GOAL, f"point {index}: its time_from_start is before that of the point before")
+            raise GoalRefused(INVALID_GOAL, f"point {index}: its time_from_start is before the previous point's")
         waypoints.append(waypoint)
     return waypoints
 
@@ -193,10 +193,10 @@ def _check_joints(names: Sequence[str], ranges: Mapping[str, Limit]) -> None:
         raise GoalRefused(INVALID_JOINTS, "the trajectory names no joints")
     unknown = [name for name in names if name not in ranges]
     if unknown:
-        raise GoalRefused(INVALID_JOINTS, f"unknown joint {', '.join(unknown)}; there is {', '.join(ranges)}")
+        raise GoalRefused(INVALID_JOINTS, f"unknown joint {', '.join(unknown)}; available: {', '.join(ranges)}")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise GoalRefused(INVALID_JOINTS, f"joint {', '.join(twice)} is named twice")
+        raise GoalRefused(INVALID_JOINTS, f"joint {', '.join(twice)} occurs twice")
 
 
 def _read_point(where: str, names: Sequence[str], point: Any, ranges: Mapping[str, Limit]) -> Waypoint:

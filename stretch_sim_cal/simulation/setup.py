@@ -140,7 +140,7 @@ class SimulationSetup:
         left = kinds["left"]
         for sensor in kinds.values():
             if sensor is None:
-                raise InputError(f"sensor: '{self.sensor}': what is simulated has to be known")
+                raise InputError(f"sensor: '{self.sensor}': a simulated sensor has to be known")
             if left.period != sensor.period:
                 raise InputError(
                     f"sensor: {left.name} has {left.rate:g} scans per second, {sensor.name} {sensor.rate:g}; name "
@@ -154,7 +154,7 @@ class SimulationSetup:
         if device in self.units:
             unit = load_sensor(self.units[device])
             if unit.unit is None:
-                raise InputError(f"{self.units[device]}: is no unit file, it has no key 'sensor'")
+                raise InputError(f"{self.units[device]}: is not a unit file, it has no key 'sensor'")
             if unit.period != sensor.period:
                 raise InputError(
                     f"{self.units[device]}: rate: is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
@@ -271,7 +271,7 @@ class Faults:
                 try:
                     found[name] = int(float(value)) if name == "push" else float(value)
                 except ValueError as error:
-                    raise InputError(f"fault '{text}': after the colon a number was expected") from error
+                    raise InputError(f"fault '{text}': expected after the colon a number") from error
             elif name == "stuck" and value:
                 found[name] |= {value}
             elif name == "not_homed":

@@ -62,7 +62,7 @@ def simulated_description(
     errors that are not rigid, unknown tools, simulators and links of the payload.
     """
     if simulator not in SIMULATORS:
-        raise InputError(f"simulator '{simulator}' is not known; there is {', '.join(SIMULATORS)}")
+        raise InputError(f"simulator '{simulator}' is not known; available: {', '.join(SIMULATORS)}")
     profile = stretch_profile() if robot is None else robot.profile
     arguments: dict[str, object] = {
         "payload": repr([[box.link, *map(_text, (box.size, box.xyz, box.rpy))] for box in payload]),
@@ -135,7 +135,7 @@ def _with_joint_errors(text: str, errors: Mapping[str, np.ndarray], profile: Rob
     for name, error in errors.items():
         if name not in model.joints or name in carrying:
             movable = sorted(set(model.joints) - carrying)
-            raise InputError(f"joint error: '{name}' is no joint, or carries a lidar{near(name, movable)}")
+            raise InputError(f"joint error: '{name}' is not a joint, or carries a lidar{near(name, movable)}")
         joint = next(element for element in robot.iterfind("joint") if element.get("name") == name)
         set_origin(joint, model.joints[name].parent_from_joint @ check_rigid(error, f"error of joint {name}"))
     return ElementTree.tostring(robot, encoding="unicode")

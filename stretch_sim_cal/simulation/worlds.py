@@ -88,7 +88,7 @@ class World:
 
 
 def load_world(name: str | Path) -> World:
-    """Return the world of that name (in `worlds/`) or path. Raises `InputError` for a file that is no world."""
+    """Return the world of that name (in `worlds/`) or path. Raises `InputError` for a file that is not a world."""
     path = files.find_shared("worlds", name, ".sdf")
     return _WorldReader(path).world
 
@@ -103,7 +103,7 @@ class _WorldReader:
         root = read_sdf(path)
         element = root.first("world") or root.first("model")
         if element is None:
-            raise InputError(f"{path}: holds neither a <world> nor a <model>")
+            raise InputError(f"{path}: has neither a <world> nor a <model>")
         self.world = World(element.attributes.get("name", path.stem), path, {})
         scope = Scope(element, self._included)
         if element.tag == "world":
@@ -112,22 +112,20 @@ class _WorldReader:
                 self._read_model(model, name, scope.pose(name, model.element))
             for actor in element.all("actor"):
                 if actor.first("script") is None:
-                    self._warn(actor, "has no <script> with its way, and is left out")
+                    self._warn(actor, "has no <script> with waypoints, and is ignored")
                 else:
                     self.world.actors.append(self._actor(actor))
         else:
             self._read_model(scope, element.name, scope.pose_relative(element, scope.root))
         if not self.world.surfaces:
-            self.world.notes.append(f"{path}: holds nothing that a lidar sees")
+            self.world.notes.append(f"{path}: contains nothing that a lidar sees")
 
     def _read_model(self, scope: Scope, name: str, world_from_model: np.ndarray) -> None:
         element = scope.element
         self._warn_unsupported(element)
         static = element.first("static")
         if "/" not in name and (static is None or not static.flag()):
-            self.world.notes.append(
-                f"{element.where}: model '{name}' is not static; it stays where it is, without physics"
-            )
+            self.world.notes.append(f"{element.where}: model '{name}' is not static; it does not move (no physics)")
         for link in element.all("link"):
             self._read_link(scope, link, f"{name}/{link.name}", world_from_model)
         for child, model in scope.models.items():
@@ -156,7 +154,7 @@ class _WorldReader:
             raise InputError(f"{script.where}: has no <trajectory> with a <waypoint>")
         times = np.array([point.required("time").numbers(1)[0] for point in waypoints])
         if times[0] < 0 or (np.diff(times) <= 0).any():
-            raise InputError(f"{script.where}: the times of its waypoints have to grow")
+            raise InputError(f"{script.where}: the times of its waypoints must increase")
         poses = np.array([pose_of(point.required("pose")) for point in waypoints])
         yaws = np.unwrap(np.arctan2(poses[:, 1, 0], poses[:, 0, 0]))
         poses, loop = np.column_stack([poses[:, :3, 3], yaws]), script.first("loop")
@@ -178,7 +176,7 @@ class _WorldReader:
             raise InputError(f"{geometry.where}: is empty")
         shape = geometry.children[0]
         for extra in geometry.children[1:]:
-            self._warn(extra, "is a second shape in one geometry and is left out")
+            self._warn(extra, "is a second shape in one geometry and is ignored")
         size = shape.positive_number
         match shape.tag:
             case "box":
@@ -199,14 +197,14 @@ class _WorldReader:
                 return self._mesh_file(shape)
             case "empty":
                 return None
-        self._warn(shape, "is a shape that is not supported and is left out")
+        self._warn(shape, "is an unsupported shape and is ignored")
         return None
 
     def _plane(self, shape: Element, infinite: bool) -> solids.Mesh:
         normal = shape.first("normal")
         direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
         if np.linalg.norm(direction) < 1e-9:
-            raise InputError(f"{shape.where}: its normal has no length")
+            raise InputError(f"{shape.where}: its normal is zero")
         size = shape.first("size")
         if infinite or size is None:
             return solids.plane(direction, np.full(2, 2 * solids.PLANE_HALF_SIZE))
@@ -216,7 +214,7 @@ class _WorldReader:
         uri = shape.required("uri")
         path = self._find(uri.text, uri)
         if path.suffix.lower() not in MESH_SUFFIXES:
-            self._warn(uri, f"{path.name} is left out; meshes are read from {', '.join(MESH_SUFFIXES)}")
+            self._warn(uri, f"{path.name} is ignored; supported mesh formats: {', '.join(MESH_SUFFIXES)}")
             return None
         if shape.first("submesh") is not None:
             self._warn(shape.required("submesh"), "is not supported; the whole mesh is used")
@@ -231,14 +229,14 @@ class _WorldReader:
         uri = include.required("uri")
         path = _model_file(self._find(uri.text, uri), uri)
         if path in self._including or len(self._including) >= MAX_INCLUDE_DEPTH:
-            raise InputError(f"{include.where}: {path} includes itself, or includes go too deep")
+            raise InputError(f"{include.where}: {path} includes itself, or includes are nested too deeply")
         root = read_sdf(path)
         model = root.first("model")
         if model is None:
             if (actor := root.first("actor")) is not None:
-                self._warn(actor, "is not supported and is left out")
+                self._warn(actor, "is not supported and is ignored")
             elif root.first("light") is None:
-                raise InputError(f"{include.where}: {path} holds no <model>")
+                raise InputError(f"{include.where}: {path} has no <model>")
             return None
         name, pose, static = (include.first(tag) for tag in ("name", "pose", "static"))
         children = [child for child in model.children if not (child.tag == "pose" and pose is not None)]
@@ -270,13 +268,13 @@ class _WorldReader:
         for candidate in candidates:
             if rest and candidate.exists():
                 return candidate.resolve()
-        raise InputError(f"{element.where}: '{uri}' is not found; look at its path, or set GZ_SIM_RESOURCE_PATH")
+        raise InputError(f"{element.where}: '{uri}' is not found; check its path, or set GZ_SIM_RESOURCE_PATH")
 
     def _warn_unsupported(self, element: Element) -> None:
         for child in element.children:
             # A colon marks elements of other programs, which the format ignores.
             if child.tag not in IGNORED[element.tag] | USED[element.tag] and ":" not in child.tag:
-                self._warn(child, f"in <{element.tag}> is not supported and is left out")
+                self._warn(child, f"in <{element.tag}> is not supported and is ignored")
 
     def _warn(self, element: Element, what: str) -> None:
         self.world.warnings.append(f"{element.where} {what}")
@@ -305,7 +303,7 @@ def _material(part: Element, link: Element) -> Material | None:
         found = visual.first(f"sim:{kind}") if visual is not None else None
         shares[kind] = 0.0 if found is None else float(found.positive()[0])
         if shares[kind] > 1.0:
-            raise InputError(f"{found.where}: is {found.text}, a share from 0 to 1 was expected")
+            raise InputError(f"{found.where}: is {found.text}; expected a share from 0 to 1")
     if reflectivity is None and not any(shares.values()):
         return None
     return Material(reflectivity, **shares)
@@ -332,7 +330,7 @@ def _model_file(path: Path, uri: Element) -> Path:
     if not config.is_file():
         if (path / "model.sdf").is_file():
             return path / "model.sdf"
-        raise InputError(f"{uri.where}: {path} holds neither model.config nor model.sdf")
+        raise InputError(f"{uri.where}: {path} has neither model.config nor model.sdf")
     entries = list(read_sdf(config, root="model").all("sdf"))
     if not entries:
         raise InputError(f"{config}: names no <sdf> file")

@@ -76,7 +76,7 @@ def mechanism(
         if twice is not None:
             raise InputError(f"{source}: two {kind}s are called '{twice}'; names must differ")
     if ground not in bodies:
-        raise InputError(f"{source}: its ground '{ground}' is no link{near(ground, bodies)}")
+        raise InputError(f"{source}: its ground '{ground}' is not a link{near(ground, bodies)}")
     for connection in connections:
         if connection.type not in VARIABLES:
             raise InputError(
@@ -96,7 +96,7 @@ def mechanism(
     if lost:
         raise InputError(
             f"{source}: no joint connects link '{lost[0]}' to the ground '{ground}'"
-            f"{f' ({len(lost)} such links)' if len(lost) > 1 else ''}; give it one, or a floating base"
+            f"{f' ({len(lost)} such links)' if len(lost) > 1 else ''}; add one, or use a floating base"
         )
     return found
 
@@ -124,7 +124,7 @@ def with_base(fixed: Mechanism, base: str) -> Mechanism:
     """Return a mechanism whose ground is fixed as one that drives on a floor (`mobile`) or flies (`floating`). Raises
     `InputError` for an unknown base, and for a mechanism that is joined to the world."""
     if base not in BASES:
-        raise InputError(f"base '{base}' is not known; there is {', '.join(BASES)}")
+        raise InputError(f"base '{base}' is not known; available: {', '.join(BASES)}")
     if base == "fixed":
         return fixed
     if WORLD in fixed.bodies:
@@ -196,7 +196,7 @@ class _WrittenMechanism:
 def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
     written = record(_WrittenMechanism, read_yaml(path), str(path))
     if not written.links:
-        raise InputError(f"{path}: links: a list of names was expected")
+        raise InputError(f"{path}: links: expected a list of names")
     connections = [joint.connection(f"{path}: joints[{index}]") for index, joint in enumerate(written.joints)]
     ground = written.ground or written.links[0]
     found = mechanism(written.name or path.stem, written.links, ground, connections, str(path))
@@ -246,7 +246,7 @@ class Mobility:
         notes = []
         if self.over_constrained and self.measured is not None:
             notes.append(
-                f"over-constrained: the {self.dimension} count gives {self.count}, yet it moves with {self.measured}, "
+                f"over-constrained: the {self.dimension} count gives {self.count}, but it moves with {self.measured}, "
                 f"because {self.redundant} constraint{'s repeat others' if self.redundant != 1 else ' repeats others'}"
             )
         elif self.over_constrained:
@@ -340,7 +340,7 @@ def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
         return ""
     for name, turn in turns:
         if np.linalg.norm(np.cross(normal, turn)) > 1e-6:
-            return f"joint '{name}' turns about another direction than '{turns[0][0]}'"
+            return f"joint '{name}' does not turn about the same direction as '{turns[0][0]}'"
     for name, slide in slides:
         if abs(normal @ slide) > 1e-6:
             return f"joint '{name}' slides out of the plane"

@@ -69,7 +69,7 @@ def orientations(
     `workspace` does."""
     reach = Reach(model, link, relative_to, fixed, collision)
     if not reach.variables:
-        raise InputError(f"nothing moves '{link}' in '{reach.relative_to}'; its one orientation is what fk prints")
+        raise InputError(f"nothing moves '{link}' in '{reach.relative_to}'; its only orientation is printed by fk")
     lower, wide, count = reach.lower, reach.range, len(reach.variables)
     to_point = _Approach(reach, np.asarray(point, dtype=float))
     generator, sequence = np.random.default_rng(seed), qmc.Sobol(count, rng=seed)

@@ -289,7 +289,7 @@ class Reach:
         for variable in variables:
             if not np.isfinite([variable.lower, variable.upper]).all():
                 raise InputError(
-                    f"joint '{variable.joint}' has no limits, so what it reaches has none; hold it at a position"
+                    f"joint '{variable.joint}' has no limits, so its workspace is unlimited; fix it at a position"
                 )
         return variables
 

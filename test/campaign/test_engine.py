@@ -317,7 +317,7 @@ def test_no_scheduler_at_an_address_is_told(tmp_path, methods, capfd, monkeypatc
     monkeypatch.setattr(engine, "SCHEDULER_SILENT", "1s")
     assert main(arguments(tmp_path, "--cluster", "tcp://127.0.0.1:9")) == 2
     said = capfd.readouterr().err
-    assert "--cluster tcp://127.0.0.1:9: there is no Dask scheduler" in said and "Traceback" not in said
+    assert "--cluster tcp://127.0.0.1:9: there is no usable Dask scheduler" in said and "Traceback" not in said
 
 
 @pytest.fixture(scope="module")
@@ -344,7 +344,7 @@ def test_a_cluster_behind_tls_is_used_with_its_certificates_only(certificates, t
         with engine.cluster(address, 1, 1000.0, certificates) as client:
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3
         assert main(arguments(tmp_path, "--cluster", address)) == 2
-    assert "there is no Dask scheduler to be used" in capfd.readouterr().err
+    assert "there is no usable Dask scheduler" in capfd.readouterr().err
     plain = arguments(tmp_path, "--cluster", "tcp://127.0.0.1:9", "--cluster-tls", *map(str, certificates))
     assert main(plain) == 2
     assert "--cluster-tls goes with --cluster tls://" in capfd.readouterr().err

@@ -179,5 +179,5 @@ def test_nodes_that_come_to_something_else_show_nothing(agree):
     found = statement(campaign(), made(200, through_nodes))
     assert found["shown"] == agree and found["nodes"]["cases"] == 4
     said = "\n".join(sentences(found))
-    assert f"4 cases, of which {0 if agree else 4} came to something else" in said
+    assert f"4 cases, of which {0 if agree else 4} differ" in said
     assert ("alignment: something else" in said) != agree

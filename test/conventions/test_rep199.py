@@ -77,7 +77,7 @@ BROKEN = {
     "tool on the last link": (
         added(link("gripper") + joint("g", "link_6", "gripper")), "warning", "eef-flange", "gripper",
     ),
-    "no ROS name": (added(link("my frame") + joint("g", "flange", "my frame")), "warning", "ros-names", "my frame"),
+    "not a ROS name": (added(link("my frame") + joint("g", "flange", "my frame")), "warning", "ros-names", "my frame"),
     "left-handed frame": (
         added(link("link_2_left_handed") + joint("g", "link_2", "link_2_left_handed")), "info", "left-handed",
         "link_2_left_handed",

@@ -145,7 +145,7 @@ def test_a_crooked_export_is_the_same_robot_to_its_lidars(tmp_path):
         for given in ({}, {"description": str(tmp_path / "export.urdf")})
     )
     notes = " ".join(other.simulator.setup.robot.notes)
-    assert "renamed" in notes and "link_lift -> lift_link" in notes and "count the other way round" in notes
+    assert "renamed" in notes and "link_lift -> lift_link" in notes and "reversed direction" in notes
     joints = other.simulator.joints.joint_positions
     assert joints == pytest.approx(original.simulator.joints.joint_positions)
     np.testing.assert_allclose(other.rig.footprint_from_base, original.rig.footprint_from_base, atol=1e-9)

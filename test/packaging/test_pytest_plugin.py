@@ -114,7 +114,7 @@ def test_a_backend_that_is_not_installed_is_a_reason_to_skip(tmp_path):
     environment = {"PATH": str(tmp_path)}
     ended = run(tmp_path, "fine.yaml", "--simcal-backend=gazebo", "-rs", environment=environment)
     assert ended.returncode == 0 and "1 skipped" in ended.stdout
-    assert "backend gazebo: there is no gz here" in ended.stdout
+    assert "backend gazebo: gz is not installed" in ended.stdout
 
 
 @pytest.mark.long

@@ -66,7 +66,7 @@ def test_an_existing_folder_is_never_written_into(tmp_path):
 
 
 def test_unknown_storage_and_type_are_named(tmp_path):
-    with pytest.raises(InputError, match="there is mcap, sqlite3"):
+    with pytest.raises(InputError, match="available: mcap, sqlite3"):
         RecordingWriter(tmp_path / "bag", "zip")
     with RecordingWriter(tmp_path / "bag") as writer:
         with pytest.raises(InputError, match="nowhere_msgs/msg/Nothing cannot be recorded"):

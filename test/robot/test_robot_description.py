@@ -81,7 +81,7 @@ BROKEN = {
     "flat box": (robot(shape('<box size="1 0 1"/>')), "must be greater than 0"),
     "box without size": (robot(shape("<box/>")), "has no size"),
     "negative radius": (robot(shape('<sphere radius="-1"/>')), "must be greater than 0"),
-    "unknown shape": (robot(shape('<cone radius="1"/>')), "no URDF shape"),
+    "unknown shape": (robot(shape('<cone radius="1"/>')), "not a URDF shape"),
     "two shapes": (robot(shape('<sphere radius="1"/><sphere radius="1"/>')), "one shape"),
     "mesh without name": (robot(shape("<mesh/>")), "has no filename"),
     "mesh of no size": (robot(shape('<mesh filename="x.stl" scale="1 0 1"/>')), "must not be 0"),
@@ -229,7 +229,7 @@ def test_a_broken_xacro_is_refused_with_its_file(tmp_path, body, mentions):
 def test_arguments_for_what_is_no_xacro_are_refused(tmp_path):
     path = tmp_path / "robot.urdf"
     path.write_text(robot('<link name="a"/>'))
-    with pytest.raises(InputError, match="is no xacro"):
+    with pytest.raises(InputError, match="is not a xacro"):
         load_model(path, {"tool": "x"})
     with pytest.raises(InputError, match="need a xacro file"):
         load_model(robot('<link name="a"/>'), {"tool": "x"})

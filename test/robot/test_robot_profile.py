@@ -185,11 +185,11 @@ def test_init_says_what_it_cannot_guess_and_overwrites_nothing(tmp_path, capsys)
     out = tmp_path / "amr.yaml"
     assert main(["robot", "init", source, "--sensor", "os0_32", "--out", str(out)]) == 0
     told = capsys.readouterr().out
-    assert "open: lidars: topic" in told and "joints: none that moves more than a finger" in told
+    assert "open: lidars: topic" in told and "joints: none moves a large part" in told
     profile = load_profile(out)
     assert profile.lidar_frames == ("lidar_left_link", "lidar_right_link") and not profile.planned
     assert main(["robot", "init", source, "--out", str(out)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_init_asks_for_the_lidars_if_they_are_not_two(tmp_path, capsys):

@@ -100,7 +100,7 @@ def test_errors_act_in_the_frame_of_what_they_move():
     ("arguments", "mentions"),
     [
         ({"simulator": "ode"}, "embedded, gazebo"),
-        ({"tool": "hammer"}, "no tool"),
+        ({"tool": "hammer"}, "not a tool"),
         ({"payload": [PayloadBox("bse_link", (1, 1, 1))]}, "did you mean base_link"),
         ({"payload": [PayloadBox("base_link", (1, 1, 0))]}, "greater than 0"),
         ({"lidar_left_error": np.diag([2.0, 1, 1, 1])}, "lidar left: is not a rigid transform"),

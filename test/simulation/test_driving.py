@@ -290,7 +290,7 @@ def test_the_truth_has_the_errors_of_the_odometry():
     ("changed", "message"),
     [
         ({"kind": "walking"}, "kind: is 'walking', use one of"),
-        ({"wheels": [[0, 0.2], [0, -0.2]]}, "wheels: a list of three or more"),
+        ({"wheels": [[0, 0.2], [0, -0.2]]}, "wheels: expected a list of three or more"),
         ({"wheels": [[0, 0.2], [0, -0.2], [0, 0.0]]}, "wheels: lie on one line"),
         ({"track_width": None}, "track_width: is missing"),
         ({"topics": {"command": "/cmd_vel", "stamped_command": "/cmd_vel"}}, "a topic has one type"),

@@ -21,7 +21,7 @@ def test_bindings_of_every_known_generation_are_found(modules, module):
 
 
 @pytest.mark.parametrize(
-    "modules, told", [([], "bindings of its transport are not"), (["transport12"], "generation that is not known")]
+    "modules, told", [([], "not the Python bindings of its transport"), (["transport12"], "unknown generation")]
 )
 def test_missing_and_unknown_bindings_are_named(modules, told):
     with pytest.raises(InputError, match=told):

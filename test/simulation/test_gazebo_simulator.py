@@ -173,7 +173,7 @@ def test_a_base_that_gazebo_does_not_move_is_no_base_that_stands_where_it_was_le
         assert simulator.scan("left", 0) is not None
         drive(simulator, (0.2, 0.0, 0.0), 1.0)
         steps(simulator, 40)
-        with pytest.raises(RunFailure, match=r"base is \+0\.\d+ m, .*short of where it was led"):
+        with pytest.raises(RunFailure, match=r"base is \+0\.\d+ m, .*short of its commanded pose"):
             simulator.scan("left", last_tick(simulator))
 
 
@@ -181,7 +181,7 @@ def test_a_robot_without_wheels_can_not_be_pushed(gazebo):
     setup = SimulationSetup.from_mapping({"robot": "two_lidar_manipulator", "sensor": str(SETUP.sensor)})
     with GazeboSimulator(setup, installation=gazebo) as simulator:
         assert simulator.driving is None
-        with pytest.raises(InputError, match="bolted to Gazebo's world"):
+        with pytest.raises(InputError, match="fixed to Gazebo's world"):
             simulator.move_base(np.eye(4))
 
 
@@ -263,7 +263,7 @@ def test_a_renderer_needs_no_display_and_points_off_the_surfaces_are_a_warning(g
     monkeypatch.delenv("DISPLAY", raising=False)
     with started(dataclasses.replace(gazebo, has_cpu_lidar=False)) as simulator:
         assert simulator.lidar == "gpu" and "sees visuals" in simulator.warnings[0]
-        complaints = [line for line in simulator.warnings if "as it publishes them" in line]
+        complaints = [line for line in simulator.warnings if "as published" in line]
         off = off_the_surfaces(simulator)
     noise = 0.6745 * NOISE
     if fault == "casts_rays":

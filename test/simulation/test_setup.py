@@ -126,5 +126,5 @@ def test_the_true_robot_has_the_errors_and_the_described_one_has_not():
 
 @pytest.mark.parametrize("joint", ["lidar_left_joint", "head_joint", "elbow_joint"])
 def test_joints_that_carry_a_lidar_or_do_not_exist_are_named(joint):
-    with pytest.raises(InputError, match=f"'{joint}' is no joint, or carries a lidar"):
+    with pytest.raises(InputError, match=f"'{joint}' is not a joint, or carries a lidar"):
         simulated_description(joint_errors={joint: np.eye(4)})

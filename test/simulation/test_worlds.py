@@ -291,7 +291,7 @@ def test_an_actor_walks_from_waypoint_to_waypoint_again_and_again(world_file):
     ("content", "says"),
     [
         ('<actor name="w"><script/></actor>', "has no <trajectory> with a <waypoint>"),
-        (actor(waypoint(1, "0 0 0 0 0 0"), waypoint(1, "1 0 0 0 0 0")), "have to grow"),
+        (actor(waypoint(1, "0 0 0 0 0 0"), waypoint(1, "1 0 0 0 0 0")), "must increase"),
         (actor("<waypoint><time>1</time></waypoint>"), "has no <pose>"),
     ],
 )

@@ -45,7 +45,7 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
     root = parse_xml(files.read_text(path), str(path))
     element = root.find("world")
     if root.tag != "sdf" or element is None:
-        raise InputError(f"{path}: holds no <world>")
+        raise InputError(f"{path}: has no <world>")
     # Actors have no shapes that a lidar would see, only a skin for the eye.
     for tag in ("physics", "gravity", "actor"):
         for found in element.findall(tag):

@@ -35,7 +35,7 @@ class Installation:
         """Return "cpu" or "gpu" for a choice of `LIDARS`; `auto` prefers the CPU lidar, which is exact and needs no
         renderer. Raises `InputError` if Gazebo does not have that one."""
         if wanted not in LIDARS:
-            raise InputError(f"lidar '{wanted}' is not known; there is {', '.join(LIDARS)}")
+            raise InputError(f"lidar '{wanted}' is not known; available: {', '.join(LIDARS)}")
         if wanted == "cpu" and not self.has_cpu_lidar:
             raise InputError(
                 f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
@@ -69,10 +69,10 @@ def choose_bindings(modules: list[str]) -> tuple[str, str]:
         return f"gz.transport{known[-1]}", GENERATIONS[known[-1]]
     if numbers:
         raise InputError(
-            f"Gazebo's Python bindings gz.transport{numbers[-1]} are of a generation that is not known here; known are "
+            f"Gazebo's Python bindings gz.transport{numbers[-1]} are of an unknown generation; known are "
             + ", ".join(f"{name} ({number})" for number, name in GENERATIONS.items()) + f" and {UNVERSIONED}"
         )  # fmt: skip
-    raise InputError(f"Gazebo is there, the Python bindings of its transport are not: {INSTALL}")
+    raise InputError(f"Gazebo is installed, but not the Python bindings of its transport: {INSTALL}")
 
 
 def _bindings_in(folders: list[str]) -> list[str]:

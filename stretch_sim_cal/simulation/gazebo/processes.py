@@ -46,7 +46,7 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
-            f"Gazebo's Python bindings {module} cannot be loaded: {error}; another Python's, perhaps?"
+            f"Gazebo's Python bindings {module} cannot be loaded: {error}; are they for another Python?"
         ) from error
 
 
@@ -378,9 +378,7 @@ class Server:
         code = self._process.returncode
         self._end_abandoned()
         if code < 0:  # the watchdog itself
-            raise RunFailure(
-                f"the process that watches over Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it"
-            )
+            raise RunFailure(f"the watchdog of Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it")
         raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
@@ -401,7 +399,7 @@ class Server:
 
     def stop(self) -> str:
         """End Gazebo and wait for it; return a note if it crashed on its exit, else an empty text: all results have
-        been taken by then, so such a crash (a known one of Gazebo's) is no failure."""
+        been taken by then, so such a crash (a known one of Gazebo's) is not a failure."""
         died_before = not self.alive
         ended = _end(self._process, STOP_PATIENCE)
         self._end_abandoned()
@@ -409,9 +407,7 @@ class Server:
             return "Gazebo did not end on request and was killed"
         code = self._process.returncode
         clean = died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
-        return (
-            "" if clean else f"Gazebo crashed at its own end ({_ending(code)}), when nothing was asked of it any more"
-        )
+        return "" if clean else f"Gazebo crashed at its own end ({_ending(code)}), during shutdown"
 
     def _end_abandoned(self) -> None:
         """End a Gazebo whose watchdog was killed."""
@@ -477,7 +473,7 @@ def watch(folder: str, log: str, *command: str) -> int:
     end_group(child, SIGNAL_PATIENCE)  # children of it that it has left behind
     code = child.returncode if child.returncode >= 0 else 128 - child.returncode
     if not asked:
-        print(f"Gazebo has ended by itself: {_ending(code)}", flush=True)
+        print(f"Gazebo has exited: {_ending(code)}", flush=True)
     return code
 
 

@@ -101,7 +101,7 @@ class RunningWorld:
     @property
     def spent(self) -> str:
         """The wall time so far by activity and, once all has ended, the processor time."""
-        anew = [f"subscribed anew, as nothing was heard, {self.renewals} times"] * bool(self.renewals)
+        anew = [f"subscribed again after silence, {self.renewals} times"] * bool(self.renewals)
         wall = [f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items()]
         processor = [f"processor time of {who} {seconds:.1f} s" for who, seconds in self._processor.items()]
         return ", ".join(wall + processor + anew)
@@ -160,7 +160,7 @@ class RunningWorld:
         with self.spending("joints' states"):
             self.wait(
                 lambda: self._states if self._states[0] >= due else None,
-                f"Gazebo has not published its joints' states of {due * 1e-9:.3f} s",
+                f"Gazebo has not published the joint states of {due * 1e-9:.3f} s",
             )
         return self.states
 
@@ -182,7 +182,7 @@ class RunningWorld:
             self._server.check("simulating", DYING)
             raise self.failure("Gazebo does not accept a step of its world")
         with self.spending("steps"):
-            while not self.wait(self._whether_stepped(due), f"Gazebo's clock has not come to {due * 1e-9:.3f} s"):
+            while not self.wait(self._whether_stepped(due), f"Gazebo's clock has not reached {due * 1e-9:.3f} s"):
                 self._control(messages.world_control(round((due - self._time) * 1e-9 / STEP)), SILENCE_TIMEOUT)
         return due
 
@@ -216,8 +216,8 @@ class RunningWorld:
             at_rest = heard is not None and self._clocks - heard >= AT_REST
             return True if at_rest or time.monotonic() > deadline else None
 
-        with self.spending("letting the renderer rest"):
-            self.wait(rested, "Gazebo's renderer does not rest")
+        with self.spending("pausing the renderer"):
+            self.wait(rested, "Gazebo's renderer does not pause")
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
         """Return the first value of `ready` that is not None, asked whenever a message has come."""
@@ -337,7 +337,7 @@ class Clouds:
         asked = time.monotonic()
         with self._world.spending("scans"):
             return self._world.wait(
-                lambda: self._look(stamp, asked), f"{self._topic} has not brought its scan of {stamp * 1e-9:.3f} s"
+                lambda: self._look(stamp, asked), f"{self._topic} has not published its scan of {stamp * 1e-9:.3f} s"
             )
 
     def _look(self, stamp: int, asked: float) -> bytes | None:
@@ -470,8 +470,8 @@ class GazeboJoints(Joints):
         if before < ARRIVAL_PATIENCE <= self._rested:
             for name, gap in self.missing(self._positions).items():
                 self._complain(
-                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from where it was led "
-                    f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not lead it"
+                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from its commanded position "
+                    f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not follow"
                 )
 
     def _commanded(self, name: str, states: JointStates | None = None) -> float:

@@ -81,7 +81,7 @@ class GazeboSimulator:
         self.lidar = installation.lidar(lidar)
         self._generation = installation.generation
         if setup.floor is not None:
-            raise InputError("floor: Gazebo has none that is uneven; leave --simulator gazebo away")
+            raise InputError("floor: uneven floors are not supported in Gazebo; use the embedded simulator")
         # What is true is computed in one place for both simulators.
         self._described = EmbeddedSimulator(setup)
         self.sensor = self._described.sensor
@@ -236,7 +236,7 @@ class GazeboSimulator:
             return True
         if states.stamp > self._base_since + BASE_PATIENCE * 1e9:
             raise self._world.failure(
-                f"Gazebo's base is {x:+.4f} m, {y:+.4f} m, {math.degrees(yaw):+.2f} deg short of where it was led: "
+                f"Gazebo's base is {x:+.4f} m, {y:+.4f} m, {math.degrees(yaw):+.2f} deg short of its commanded pose: "
                 "something is in its way, or its controllers do not lead it"
             )
         return False
@@ -246,10 +246,10 @@ class GazeboSimulator:
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
         """As of `EmbeddedSimulator`, with the next steps of the joints. Raises `InputError` for a robot that does not
-        drive: it is bolted to Gazebo's world."""
+        drive: it is fixed to Gazebo's world."""
         if self.driving is None:
             raise InputError(
-                f"{self.setup.profile.source} has no 'base:', so the robot is bolted to Gazebo's world and cannot be "
+                f"{self.setup.profile.source} has no 'base:', so the robot is fixed to Gazebo's world and cannot be "
                 "pushed; use the embedded simulator for that"
             )
         self._described.move_base(world_from_floor)
@@ -311,7 +311,7 @@ class GazeboSimulator:
                 f"Gazebo's {self.lidar} lidar {' and '.join(silent)} has not published within {WARM_UP:g} s"
                 + (hint if self.lidar == "gpu" else "")
             )
-        raise world.failure("Gazebo's joint controllers do not listen")
+        raise world.failure("Gazebo's joint controllers do not respond")
 
     def _stow(self) -> None:
         joints = GazeboJoints(
@@ -355,7 +355,7 @@ class GazeboSimulator:
         lidar.sensor = dataclasses.replace(lidar.sensor, range_noise=float(np.hypot(lidar.sensor.range_noise, more)))
         self._rays[device] = rays.as_published()
         self._complaints.append(
-            f"Gazebo's {self.lidar} lidar {device} {cause}: its points are taken as it publishes them, with "
+            f"Gazebo's {self.lidar} lidar {device} {cause}: its points are used as published, with "
             f"{1e3 * lidar.sensor.range_noise:.1f} mm of noise; expect errors of centimetres on slanted surfaces"
         )
 
