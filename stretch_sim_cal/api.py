@@ -474,7 +474,7 @@ def open_drive(
     """Return where a robot stood on its way in a rosbag2 recording, each with `clouds` by lidar, up to `max_clouds` of
     each, and the `odometry` of the way there; if it is `continuous` scans on the move as well, with a `sweep`. Topics
     are those of the profile `robot`, of the Stretch if none is named; it needs a `base:`. Raises `InputError` if the
-    recording is torn, lacks a topic, or the robot stood at one place alone."""
+    recording is truncated, lacks a topic, or the robot stood at only one place."""
     from stretch_sim_cal.recording.stations import RecordedStation, recorded_stations
 
     profile: RobotProfile = profile_called(robot)

@@ -57,7 +57,7 @@ def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
     """Raise `InputError` for a given option that only a command with `reader` reads; `defaults` are those of `args`."""
     for name, default in defaults.items():
         if getattr(args, name) != default:
-            raise InputError(f"--{name.replace('_', '-')} is for {reader} only")
+            raise InputError(f"--{name.replace('_', '-')} applies to {reader} only")
 
 
 def joined(arguments: Sequence[str]) -> list[str]:

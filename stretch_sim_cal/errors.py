@@ -11,7 +11,7 @@ class StretchSimCalError(Exception):
 
 
 class InputError(StretchSimCalError):
-    """Input that cannot be used: a missing or torn file, an unknown name, a wrong shape."""
+    """Input that cannot be used: a missing or truncated file, an unknown name, a wrong shape."""
 
     exit_code = 2
 

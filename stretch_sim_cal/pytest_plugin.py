@@ -71,7 +71,7 @@ def simcal_seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
-    """What the lidars see (`stretch_sim_cal.Simulated`), as the marker `simcal` says."""
+    """What the lidars see (`stretch_sim_cal.Simulated`), for the marker `simcal`."""
     from stretch_sim_cal import simulate
 
     marker = request.node.get_closest_marker(MARKER)

@@ -48,9 +48,9 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Station:
-    """A standing of a robot that drives: `clouds` as of `Simulated`, the `odometry` (K, 3) that was said on the way
+    """A station of a robot that drives: `clouds` as of `Simulated`, the `odometry` (K, 3) reported on the way
     there and last at its end, x, y (m) and yaw (rad) since the start, and the truth, `world_from_footprint` (4, 4).
-    With a `sweep` it is on the move, and the base goes as that has it by odometry."""
+    With a `sweep` it is on the move, and the base moves along it by odometry."""
 
     clouds: dict[str, list[np.ndarray]]
     odometry: np.ndarray

@@ -34,7 +34,7 @@ def opened(options: Any) -> "View | None":
     installed, the file cannot be written, or the port is taken."""
     file, port, host = options.view_file, options.view_port, options.view_host
     if host and not port:
-        raise InputError("--view-host is for --view-port only")
+        raise InputError("--view-host applies to --view-port only")
     if not (options.view or file or port):
         return None
     try:

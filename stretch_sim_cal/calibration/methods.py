@@ -67,7 +67,7 @@ def _load(group: str, name: str) -> Callable:
     known = {name: EntryPoint(name, BUILT_IN[group][name], group)} if name in BUILT_IN[group] else _known(group)
     if name not in known:
         kind = group.rpartition(".")[2].replace("_", " ").removesuffix("s")
-        raise InputError(f"'{name}' is not a {kind}; available: {', '.join(sorted(known))}")
+        raise InputError(f"'{name}' is not a known {kind}; available: {', '.join(sorted(known))}")
     try:
         return known[name].load()
     except (ImportError, AttributeError) as error:

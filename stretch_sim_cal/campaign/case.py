@@ -1,4 +1,4 @@
-"""One case of a campaign: a room, a robot's lidars and a recording are simulated and calibrated, and the result judged.
+"""One case of a campaign: a room, a robot's lidars and a recording are simulated, calibrated and compared.
 
 A case is a pure function of campaign and index. As a program (`python -m stretch_sim_cal.campaign.case`) this runs the
 cases that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
@@ -251,7 +251,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
         not_run = {"accepted": False, "refusals": "not run: the alignment was refused"}
         others = [stage for stage in stages[1:] if stage != "drive"]
         return found | {f"{stage}.{key}": value for stage in others for key, value in not_run.items()}
-    # All that clouds can tell: the floor in the frame in which the left lidar is where the description says.
+    # All that clouds determine: the floor in the frame in which the left lidar is where the description says.
     plane = simulator.floor_in_base.moved(case.described["left"].base_from_lidar @ inverse(true["left"]))
     height, angle = floor_error(plane, floor.plane)
     found |= _judged("floor", floor, floor_between(floor.plane, plane), getattr(floor, "covariance", None))
@@ -423,7 +423,7 @@ def _asked(said: str) -> Campaign:
 
 def serve() -> int:
     """Run the cases asked for on standard input, a JSON object a line, and answer with a line each, until it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when who asked is gone, also in the middle of a case
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the parent has exited, even during a case
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # a method that prints must not garble the answers
     answers.write("ready\n")

@@ -51,7 +51,7 @@ CONFIGURATION = {
 DEFINITION = "campaign_definition.json"  # in the folder of a campaign
 DONE = "done"  # the status of a case that was computed
 GONE = "the scheduler is gone ({}); finished cases are kept: run the same command again"
-MOST_TOLD = 4000  # characters of what a process that crashed said last
+MOST_TOLD = 4000  # characters of the last output of a crashed process
 
 
 class CannotCompute(RunFailure):

@@ -214,7 +214,7 @@ class Campaign:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
-        """Return the campaign that a file says. Raises `InputError` naming `source` and the key."""
+        """Return the campaign of a file. Raises `InputError` naming `source` and the key."""
         data, usual = dict(data), {}
         if "robot" in data:
             robot = validate.text(data["robot"], f"{source}: robot")
@@ -271,7 +271,7 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """A digest of all that the campaign says of its cases: with equal `code`, equal keys give equal cases."""
+        """A digest of all that defines the cases: with equal `code`, equal keys give equal cases."""
         asked = ("name", "description", "limits", "share", "confidence", "cases")
         said = {name: value for name, value in self.data.items() if name not in asked}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Looks for the realistic case in which an accepted result is most wrong, in units of what it says of itself.
+"""Looks for the realistic case in which an accepted result is most wrong, in units of its standard deviation.
 
 An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package `cma`) over
 the unit cube that the campaign's distributions are drawn from: every case it tries is one that the campaign may draw.

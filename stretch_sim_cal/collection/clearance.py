@@ -115,8 +115,8 @@ NEARER = 0.3  # m in front of the range before: more than noise, mixed pixels, a
 REACH = 2.0  # m from the base's axis: the arm's 1.1 m, and a step
 HEIGHTS = (0.15, 2.1)  # m above the floor
 OWN = 0.12  # m from the model, with extrinsics errors of up to a few cm and 2 deg
-COLUMN = 0.5  # m, edge of the square on the floor in which somebody stands
-# Directions with such a return in one square: somebody at 2 m fills over a hundred of two lidars', a hand about ten.
+COLUMN = 0.5  # m, edge of the square on the floor for one person
+# Directions with such a return in one square: a person at 2 m fills over a hundred of two lidars', a hand about ten.
 ENOUGH_DIRECTIONS = 10
 LOOKS = 2  # one after the other
 
@@ -170,7 +170,7 @@ class RoomWatch:
             where, which = where[foreign], which[foreign]
         squares = np.floor(where[:, :2] / COLUMN).astype(np.int64)
         for square in np.unique(squares, axis=0):
-            # With its neighbours on two sides, so that nobody is missed for standing on a border.
+            # With its neighbours on two sides, so that people on a border are not missed.
             inside = ((squares - square >= 0) & (squares - square <= 1)).all(axis=1)
             if len(np.unique(which[inside])) >= ENOUGH_DIRECTIONS:
                 place: np.ndarray = where[inside, :2].mean(axis=0)

@@ -36,7 +36,10 @@ OWN = 0.12
 # a scan that is taken on the move, and the description's errors once more, from another side.
 UNSURE = 0.1
 SECTORS = 72  # of directions about the robot, each of which is seen as far as its farthest return
-SHORTEST, GRID = 0.3, 0.05  # m: a straight way that says more than slip hides, and how closely its length is looked for
+SHORTEST, GRID = (
+    0.3,
+    0.05,
+)  # m: shortest useful straight path, as slip hides shorter ones, and the step of the search for its length
 SCANS = 3  # of each lidar that a plan is made from
 FURTHER = 2.0  # times the distance of the plan, that an added straight way may have
 

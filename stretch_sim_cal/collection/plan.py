@@ -211,7 +211,7 @@ def samples_between(a: Pose, b: Pose, margin: float, profile: RobotProfile | Non
 
 
 def _entry(start: Pose, targets: Sequence[Pose], way_is_free: Callable[[Pose, Pose], bool]) -> tuple[Pose, ...] | None:
-    """Return a free way (poses, the start left out) from `start` to the first of the targets that one leads to."""
+    """Return a free path (poses, without the start) from `start` to the first of the targets that one leads to."""
     for target in targets:
         moving = [joint for joint in range(len(start)) if start[joint] != target[joint]]
         for order in itertools.permutations(moving):

@@ -1,5 +1,5 @@
 """`ros_calibrate_robot`: the whole calibration of a robot in one command that leads, stops, continues, and asks before
-anything changes for good."""
+anything changes permanently."""
 
 import argparse
 import json
@@ -145,7 +145,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     sensor = args.sensor or profile.sensor
     view = opened(args)
     if args.drive:
-        _ = profile.driven_base  # one that does not drive is told before anything is done
+        _ = profile.driven_base  # a profile without a base fails before anything is done
     order = stages_of(profile, args.drive)
     wanted = args.only or order
     if session.continued:

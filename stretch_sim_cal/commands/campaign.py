@@ -1,4 +1,4 @@
-"""`stretch-sim-cal campaign FILE`: calibrates many simulated robots and rooms, and says what that shows."""
+"""`stretch-sim-cal campaign FILE`: calibrates many simulated robots and rooms, and summarises the results."""
 
 import argparse
 import contextlib

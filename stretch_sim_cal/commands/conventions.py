@@ -215,7 +215,7 @@ def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -
 
 
 def _conclude(args: argparse.Namespace, normal: Normal, files: list[Path], departure: float, said: list[str]) -> int:
-    """Print the changes, and return 1 if rules stay broken; `said` are lines about these."""
+    """Print the changes, and return 1 if rules are still violated; `said` are lines about these."""
     turned = [normal.links[old] for old in normal.old_from_new]
     answer = {
         "profile": normal.profile, "model": args.model, "files": [str(file) for file in files],

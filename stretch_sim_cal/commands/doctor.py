@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is there. The exit code is 1 if simulator or nodes cannot run, or with `--live` the robot is not
+    """Print what is installed. The exit code is 1 if simulator or nodes cannot run, or with `--live` the robot is not
     ready."""
     if not args.live:
         only_with(args, {"sensor": "jt128", "robot": None, "use_sim_time": False}, "--live")

@@ -108,7 +108,7 @@ class Source:
 
     @cached_property
     def sensors(self) -> Sensors:
-        """The kinds of all lidars: as named, else as recognised, having told which."""
+        """The kinds of all lidars: as named, else as recognised, which is printed."""
         return taken_sensors(self.signatures, self.args, self.profile)
 
     @cached_property

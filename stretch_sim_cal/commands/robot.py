@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def init_profile(args: argparse.Namespace) -> int:
-    """Write the profile, print findings and open questions. The exit code is 1 if it has to be completed by hand
+    """Write the profile, print findings and open questions. The exit code is 1 if the user has to complete it
     first."""
     packages, arguments = package_folders(args.package), assignments(args.arg, "--arg")
     given = read_description(args.description, arguments, packages)
@@ -89,7 +89,7 @@ def init_profile(args: argparse.Namespace) -> int:
     problem = ""
     try:
         spawned_robot(named_robot(out))
-    except (InputError, Refused) as error:  # it has to be completed by hand first
+    except (InputError, Refused) as error:  # the user has to complete it first
         problem = str(error)
         guess.open.append(problem)
     else:
@@ -190,7 +190,7 @@ def _in_view(
         return collision.is_free(profile.joint_positions(model, positions(pose)))
 
     def seen(pose: Mapping[str, float]) -> float:
-        """How much is seen, each lidar's each link for itself: a second look at the same tells less."""
+        """How much of each link each lidar sees; repeated views of a link count less."""
         simulator.joints.place(positions(pose))
         views = [simulator.view(side) for side in profile.every_lidar]
         return sum(np.sqrt(view.get(link, 0.0)) for view in views for link in simulator.geometry.moved)

@@ -1,4 +1,4 @@
-"""What a robot's description tells of its profile (`robot init`): frames, lidars, wheels, the arm's joints, which of
+"""The profile that a robot's description determines (`robot init`): frames, lidars, wheels, the arm's joints, which of
 them the body shape follows, the stowed pose, and plans whose poses touch nothing."""
 
 import itertools
@@ -132,7 +132,7 @@ def _lidars(given, model, left: str | None, right: str | None, further: Sequence
     ]  # fmt: skip
     planar = [link for link, sensor in sensors if _is_planar(sensor)]
     if planar:
-        guess.found.append(f"no lidar here: {', '.join(planar)} scans one plane")
+        guess.found.append(f"not a lidar, scans one plane: {', '.join(planar)}")
     named = [link for link in model.order if link not in planar and any(word in link.lower() for word in LIDAR_WORDS)]
     sure = [link for link in named if any(word in link.lower() for word in SURE_WORDS)]
     if sure and len(sure) < len(named):

@@ -158,7 +158,7 @@ def summary(verdict) -> str:
 
 
 class Progress:
-    """Shows a run as it goes: a line for every process with its time and result, its warnings and errors below it.
+    """Shows the progress of a run: a line for every process with its time and result, its warnings and errors below it.
 
     A repeated warning is left out. On a terminal the present process shows its last output; with `verbose` all output
     is shown. Of the calibration file only the name is shown, other paths are relative to the run's folder."""

@@ -40,7 +40,7 @@ FT_SENSORS = {
     "l_arm_ft_sensor": "left_arm", "r_arm_ft_sensor": "right_arm", "l_leg_ft_sensor": "left_leg",
     "l_foot_ft_sensor": "left_foot", "r_leg_ft_sensor": "right_leg", "r_foot_ft_sensor": "right_foot",
 }  # fmt: skip
-"""Fixed joints that stand for six-axis force-torque sensors, and YARP's names of those."""
+"""Fixed joints that represent six-axis force-torque sensors, and YARP's names of those."""
 ROOT_LINK, ROOT_FRAME = "root_link", "root_frame"
 _SIDED = (
     ("hip_1", "hip_pitch", ROOT_LINK), ("hip_2", "hip_roll", "hip_1"), ("hip_3", "leg_ft_sensor", "hip_2"),
@@ -160,7 +160,7 @@ def ft_sensors(model: RobotModel) -> Iterator[Finding]:
 
 
 def links(model: RobotModel) -> Iterator[Finding]:
-    """Links have the names of the table, below the joints and links that it says."""
+    """Links have the names of the table, below its joints and links."""
     if ROOT_LINK not in model.links:
         yield Finding("link", ERROR, model.root, f"there is no {ROOT_LINK}", f"call the pelvis {ROOT_LINK}")
     elif not rigidly_joined(model, ROOT_LINK, model.root):
@@ -212,7 +212,7 @@ def _parent(model: RobotModel, link: str) -> str:
 
 
 def axes(model: RobotModel) -> Iterator[Finding]:
-    """Axes at the zero configuration, in the root frame, point where the table says; those of the arms roughly."""
+    """Axes at the zero configuration, in the root frame, are those of the table; in the arms roughly."""
     reference = next((link for link in (ROOT_FRAME, ROOT_LINK) if link in model.links), None)
     if reference is None:
         return
@@ -243,7 +243,7 @@ def holders_of(model: RobotModel, frame: str) -> tuple[str, ...]:
 
 
 def frames(model: RobotModel) -> Iterator[Finding]:
-    """Frames are fixed to the links that the table says, without shapes; DH frames also serve the skin."""
+    """Frames are fixed to the links of the table, without shapes; DH frames also serve the skin."""
     for name in FRAMES:
         holders = holders_of(model, name)
         rule = "skin-frame" if name in SKIN_PARTS else "frame"

@@ -166,7 +166,7 @@ def _mesh_arguments(robot: Element, parts: list[Element], stem: str) -> None:
 def text_of(element: Element) -> str:
     """Return an element as indented text, the same for the same model."""
     for part in element.iter():
-        # In an order of its own, since xacro gives attributes back in another: so the same model is the same text.
+        # Sorted, since xacro changes the order of attributes: equal models give equal text.
         ordered = sorted(part.attrib.items(), key=lambda item: (item[0] != "name", item[0]))
         part.attrib.clear()
         part.attrib.update(ordered)

@@ -174,7 +174,7 @@ def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
 
 
 def link_n(arm: Arm) -> Iterator[Finding]:
-    """link_n should name the chain's links in their order, oriented as REP 103 says."""
+    """link_n should name the chain's links in their order, oriented as in REP 103."""
     if arm.start is None or arm.tip is None:
         return
     yield from link_n_of(arm, arm.start, arm.tip)

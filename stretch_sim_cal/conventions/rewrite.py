@@ -14,7 +14,7 @@ from stretch_sim_cal.robot.kinematics import joint_motion
 from stretch_sim_cal.robot.model import RobotModel
 
 OTHER = "other_"  # prefix of a name that belongs to another link or joint
-EPSILON = 1e-12  # numbers this near to a rounder one are that one: rounding of products of rotations
+EPSILON = 1e-12  # numbers this close to a rounder one are rounded to it: errors of products of rotations
 
 
 @dataclass(frozen=True)

@@ -361,7 +361,7 @@ def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndar
     for each in positions:
         frames = link_transforms(model, each, [link, center])
         lateral.append((root_from_center.T @ (frames[link][:3, 3] - frames[center][:3, 3])) * [0.0, 1.0, 1.0])
-    # Rounded, so that of two sides that are equally far the same one is taken whichever way the joint counts.
+    # Rounded, so that of two sides that are equally far the same one is chosen for either direction of the joint.
     widest = max(lateral, key=lambda side: (round(float(np.linalg.norm(side)), 6), *np.round(side, 6)))
     length = np.linalg.norm(widest)
     return -widest / length if length >= 1e-4 else None

@@ -69,7 +69,7 @@ def footprint_from_base(floor_in_base: Plane) -> np.ndarray:
 
 
 def floor_of_footprint(footprint_from_base_link: np.ndarray) -> Plane:
-    """Return the floor plane in base_link that a `base_footprint_from_base_link` transform stands for."""
+    """Return the floor plane in base_link of a `base_footprint_from_base_link` transform."""
     return Plane(footprint_from_base_link[2, :3].copy(), float(footprint_from_base_link[2, 3]))
 
 

@@ -1,4 +1,4 @@
-"""Convex shapes in the plane that stand for a robot's body: circle, ellipse, tapered capsule, convex polygon.
+"""Convex shapes in the plane that enclose a robot's body: circle, ellipse, tapered capsule, convex polygon.
 
 Lengths in m, angles in rad unless degrees are named. All are immutable and share
 `area`, `signed_distance`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /

@@ -150,7 +150,7 @@ class Outputs:
     def __init__(self, junit: Path | None, summary: Path | None):
         self._files = {"--junit": junit, "--summary": summary}
         for option, path in self._files.items():
-            if path is not None and path.is_dir():  # told before anything runs
+            if path is not None and path.is_dir():  # reported before anything runs
                 raise InputError(f"{option} {path}: is a folder; expected a file")
 
     def write(self, cases: Sequence[Case]) -> None:

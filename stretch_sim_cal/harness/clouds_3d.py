@@ -37,7 +37,7 @@ BOUND = 0.98  # of the points lie within the first view: a return through a wind
 @dataclass(frozen=True)
 class CapturedClouds:
     """Returns (N, 3) or (N, 5) by side in the lidars' frames, and the described base_link_from_lidar (4, 4) by side.
-    The right one may stand for a lidar beyond two, called `other`."""
+    The right one may be a further lidar, called `other`."""
 
     returns: Mapping[str, np.ndarray]
     described: Mapping[str, np.ndarray]

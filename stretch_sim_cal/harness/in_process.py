@@ -161,7 +161,7 @@ class SimulatedContext:
         return Watchdog(math.inf, lambda text: None)
 
     def spin_once(self, timeout: float = 0.0) -> None:
-        """Do nothing: what is there is heard at once."""
+        """Do nothing: all data is available at once."""
 
     def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf, watchdog: Any = None) -> bool:
         return condition()

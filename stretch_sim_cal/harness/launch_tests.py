@@ -1,4 +1,4 @@
-"""A scenario under ROS's `launch_testing`: the means to start, await and judge it.
+"""A scenario under ROS's `launch_testing`: starting it, waiting for it and checking the result.
 
     RUN = LaunchedScenario("furnished_room_sparse")
 

@@ -246,13 +246,13 @@ class ProcessSequence:
         return process
 
     def printed(self, process: Process, text: str) -> bool:
-        """Take the output of a process, and return whether the next one is to start because of it."""
+        """Add output of a process, and return whether the next one can start now."""
         ready_before = self._is_ready(process)
         self.output[process.name] += text
         return self._is_current(process) and self._is_ready(process) and not ready_before
 
     def ended(self, process: Process, exit_code: int) -> bool:
-        """Take the end of a process, and return whether the next one is to start because of it."""
+        """Note the end of a process, and return whether the next one can start now."""
         self.exit_codes[process.name] = exit_code
         if self.over:
             return False
@@ -274,7 +274,7 @@ class ProcessSequence:
 
 @dataclass(frozen=True)
 class _Running:
-    """A started process in a session of its own, and the thread that reads its output."""
+    """A started process in a separate session, and the thread that reads its output."""
 
     process: Process
     popen: subprocess.Popen
@@ -372,7 +372,7 @@ class Runner:
         return self._running[-1]
 
     def _next_is_due(self, sequence: ProcessSequence) -> bool:
-        """Take the ends of all processes that have ended since, and return whether the next one is to start."""
+        """Note all processes that have ended since, and return whether the next one can start."""
         due = False
         for running in list(self._running):
             if running.process.name not in sequence.exit_codes and (code := running.exit_code()) is not None:

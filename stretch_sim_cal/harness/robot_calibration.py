@@ -151,7 +151,7 @@ def run_stage(
     Raises `RunFailure` for a node that cannot be started or takes too long. If this process ends, so do the nodes, and
     the arm stops."""
     files = session.files
-    if stage == "drive" and files.drive.exists():  # one that was cut off: a drive is recorded as a whole
+    if stage == "drive" and files.drive.exists():  # an interrupted drive: it cannot be continued
         files.drive.rename(unused(files.drive))
     sequence = ProcessSequence(calibration_nodes({stage: options}, files, use_sim_time, sensor, robot))
     with Runner(files.environment, files.logs / stage, echo, stop_orphans=True) as runner:
@@ -200,7 +200,7 @@ def _wheels_rows(old: CalibrationFile, new: CalibrationFile) -> list[list[str]]:
 
 
 def of_drive(session: Session) -> list[str]:
-    """Return what the drive says of lidars and odometry, and how that goes with the arm's calibration, a line each."""
+    """Return lines on the drive's lidar poses and odometry, and their agreement with the arm's calibration."""
     wheels = stored_wheels(session.new)
     if wheels is None:
         return []

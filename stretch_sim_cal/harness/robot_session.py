@@ -1,4 +1,4 @@
-"""The calibration of a robot as one session on disk: what the stages write is staged in a folder of its own, which any
+"""The calibration of a robot as one session on disk: what the stages write is staged in a separate folder, which any
 end leaves as it is, and moves into the robot's place only when it is accepted.
 
 `state.json` is written after every stage. A stage that was cut off is run again: alignment and floor take seconds, and

@@ -1,4 +1,4 @@
-"""One scenario from start to verdict: simulate, calibrate with the real nodes, judge, report."""
+"""One scenario from start to verdict: simulate, calibrate with the real nodes, compare, report."""
 
 import platform
 import shutil

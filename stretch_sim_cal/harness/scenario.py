@@ -40,7 +40,7 @@ DEFAULT_TOLERANCES = {
 FURTHER_TOLERANCES = {
     "alignment": {"nees"}, "floor": {"nees"}, "mounts": {"nees"}, "drive": {"nees", "floor_nees", "wheels_nees"},
 }  # fmt: skip
-"""What is judged only where a scenario has a bound for it."""
+"""Quantities that are compared only if a scenario has a bound for them."""
 PLANNED_STAGES = ("mounts", "body_shape")
 """Those with a plan of arm poses; the settings files in `config/` are called as they are."""
 REFUSAL_KEYS = ("stage", "mentions")

@@ -121,7 +121,7 @@ def load_truth(path: str | Path) -> Truth:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One judged number: its `key` in `result.json`, the bound on its `error` (None: not reached), and the error's
+    """One compared quantity: its `key` in `result.json`, the bound on its `error` (None: not reached), and the error's
     standard deviation by the result's covariance, if it has one."""
 
     key: str
@@ -150,7 +150,7 @@ class Quantity:
 
 @dataclass
 class StageVerdict:
-    """The judged quantities of one stage; `reason` is why there is no result, if there is none."""
+    """The compared quantities of one stage; `reason` is why there is no result, if there is none."""
 
     stage: str
     quantities: list[Quantity]

@@ -13,7 +13,7 @@ from stretch_sim_cal.command import enumerated
 Payload = TypeVar("Payload")
 
 MILLISECOND = 1_000_000
-# A stamp this far behind the last one is not a late message but a stream that began anew: a bag that loops, a restart.
+# A stamp this far behind the last one is not a late message but a stream that restarted: a bag that loops, a restart.
 RESTART = 1_000 * MILLISECOND
 
 

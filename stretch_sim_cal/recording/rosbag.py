@@ -21,11 +21,11 @@ from stretch_sim_cal.files import read_yaml
 from stretch_sim_cal.recording.clouds import cloud_attributes, layout
 from stretch_sim_cal.recording.topics import CLOUD_TYPE
 
-# What a torn or foreign file makes the storage readers raise, besides their own errors.
+# Exceptions of the storage readers on truncated or foreign files, besides their own.
 BROKEN = (
     AnyReaderError, ReaderError, SerdeError, TypesysError, OSError, EOFError, sqlite3.Error, struct.error,
     AssertionError, KeyError, IndexError, ValueError, UnicodeDecodeError, OverflowError,
-    MemoryError,  # a torn length asks for more bytes than any machine has
+    MemoryError,  # a corrupt length exceeds the memory
 )  # fmt: skip
 
 CDR_HEADER = 4  # bytes: the encapsulation before a message
@@ -42,7 +42,7 @@ def is_recording(path: str | Path) -> bool:
 
 
 class Recording:
-    """An open recording, a context. Raises `InputError` that names the file if it is missing, torn or not a rosbag2."""
+    """An open recording (context manager). Raises `InputError` if it is missing, truncated or not a rosbag2."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)

@@ -22,7 +22,7 @@ CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 TF_TYPE = "tf2_msgs/msg/TFMessage"
 DESCRIPTION_TOPIC = "/robot_description"
 JOINT_STATES = "/joint_states"
-JOINT_MESSAGES = 20  # several nodes may share the topic, each with joints of its own
+JOINT_MESSAGES = 20  # several nodes may share the topic, each with other joints
 
 
 @dataclass(frozen=True)

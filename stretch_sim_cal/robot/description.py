@@ -83,7 +83,7 @@ def is_xacro(path: Path, text: str) -> bool:
 
 
 def parse_xml(text: str, source: str) -> Element:
-    """Return the root element of an XML text. Raises `InputError` for torn XML, and for any DTD or entity."""
+    """Return the root element of an XML text. Raises `InputError` for malformed XML, and for any DTD or entity."""
     try:
         # As bytes: a declared encoding would make the parser reject a str, or be wrong about it.
         return defusedxml.ElementTree.fromstring(text.encode("utf-8", "surrogatepass"), forbid_dtd=True)

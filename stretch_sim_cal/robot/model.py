@@ -20,7 +20,7 @@ VARIABLES = {
     "spherical": 3,
     "floating": 6,
 }
-"""Joint types, and how many numbers a position of such a joint is made of (its degrees of freedom)."""
+"""Joint types, and their degrees of freedom."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from stretch_sim_cal.validate import Bounds, numbers_by_key, record, typed
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"
-VENDOR = STRETCH  # the one description that comes from a Python package, by its vendor
+VENDOR = STRETCH  # the only description that comes from a Python package, by its vendor
 NO_CONVENTION = "none"
 STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at most
 MOST_SHAPE_JOINTS = 2  # a body-shape model is a grid over so many joints at most
@@ -174,7 +174,7 @@ class RobotProfile:
 
     @property
     def one_lidar(self) -> bool:
-        """Whether there is one lidar, the left one: the right one is then at the same place, and sees nothing."""
+        """Whether there is one lidar, the left one: the right one then has the same pose and no returns."""
         return self.lidars["left"] is self.lidars["right"]
 
     @property

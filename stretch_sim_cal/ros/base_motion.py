@@ -99,7 +99,7 @@ class BaseMotion:
 
         if not self._context.spin_until(found, timeout=DISCOVERED):
             there = f"it is subscribed to as {', '.join(sorted(kinds))}" if kinds else "no node subscribes to it"
-            raise RunFailure(f"{topic}: {there}; {' or '.join(TYPES)} was expected; is the base's driver running?")
+            raise RunFailure(f"{topic}: {there}; expected {' or '.join(TYPES)}; is the base's driver running?")
         if kinds.issuperset(TYPES):
             raise InputError(f"{topic}: is subscribed to as {' and as '.join(TYPES)}; one topic has one type")
         others = {info.node_name for info in node.get_publishers_info_by_topic(topic)}

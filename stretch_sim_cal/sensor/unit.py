@@ -1,4 +1,4 @@
-"""The error model of one lidar: how what it publishes differs from what is there, as parameters with a prior.
+"""The error model of one lidar: how its measurements differ from the truth, as parameters with a prior.
 
 One model, used three times: the simulator draws a unit from it and distorts what it measures, the calibration estimates
 the parameters from clouds, and the identification of a sensor writes them to a file.

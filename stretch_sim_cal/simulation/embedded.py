@@ -179,7 +179,7 @@ class EmbeddedSimulator:
         return self.sensor.period
 
     def start_time(self, lidar: str, tick: int) -> float:
-        """Return when scan `tick` of a lidar begins, in s of simulated time; each device has a clock of its own."""
+        """Return when scan `tick` of a lidar begins, in s of simulated time; each device has its own clock."""
         return self.lidar(lidar).start_time(tick)
 
     def listen(self, wanted: bool) -> None:
@@ -328,7 +328,7 @@ class EmbeddedSimulator:
         return driving
 
     def _set_pose(self, world_from_root: np.ndarray) -> None:
-        if not np.array_equal(self._world_from_root, world_from_root):  # a tenth of a second to set up anew
+        if not np.array_equal(self._world_from_root, world_from_root):  # setting up takes a tenth of a second
             self._world_from_root, self._static = world_from_root, None
 
     def _stand(self, time: float | None) -> None:

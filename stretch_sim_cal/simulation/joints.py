@@ -251,7 +251,7 @@ class Following:
         return self._waypoints[self._index]
 
     def update(self, now: float) -> Arrival:
-        """Go on to the next waypoint if the present one is reached, and return the state."""
+        """Continue to the next waypoint if the present one is reached, and return the state."""
         while not self.missing() and now >= self._earliest:
             if self._index + 1 == len(self._waypoints):
                 return Arrival.ARRIVED

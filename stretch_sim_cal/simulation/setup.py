@@ -96,7 +96,7 @@ class SimulationSetup:
     odometry: OdometrySpread = OdometrySpread()
     """How wrong wheel odometry may be; drawn from the seed."""
     floor: tuple[float, float] | None = None
-    """How uneven the floor is: root mean square height and wavelength in m. None: as the world has it."""
+    """How uneven the floor is: root mean square height and wavelength in m. None: the world's."""
 
     @property
     def profile(self) -> RobotProfile:
@@ -125,7 +125,7 @@ class SimulationSetup:
 
     @property
     def lidars(self) -> tuple[str, ...]:
-        """The lidars' names; a robot with one has its right one where the left one is."""
+        """The lidars' names; the right one of a robot with one lidar has the left one's pose."""
         return (*SIDES, *self.profile.further)
 
     def sensors(self) -> dict[str, Sensor]:

@@ -59,16 +59,16 @@ def test_what_is_given_goes_before_the_file(tmp_path):
     [
         ("zone: {margin: 0.1}", "mine.yaml: unknown key 'zone'; known are"),
         ("zones: {margins: 0.1}", "mine.yaml: zones: unknown key 'margins'"),
-        ("zones: {margin: wide}", "mine.yaml: zones: margin: is 'wide', a number was expected"),
+        ("zones: {margin: wide}", "mine.yaml: zones: margin: is 'wide'; expected a number"),
         ("zones: {margin: -0.1}", "mine.yaml: zones: margin: is -0.1, it has to lie from 0 to 2"),
         ("zones: {lowest: 2.0}", "mine.yaml: zones: heights must rise"),
         ("fit: {method: square}", "mine.yaml: fit: method: is 'square', one of tapered_capsule, "),
-        ("fit: {arm_dependent: 1}", "mine.yaml: fit: arm_dependent: is 1, one of true, false was expected"),
+        ("fit: {arm_dependent: 1}", "mine.yaml: fit: arm_dependent: is 1; expected one of true, false"),
         ("FIT_WRIST_YAW_DEPENDENT_BODY_SHAPE: maybe", "mine.yaml: fit: yaw_dependent: is 'maybe'"),
-        ("fit: {vertices: 2}", "mine.yaml: fit: vertices: is 2, one of 3 to 200 was expected"),
+        ("fit: {vertices: 2}", "mine.yaml: fit: vertices: is 2; expected one of 3 to 200"),
         ("fit: {arm_dependent: true}\nFIT_ARM_EXTENSION_DEPENDENT_BODY_SHAPE: false", "arm_dependent is set twice"),
         ("zones: {lowest: 0.0}", "mine.yaml: zones: lowest, for a fit, .*: is 0, it has to lie from 0.02"),
-        ("fit: [circle]", "mine.yaml: fit: a mapping was expected"),
+        ("fit: [circle]", "mine.yaml: fit: expected a mapping"),
     ],
 )
 def test_a_fault_is_one_line_that_names_file_and_key(tmp_path, text, says):

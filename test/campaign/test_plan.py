@@ -64,7 +64,7 @@ def test_the_key_tells_cases_apart_not_what_is_asked_of_them():
         ({"inputs": {"room.length": {"uniform": [4, 8], "in_share": 0.5}}}, "room.length: reaches from 0 to 8"),
         ({"inputs": {"base.height_mm": {"normal": [0, -2]}}}, "base.height_mm: normal: has to be greater than zero"),
         ({"stages": ["floor"]}, "tried.yaml: stages: is ['floor']"),
-        ({"stages": ["alignment", "body_shape"]}, "or [alignment, floor, body_shape] was expected"),
+        ({"stages": ["alignment", "body_shape"]}, "or [alignment, floor, body_shape]"),
         ({"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}}, "limits: unknown key 'floor.tilt_deg'"),
         ({"methods": {"floor": "guess"}}, "tried.yaml: methods: floor: 'guess' is no floor method"),
         ({"sensor": "no_such"}, "'no_such' is not known in config/"),

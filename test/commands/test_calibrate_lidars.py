@@ -145,7 +145,7 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     recognised = str(tmp_path / "recognised.yaml")
     code, said = told([*arguments, "--out", recognised])
     assert code == 0, said
-    assert "left lidar: taken for os0_32_sparse, the one file in config/ that fits, not for jt128" in said
+    assert "left lidar: recognised as os0_32_sparse, the only matching file in config/, not for jt128" in said
     assert "mast lidar: taken for xt32_sparse" in said
     np.testing.assert_allclose(
         CalibrationFile.load(recognised).further_to_left["mast"], CalibrationFile.load(out).further_to_left["mast"],

@@ -102,7 +102,7 @@ def test_an_export_is_normalized_with_its_mapping_and_report(export, tmp_path, c
     out = tmp_path / "out"
     assert normalize(export, "--out", out) == 0
     said = capsys.readouterr().out
-    assert "warning: lift_joint now counts the other way round: check its motor's polarity" in said
+    assert "warning: lift_joint now has its positive direction reversed: check its motor's polarity" in said
     assert sorted(path.name for path in out.iterdir()) == [
         "changes.md",
         "joint_mapping.yaml",
@@ -173,7 +173,7 @@ def test_a_package_that_is_not_known_stays_and_one_that_is_not_used_is_an_error(
     assert 'filename="package://shapes/a b.stl"' in (packaged / "out" / "stretch.urdf.xacro").read_text()
     assert normalize("robot.urdf", "--out", "other", "--package", "shape=my meshes") == 2
     assert (
-        "--package shape: no mesh is in package://shape, and no xacro finds it; did you mean shapes?"
+        "--package shape: neither a mesh nor a xacro uses it; did you mean shapes?"
         in capsys.readouterr().err
     )
     assert not (packaged / "other").exists()
@@ -238,7 +238,7 @@ def test_a_link_whose_name_belongs_to_another_is_told(tmp_path, capsys):
     text = nominal_description()
     path.write_text(text[:wheel] + text[wheel:].replace('xyz="0 0 1"', 'xyz="0 1 0"', 1))
     assert normalize(path, "--out", tmp_path / "out") == 0
-    assert "warning: wheel_0_link is called other_wheel_0_link now" in capsys.readouterr().out
+    assert "warning: wheel_0_link is now called other_wheel_0_link" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_fk_takes_the_roots_pose_in_the_world(capsys):
             ("fk", "stretch4", "--frame", "head_link", "--root", "1 2 3", "--relative-to", "base_link"),
             "relative to another link",
         ),
-        (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2"), "x y z was expected"),
+        (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2"), "expected x y z"),
         (
             ("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3", "--plot", "a.png"),
             "not with --orientations",

@@ -239,7 +239,7 @@ def test_swapped_topics_are_an_error_and_another_frame_a_warning(recording, tmp_
     assert "--left-topic and --right-topic are swapped" in capsys.readouterr().err
     main([*arguments, "--left-frame", "head_link", "--right-frame", "lidar_right_link", "--method", "published"])
     said = capsys.readouterr().err
-    assert said.count("comes in frame 'lidar_left_link', 'head_link' was expected") == 1
+    assert said.count("has frame 'lidar_left_link'; expected 'head_link'") == 1
 
 
 @pytest.mark.parametrize("fault", ["missing", "torn", "text", "folder without metadata"])

@@ -95,7 +95,7 @@ def listening(ports: set[int]) -> set[tuple[str, int]]:
 
 
 def test_an_address_without_a_port_is_told():
-    with pytest.raises(InputError, match="--view-host is for --view-port only"):
+    with pytest.raises(InputError, match="--view-host applies to --view-port only"):
         asked(file="some.rrd", host="0.0.0.0")
 
 

@@ -138,7 +138,7 @@ def test_init_reports_wheels_endless_joints_planar_lasers_and_the_floor(guessed)
     assert list(profile.description.packages) == [PACKAGE]
     assert [lidar.frame for lidar in profile.lidars.values()] == ["lidar_left_link", "lidar_right_link"]
     found = " ".join(said["found"])
-    assert "laser_link scans one plane" in found and "wheels, which no pose moves: left_wheel_joint, right_" in found
+    assert "scans one plane: laser_link" in found and "wheels, excluded from poses: left_wheel_joint, right_" in found
     assert "floor: base_footprint is at the lowest point of its wheels" in found
     assert {"shoulder_pan", "shoulder_lift", "elbow_flex"} == set(profile.commands)
     assert any("shoulder_pan: has no limits" in line for line in said["open"])

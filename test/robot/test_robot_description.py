@@ -58,7 +58,7 @@ BROKEN = {
     "missing parent": (robot('<link name="b_link"/>' + joint(parent="b_lnk", child="b_link")), "did you mean b_link"),
     "missing child": (robot('<link name="a"/>' + joint()), "child link 'b' does not exist"),
     "joint without child": (robot(LINKS + '<joint name="j" type="fixed"><parent link="a"/></joint>'), "has no <child>"),
-    "unknown joint type": (robot(LINKS + joint(kind="ball")), "type 'ball' is no URDF joint type"),
+    "unknown joint type": (robot(LINKS + joint(kind="ball")), "type 'ball' is not a URDF joint type"),
     "no limit": (robot(LINKS + joint("")), "needs a <limit>"),
     "limits reversed": (robot(LINKS + joint(LIMIT.replace("-1", "3"))), "lower limit 3 is above"),
     "negative velocity": (robot(LINKS + joint('<limit upper="1" velocity="-1" effort="1"/>')), "must not be negative"),

@@ -137,7 +137,7 @@ def test_a_mimic_joint_follows_and_may_be_overruled():
         ({"base_ref": 0.1}, "is fixed"),
         ({"lift_joint": np.nan}, "not finite"),
         ({"lift_joint": "high"}, "not a number"),
-        ({"lift_joint": [0, 1], "wrist_yaw_joint": [0, 1, 2]}, "do not fit together"),
+        ({"lift_joint": [0, 1], "wrist_yaw_joint": [0, 1, 2]}, "cannot be broadcast together"),
     ],
 )
 def test_positions_that_cannot_be_are_named(stretch, positions, mentions):

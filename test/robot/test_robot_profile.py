@@ -104,20 +104,20 @@ BAD = {
     "lidars: {TWO, mast: {frame: base_footprint, sensor: no_mast}}": "no_mast",
     "lidars: {left: {frame: lidar_left_link, sensor: no_left}, right: {frame: lidar_right_link}}": "no_left",
     "sensor: 'os0_32,xt32'": "sensor: is 'os0_32,xt32'; name the sensor of each",
-    "joints: {a: {command: wheel_left_joint, step: 0}}": "joints: a: step: is 0, it has to lie from",
+    "joints: {a: {command: wheel_left_joint, step: 0}}": "joints: a: step: is 0, expected a value from",
     "joints: {a: {tie: both}}": "joints: a: tie: is 'both', use one of sum, equal",
     "joints: {a: {command: wheel_left_joint}, b: {command: wheel_left_joint}}":
         "'wheel_left_joint' is there twice, under a and under b",
     "joints: {a: {command: x, parts: [y]}, b: {command: y, parts: [x]}}":
-        "joints: a: parts: the ties are cyclic: x -> y -> x",
+        "joints: a: parts: the joints depend on each other in a cycle: x -> y -> x",
     "joints: {a: {command: wheel_left_joint}}": "joints: a: has no limits",
     "joints: {a: {command: arm_joint}}": "joints: a: the description has no joint 'arm_joint'",
     "joints: {left: {command: wheel_left_joint, limits: [-1, 1], linear: true}}": "joints: left: linear: is true",
     "{joints: {left: WHEEL}, stow: {left: 2.0}}": "stow: wheel_left_joint: 2 is not within its limits",
-    "{joints: {left: WHEEL}, plans: {quick: {right: [0]}}}": "plans: quick: right: is none of the joints",
-    "body: {radius: 0.4}": "body: height: is None, a number was expected",
-    "body: [base_link]": "a mapping with height, radius was expected",
-    "body: {radius: 0, height: 1.8}": "body: radius: is 0, it has to",
+    "{joints: {left: WHEEL}, plans: {quick: {right: [0]}}}": "plans: quick: right: is not one of the joints",
+    "body: {radius: 0.4}": "body: height: is None; expected a number",
+    "body: [base_link]": "expected a mapping with height, radius",
+    "body: {radius: 0, height: 1.8}": "body: radius: is 0; expected a value",
     "accept: {translation_mm: 0, rotation_deg: 1}": "accept: translation_mm: is 0",
 }  # fmt: skip
 

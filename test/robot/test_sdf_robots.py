@@ -102,13 +102,13 @@ def test_a_model_by_its_own_name_has_its_meshes_beside_it(tmp_path):
 @pytest.mark.parametrize(
     "old, new, told",
     [
-        ("<sphere><radius>0.04</radius></sphere>", "<plane/>", "<plane>: is no shape that URDF has"),
+        ("<sphere><radius>0.04</radius></sphere>", "<plane/>", "<plane>: is not a shape that URDF has"),
         ('name="lift" type="prismatic"', 'name="lift" type="screw"', "'lift': a screw joint does not exist in URDF"),
         ("<parent>mast</parent>", "<parent>hand</parent>", "hand"),
         ('attached_to="chassis"', 'attached_to="chasis"', "base_footprint"),
-        ('name="rear_lidar" type', 'name="mast" type', "a link is called 'mast' as well"),
-        ('joint="lift"', "", "names no joint"),
-        ("</model>", '<include><uri>model://arm</uri></include></model>', "a nested <include> is not read"),
+        ('name="rear_lidar" type', 'name="mast" type', "a link is also called 'mast'"),
+        ('joint="lift"', "", "does not name a joint"),
+        ("</model>", '<include><uri>model://arm</uri></include></model>', "a nested <include> is not supported"),
     ],
 )  # fmt: skip
 def test_what_urdf_cannot_say_is_refused_by_file_and_element(tmp_path, capsys, old, new, told):

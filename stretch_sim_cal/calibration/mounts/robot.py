@@ -56,7 +56,7 @@ def mount_settings(
         ("link deg", link_deg, 10.0),
     ):
         if not 0 <= value <= high or (name == "range noise" and value == 0):
-            raise InputError(f"{name}: is {value:g}; a number up to {high:g} was expected")
+            raise InputError(f"{name}: is {value:g}; expected a number up to {high:g}")
     profile = profile or stretch_profile()
     linear = {joint.command for joint in profile.joints if joint.linear}
     tight = {
