@@ -84,7 +84,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except _TooMuch as error:
         raise InputError(f"{path}: {error}") from error
     if not isinstance(data, dict):
-        raise InputError(f"{path}: holds {type(data).__name__}; expected a mapping")
+        raise InputError(f"{path}: contains {type(data).__name__}; expected a mapping")
     return data
 
 
@@ -135,7 +135,7 @@ def _check_nesting(text: str) -> None:
         if depth > DEEPEST_YAML:
             raise _TooMuch(f"is nested too deeply (more than {DEEPEST_YAML} levels)")
         if number > LARGEST_YAML:
-            raise _TooMuch(f"holds more than {LARGEST_YAML:,} values")
+            raise _TooMuch(f"has more than {LARGEST_YAML:,} values")
 
 
 def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[float, int]:
@@ -177,7 +177,7 @@ def locked(path: str | Path) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise RunFailure(
-                        f"{path}: another process has held {folder} for {LOCK_WAIT:.0f} s; end it, and try again"
+                        f"{path}: another process has locked {folder} for {LOCK_WAIT:.0f} s; end it, and try again"
                     ) from error
                 time.sleep(0.005)
             except OSError as error:

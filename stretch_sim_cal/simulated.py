@@ -130,7 +130,7 @@ class Errors:
         if self.floor is not None:
             lines.append("floor: {:.3f} mm {:.4f} deg, NEES {:.2f}".format(*self.floor))
         for name, off in self.wheels.items():
-            lines.append(f"{name} against the wheels: {off.mm:.3f} mm {off.yaw_deg:.4f} deg, NEES {off.nees:.2f}")
+            lines.append(f"{name} to the wheels: {off.mm:.3f} mm {off.yaw_deg:.4f} deg, NEES {off.nees:.2f}")
         return "\n".join(lines)
 
 

@@ -141,7 +141,7 @@ def test_files_that_belong_together_are_replaced_together_or_not_at_all(tmp_path
 
 def test_a_folder_that_another_process_holds_for_ever_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LOCK_WAIT", 0.0)
-    with locked(tmp_path / "some.yaml"), pytest.raises(RunFailure, match="another process has held"):
+    with locked(tmp_path / "some.yaml"), pytest.raises(RunFailure, match="another process has locked"):
         with locked(tmp_path / "other.yaml"):
             pass
 

@@ -220,7 +220,7 @@ class CalibrationFile:
 
     def with_wheels(self, result, num_frames: int, robot_id: str) -> "CalibrationFile":
         """Return a copy that holds the `Wheels` of a robot that drove. Raises `Refused` if they carry refusals."""
-        _check_accepted(result, "lidars' place against the wheels")
+        _check_accepted(result, "lidar poses relative to the wheels")
         entry = {
             "data": {name: pose.tolist() for name, pose in result.footprint_from_lidar.items()},
             "robot_id": str(robot_id),

@@ -365,7 +365,7 @@ class FrameIntake:
             Finding(
                 "same_returns",
                 f"{100.0 * share:.0f} % of the {self._names[other]} lidar's returns are in the {self._names[one]} "
-                "lidar's clouds, too: one topic is a copy of the other, or holds the returns of several lidars",
+                "lidar's clouds, too: one topic is a copy of the other, or has the returns of several lidars",
                 "give each lidar the topic of its own driver",
             )
             for one, other in itertools.permutations(range(len(clouds)), 2)

@@ -607,7 +607,7 @@ class DrivenArray:
         )  # fmt: skip
         for lidar, deviations in zip(self._names, wheels.deviations, strict=True):
             for number, (name, against, limit, (code, factor, unit, remedy)) in enumerate(axes):
-                name, deviation = f"the {lidar} lidar's {name} against the {against}", float(deviations[number])
+                name, deviation = f"the {lidar} lidar's {name} relative to the {against}", float(deviations[number])
                 directions.append(Direction(name, deviation, limit))
                 refusals += when(
                     not directions[-1].observed,
@@ -623,7 +623,7 @@ class DrivenArray:
             "clean the wheels, drive more slowly, or set the slip of this floor",
         )
         beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0])
-        refusals += [Finding(far.code, f"against the wheels {far.sentence}", far.remedy) for far in beyond]
+        refusals += [Finding(far.code, f"relative to the wheels {far.sentence}", far.remedy) for far in beyond]
         return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 
     def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:

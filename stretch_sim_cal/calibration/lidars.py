@@ -136,8 +136,7 @@ class LidarAlignment(RoomAlignment):
             Finding(
                 "untied_lidar",
                 f"the {name} lidar shares no common view with any other",
-                "move the robot to where another lidar sees the same surfaces, or give its mount, found by the robot's "
-                "returns",
+                "move the robot to where another lidar sees the same surfaces, or give its mount",
             ) for name in untied
         ]  # fmt: skip
         warnings = [

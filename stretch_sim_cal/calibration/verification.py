@@ -1,4 +1,4 @@
-"""Does a stored calibration still hold on fresh data? Yes, no, or cannot tell, with the drift and its uncertainty.
+"""Is a stored calibration still valid on fresh data? Yes, no or undetermined, with the drift and its uncertainty.
 
 The calibration is estimated again from a few frames and compared. If the lidars' errors of then are known
 (`observations.py`), they are taken out, not estimated again: the uncertainty that they leave is the same then and now,

@@ -49,7 +49,7 @@ class History:
 
     def __init__(self, path: Path, must_exist: bool = False):
         if must_exist and not path.is_file():
-            raise InputError(f"{path}: there is no history yet; ros_watch_calibration writes it")
+            raise InputError(f"{path}: there is no history yet; run ros_watch_calibration")
         self.path = path
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)

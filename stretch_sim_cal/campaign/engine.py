@@ -50,7 +50,7 @@ CONFIGURATION = {
 }  # fmt: skip
 DEFINITION = "campaign_definition.json"  # in the folder of a campaign
 DONE = "done"  # the status of a case that was computed
-GONE = "the scheduler is gone ({}); finished cases are kept: run the same command again"
+GONE = "the scheduler was lost ({}); finished cases are kept: run the same command again"
 MOST_TOLD = 4000  # characters of the last output of a crashed process
 
 

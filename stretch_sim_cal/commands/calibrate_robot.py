@@ -317,8 +317,8 @@ def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False)
         say("\n".join(f"in use: {path}" for path in files) or "nothing has changed")
         say(f"report: {page}; --rollback restores the previous calibration")
         say(
-            "next: restart the robot's driver, so that its description takes the new lidar joints; then "
-            "ros_broadcast_calibration, and ros_watch_calibration beside the robot's work"
+            "next: restart the robot's driver, so that its description takes the new lidar joints; then run "
+            "ros_broadcast_calibration, and ros_watch_calibration during the robot's work"
         )
     if args.json:
         print(json.dumps(outcome | {"page": str(page)}))

@@ -154,9 +154,12 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
     add("--number-links", action="store_true",
         help="name an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
-    add("--guess-sensors", action="store_true",
-        help="turn sensors of which no axis is where the Stretch's look to the nearest frame that keeps the rule, and "
-        "lidars of a robot without a lift; without, they stay")  # fmt: skip
+    add(
+        "--guess-sensors",
+        action="store_true",
+        help="also turn sensors whose viewing direction is unknown, to the nearest frame that keeps the rule, and "
+        "lidars of a robot without a lift",
+    )
 
 
 def _normalize(args: argparse.Namespace) -> int:

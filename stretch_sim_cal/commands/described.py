@@ -36,8 +36,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
 def add_package_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
-        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder alone, "
-        "below which packages are looked for (package.xml)",
+        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder that is "
+        "searched for packages (package.xml)",
     )  # fmt: skip
 
 
@@ -94,8 +94,8 @@ def package_folders(words: list[str]) -> dict[str, str]:
         for name, folder in below:
             if found.setdefault(name, folder) != folder and name not in named:
                 raise InputError(
-                    f"--package {word}: {name} exists twice, in {found[name]} and in {folder}; "
-                    f"add the one that counts: --package {name}=DIR"
+                    f"--package {word}: {name} exists twice, in {found[name]} and in {folder}; give the right "
+                    f"one: --package {name}=DIR"
                 )
     return found | named
 

@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         epilog=f"example: {EXAMPLE}",
     )  # fmt: skip
     init.add_argument("description", type=Path, metavar="FILE", help="URDF, xacro or SDF of the robot")
-    init.add_argument("--out", type=Path, metavar="FILE", help="where to write (default: beside it, NAME.yaml)")
+    init.add_argument(
+        "--out", type=Path, metavar="FILE", help="output file (default: NAME.yaml beside the description)"
+    )
     init.add_argument("--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file")
     init.add_argument("--left", metavar="LINK", help="frame of the left (or front) lidar")
     init.add_argument("--right", metavar="LINK", help="frame of the right (or rear) lidar")

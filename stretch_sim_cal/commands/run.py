@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
     if repeat < 1:
         raise InputError(f"--repeat {repeat}: expected a number of 1 or more")
     if len(scenarios) * repeat > 1 and (args.view_file or args.view_port):
-        raise InputError(f"--view-file and --view-port: take one run, {len(scenarios) * repeat} were asked for")
+        raise InputError(f"--view-file and --view-port: support only one run, not {len(scenarios) * repeat}")
     outputs = Outputs(args.junit, args.summary)
     verdicts, spreads, cases = [], [], []
     for scenario in scenarios:

@@ -97,8 +97,8 @@ def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], cand
             if signature.sensor is None:
                 tables = ", ".join(f"{sensor.name} ({sensor.num_channels} channels)" for sensor in candidates)
                 raise InputError(
-                    f"{path}: {side} lidar: its points have rings 0 to {signature.num_channels - 1}, whose elevations "
-                    f"fit none of {tables}; give the sensor's file with --sensor"
+                    f"{path}: {side} lidar: its points have rings 0 to {signature.num_channels - 1}, whose "
+                    f"elevations match none of {tables}; give the sensor's file with --sensor"
                 )
         source = open_source(args, recording)
         standing = Station(
@@ -118,6 +118,6 @@ def _agree(standings, paths: list[Path], names: tuple[str, str]) -> None:
             for name, first, second in ((name, getattr(one, name), getattr(other, name)) for name in settings):
                 if first != second:
                     raise InputError(
-                        f"{path}: {side} lidar: {name} is {second}, in {paths[0]} it is {first}; give recordings of "
-                        "one driver's settings together"
+                        f"{path}: {side} lidar: {name} is {second}, in {paths[0]} it is {first}; give only "
+                        "recordings with the same driver settings"
                     )

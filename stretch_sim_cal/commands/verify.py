@@ -53,7 +53,7 @@ def _verify(args: argparse.Namespace) -> int:
     drifts, asked = verification.drifts, verification.open_questions
     answer = {"verdict": verification.verdict, "open": asked}
     answer["drifts"] = [asdict(drift) | {"verdict": drift.verdict} for drift in drifts]
-    lines = [*(drift.sentence() for drift in drifts), *(f"cannot tell: {question}" for question in asked)]
+    lines = [*(drift.sentence() for drift in drifts), *(f"undetermined: {question}" for question in asked)]
     show(args, answer, [*lines, f"{file.path}: {verification.verdict}"], None)
     return 0 if verification.verdict == HOLDS else 1
 

@@ -131,7 +131,7 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
             yield Finding("control-board", ERROR, name, message, fix)
         for name in joints:
             if name in model.joints and model.joints[name].type != "revolute":
-                message = f"it is {model.joints[name].type}, the table says revolute"
+                message = f"it is {model.joints[name].type}, not revolute as in the table"
                 yield Finding("joint-type", ERROR, name, message, "make it revolute")
 
 

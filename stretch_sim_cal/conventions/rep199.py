@@ -395,8 +395,8 @@ def _added(arm: Arm, poses: Mapping[str, np.ndarray]) -> Iterator[AddedFrame]:
     if not arm.has("flange"):
         if arm.last is None:
             raise InputError(
-                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to, and the moving links are no single "
-                "chain; name the last one with --rename OLD=NEW"
+                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to, and the moving links are "
+                "not a single chain; name the last one with --rename OLD=NEW"
             )
         yield frame("flange", arm.last, np.eye(4) if "flange" in poses else _usual_flange(arm, arm.last))
     if not arm.has("tool0"):

@@ -151,8 +151,8 @@ def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
                 )
     for side, (frame, link) in enclosing_link(model, profile).items():
         raise InputError(
-            f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see nothing "
-            "else; correct its pose, or name its own housing under unseen"
+            f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see only "
+            "the body; correct its pose, or name its own housing under unseen"
         )
 
 

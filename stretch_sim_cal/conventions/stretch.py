@@ -226,9 +226,8 @@ def sensor_bases(model: RobotModel, frames: Frames) -> Iterator[Finding]:
         away = angle_deg(rotation[:, 0], forward)
         if away >= names.LOOKS_DEG:
             yield Finding(
-                "rule-4-base-x", ERROR, link, f"its x axis {shown(rotation[:, 0])} is {away:.4g} deg from where the "
-                f"sensor is mounted to look, {shown(forward)}", "turn the frame so that x points out of the sensor",
-                away,
+                "rule-4-base-x", ERROR, link, f"its x axis {shown(rotation[:, 0])} is {away:.4g} deg from the viewing "
+                f"direction of its mount, {shown(forward)}", "turn the frame so that x points out of the sensor", away,
             )  # fmt: skip
             continue
         right = names.sensor_upright(link, rotation[:, 0])

@@ -82,7 +82,7 @@ def campaign_cases(found: Mapping[str, Any]) -> list[Case]:
     ]
     seconds = (found["seconds"] or {"total": 0.0})["total"]
     few = [f"of {cases} cases {found['good']} were accepted and right; {confidence} at least {shown:.4f} of such cases "
-           f"are, {asked:g} was asked for"]  # fmt: skip
+           f"are, {asked:g} was requested"]  # fmt: skip
     none = [("wrong", "accepted but wrong", found["wrong"], cases)]
     if found["nodes"]["cases"]:
         none.append(("nodes", "different through the real nodes", found["nodes"]["disagree"], found["nodes"]["cases"]))

@@ -127,7 +127,7 @@ def fit_dataset(dataset: Dataset, body: RobotBody, settings: FitSettings) -> Fit
     evidence, fit = fit_evidence(dataset, body, seen, settings)
     if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
         raise Refused(
-            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot stick out of the "
+            f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot protrude from the "
             f"interpolated shape; collect more values of {' and '.join(fit.model.axes)}, or fit "
             "another shape; nothing was written"
         )

@@ -147,8 +147,9 @@ class Session:
         for target in self.targets:
             if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
                 raise Refused(
-                    f"{target.place}: was changed by another program since this calibration began ({self.begun}); what "
-                    "it holds now would be lost. Start over (--discard), or move it away to accept all the same"
+                    f"{target.place}: was changed by another program since this calibration began "
+                    f"({self.begun}); its present content would be lost. Start over (--discard), or move it "
+                    "away and accept again"
                 )
         for target in self.targets:
             if wanted[target.name] is None or wanted[target.name] == self.base[target.name]:

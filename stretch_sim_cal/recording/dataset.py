@@ -145,7 +145,7 @@ def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Seq
     points = _checked_cloud(arrays["points"], f"{where}: points")
     if entry.get("num_points", len(points)) != len(points):
         raise InputError(
-            f"{where}: holds {len(points)} points, but {METADATA} says {entry['num_points']}; one of them "
+            f"{where}: holds {len(points)} points, but {METADATA} has {entry['num_points']}; one of them "
             "belongs to another run"
         )
     lidars = _lidars(entry, len(points), further)

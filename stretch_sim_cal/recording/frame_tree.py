@@ -101,8 +101,8 @@ class FrameTree:
         if common is None:
             raise InputError(
                 f"{self.source} does not connect '{source}' with '{target}': '{source}' hangs below "
-                f"'{list(from_source)[-1]}', '{target}' below '{list(from_target)[-1]}'; the link between those two "
-                "is missing"
+                f"'{list(from_source)[-1]}', '{target}' below '{list(from_target)[-1]}'; the transform "
+                "between those two is missing"
             )
         return inverse(from_target[common]) @ from_source[common]
 

@@ -131,7 +131,7 @@ class RecordingWriter:
     def __init__(self, directory: str | Path, storage: str = "mcap") -> None:
         self.directory = Path(directory)
         if storage not in STORAGES:
-            raise InputError(f"storage '{storage}' is not known; available: {', '.join(STORAGES)}")
+            raise InputError(f"storage '{storage}' is unknown; available: {', '.join(STORAGES)}")
         if self.directory.exists():
             raise InputError(f"{self.directory}: exists already; choose another folder for the recording")
         self._typestore = get_typestore(Stores.ROS2_JAZZY)

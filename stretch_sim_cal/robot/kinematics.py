@@ -172,7 +172,7 @@ def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable
     """Return the axes of a robot's configuration space, a mobile base's x, y, angle or a floating base's six first.
     Mimic joints add none. Raises `InputError` for an unknown base."""
     if base not in BASES:
-        raise InputError(f"base '{base}' is not known{near(base, BASES)}")
+        raise InputError(f"base '{base}' is unknown{near(base, BASES)}")
     joints = [(joint.name, joint.type, joint.limit) for joint in model.moving_joints()]
     if base != "fixed":
         joints.insert(0, ("base", "planar" if base == "mobile" else "floating", None))

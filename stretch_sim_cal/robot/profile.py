@@ -533,5 +533,5 @@ def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
     for joint in joints:
         for name in {joint.command, *tied[joint.command]}:
             if name in driven:
-                raise InputError(f"{where}: '{name}' is there twice, under {driven[name]} and under {joint.name}")
+                raise InputError(f"{where}: '{name}' occurs twice, under {driven[name]} and {joint.name}")
             driven[name] = joint.name

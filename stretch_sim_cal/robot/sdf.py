@@ -70,7 +70,7 @@ class Element:
             values = np.empty(0)
         if len(values) != count or not np.isfinite(values).all():
             wanted = "a finite number was" if count == 1 else f"{count} finite numbers were"
-            raise InputError(f"{self.where}: is '{self.text[:60]}', {wanted} expected")
+            raise InputError(f"{self.where}: is '{self.text[:60]}'; {wanted} expected")
         return values
 
     def number(self, tag: str, default: float) -> float:
@@ -197,7 +197,7 @@ class Scope:
         if inner and outer in self.models:
             return self.pose(outer, asked_by) @ self.models[outer].pose(inner, asked_by)
         if name not in self.elements:
-            raise InputError(f"{asked_by.where}: frame '{name}' is not known here{near(name, self.elements)}")
+            raise InputError(f"{asked_by.where}: frame '{name}' is unknown here{near(name, self.elements)}")
         if name in self._being_resolved:
             raise InputError(f"{asked_by.where}: frames form a cycle: {' -> '.join([*self._being_resolved, name])}")
         if len(self._being_resolved) >= MAX_DEPTH:

@@ -240,7 +240,7 @@ def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
                 faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.
             return Surface(apply(geometry.link_from_geometry, vertices * geometry.scale), faces)
         case kind:
-            raise InputError(f"{where}: geometry '{kind}' is not known")
+            raise InputError(f"{where}: geometry '{kind}' is unknown")
     vertices = np.asarray(mesh.vertices, dtype=float)
     return Surface(apply(geometry.link_from_geometry, vertices), np.asarray(mesh.faces, dtype=np.int64))
 

@@ -222,8 +222,8 @@ class BaseMotion:
         if beside > ASTRAY[0] or turned > ASTRAY[1]:
             raise Refused(
                 f"the base does not follow the commands on {self._topic}: by {self._odometer.topic} it is "
-                f"{beside:.2f} m and {np.degrees(max(turned, 0.0)):.0f} deg beside its way; do both belong to one "
-                "base, and does nobody else drive it?"
+                f"{beside:.2f} m and {np.degrees(max(turned, 0.0)):.0f} deg off its path; check that both belong to "
+                "one base, and that no other node drives it"
             )
 
     def _command(self, twist: np.ndarray) -> None:

@@ -251,7 +251,7 @@ def _keep_places(context: RobotContext, alignment: LidarAlignment, result: Lidar
         if not result.accepted:
             context.log.info(
                 f"{ANOTHER_PLACE_MAY}: turn the robot by 40 to 90 deg where it stands, and run {ALIGN.executable} "
-                "--another-place: it adds what it sees then"
+                "--another-place: it adds this place"
             )
 
 
@@ -353,7 +353,7 @@ def calibrate_by_driving(context: RobotContext) -> int:
         context.log.warning(plan.note)
     stages, change, written, by_arm = shared.drive(robot, found, files.file, default_robot_id(), not plan.only_turns)
     if by_arm:
-        context.log.info(f"{files.path} has the lidars by the arm: its lidars and floor stay, the wheels are added")
+        context.log.info(f"{files.path} has extrinsics from the arm: lidars and floor stay, the wheels are added")
     code = files.finish(stages, change, written=written, more=by_arm)
     if code == 0 and files.values and written != ["wheels"]:
         joints = [] if profile.one_lidar or profile.further else files.lidar_joints(robot.frames)

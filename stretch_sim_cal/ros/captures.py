@@ -99,8 +99,8 @@ class Captures:
             if stale > STALE:
                 behind = 1e-9 * (self._state.stamp - sets[-1].stamp)
                 raise RunFailure(
-                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: it cannot be determined "
-                    "which were scanned after the arm stood still; synchronise the lidars' clocks with the robot's"
+                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: scans cannot be "
+                    "matched with arm poses; synchronise the lidars' clocks with the robot's"
                 )
             sets.clear()
             used += [(each, dict(self._state.positions)) for each in fresh]
@@ -126,7 +126,7 @@ def calibrated_poses(
             watchdog=watchdog,
         )
     except InputError as error:
-        raise Refused(f"the calibration is not in TF ({error}); run ros_broadcast_calibration beside this") from error
+        raise Refused(f"the calibration is not in TF ({error}); run ros_broadcast_calibration in parallel") from error
     if frames.tree.known(options.left_calibrated_frame):  # broadcast together with the frames above
         base_from_left = frames.lookup(options.base_link_frame, options.left_calibrated_frame)
     footprint_from_left = footprint_from_base @ base_from_left

@@ -165,7 +165,7 @@ def drive(
     motion.wait_for_driver()
     check_driver(context, robot.profile, base.modes, homed=False)
     ask(
-        arguments, f"The robot is going to drive, and its body comes {plan.reach:.1f} m from where it stands, "
+        arguments, f"The robot is going to drive, and its body moves up to {plan.reach:.1f} m from its present place, "
         f"{plan.further:.1f} m if longer paths are needed. Is the floor around it clear, and the arm stowed?",
     )  # fmt: skip
     moving: list[tuple[str, Any]] = []
@@ -369,6 +369,6 @@ def _stand(
 
 def _apart(who: str, stamp: int, odometer: Odometer) -> RunFailure:
     return RunFailure(
-        f"the stamps of {who} are {1e-9 * (stamp - odometer.stamp):+.1f} s from those of {odometer.topic}: it cannot "
-        "be determined which scans were taken while the robot stood; synchronise the lidars' clocks with the robot's"
+        f"the stamps of {who} are {1e-9 * (stamp - odometer.stamp):+.1f} s from those of {odometer.topic}: "
+        "scans cannot be matched with stops; synchronise the lidars' clocks with the robot's"
     )

@@ -160,8 +160,8 @@ class _Looking:
         if abs(delay) > LATE:
             raise Refused(
                 f"{said}, but their stamps are {delay:.1f} s behind the robot's clock: poses of the arm cannot be "
-                "matched with scans; synchronise the lidars' clocks with the robot's (PTP), or say "
-                "--use-sim-time of a simulated robot"
+                "matched with scans; synchronise the lidars' clocks with the robot's (PTP), or use "
+                "--use-sim-time for a simulated robot"
             )
         if rate < SLOWEST:
             self._say("lidars", NOTE, f"{said}: slower than {SLOWEST:g} Hz, so everything takes longer")

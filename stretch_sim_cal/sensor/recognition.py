@@ -34,8 +34,8 @@ def taken_for(
     fits = fitting(seen, candidates)
     if len(fits) > 1:
         raise InputError(
-            f"the points fit {', '.join(one.name for one in fits)} alike, which differ in noise and grid; name the one "
-            "that it is"
+            f"the points fit {', '.join(one.name for one in fits)} equally well, but these differ in noise "
+            "and grid; give the right one"
         )
     other = "" if expected is None else f", not for {expected.name}, whose elevations are others"
     if fits:

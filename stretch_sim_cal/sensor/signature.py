@@ -437,7 +437,7 @@ def _lines(found: Signature) -> list[str]:
     elif max(found.table_difference) > SAME_TABLE:
         elevation, azimuth = np.degrees(found.table_difference)
         lines = [
-            f"{rings}; table: {found.sensor.name} in a version of its own (elevations {elevation:.3f} deg, azimuths "
+            f"{rings}; table: {found.sensor.name} in a unit-specific version (elevations {elevation:.3f} deg, azimuths "
             f"{azimuth:.3f} deg from it, in the median), as a driver reads it from a unit's angle file"
         ]
     else:

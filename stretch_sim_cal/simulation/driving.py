@@ -145,7 +145,7 @@ class DrivingBase:
     def step(self, duration: float) -> None:
         """Let `duration` s of simulated time pass (whole ns). Raises `InputError` for a negative one."""
         if not duration >= 0:
-            raise InputError(f"step: {duration} s of simulated time were asked for; expected at least 0")
+            raise InputError(f"step: {duration} s of simulated time were requested; expected at least 0")
         self._now += round(duration * 1e9)
         while self._ticked < self._now:
             if self.moving:

@@ -129,7 +129,7 @@ class Joints:
     def step(self, duration: float) -> None:
         """Let `duration` s of simulated time pass (whole ns). Raises `InputError` for a negative one."""
         if not duration >= 0:
-            raise InputError(f"time goes forward only, not by {duration:g} s")
+            raise InputError(f"time cannot advance by {duration:g} s")
         self._now += round(duration * 1e9)
         for name, motion in list(self._motions.items()):
             self._positions[name] = motion.position(self._now)

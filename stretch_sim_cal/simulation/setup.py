@@ -143,8 +143,8 @@ class SimulationSetup:
                 raise InputError(f"sensor: '{self.sensor}': a simulated sensor has to be known")
             if left.period != sensor.period:
                 raise InputError(
-                    f"sensor: {left.name} has {left.rate:g} scans per second, {sensor.name} {sensor.rate:g}; name "
-                    "lidars of one rate"
+                    f"sensor: {left.name} has {left.rate:g} scans per second, {sensor.name} {sensor.rate:g}; "
+                    "all lidars need the same rate"
                 )
         return kinds
 
@@ -278,7 +278,7 @@ class Faults:
                 found[name] = True
             else:
                 raise InputError(
-                    f"fault '{text}' is not known; there is silent_left, silent_right, drop_half_left, "
+                    f"fault '{text}' is unknown; available: silent_left, silent_right, drop_half_left, "
                     "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"
                 )
         return cls(**found)

@@ -62,7 +62,7 @@ def simulated_description(
     errors that are not rigid, unknown tools, simulators and links of the payload.
     """
     if simulator not in SIMULATORS:
-        raise InputError(f"simulator '{simulator}' is not known; available: {', '.join(SIMULATORS)}")
+        raise InputError(f"simulator '{simulator}' is unknown; available: {', '.join(SIMULATORS)}")
     profile = stretch_profile() if robot is None else robot.profile
     arguments: dict[str, object] = {
         "payload": repr([[box.link, *map(_text, (box.size, box.xyz, box.rpy))] for box in payload]),

@@ -80,7 +80,7 @@ def mechanism(
     for connection in connections:
         if connection.type not in VARIABLES:
             raise InputError(
-                f"{source}: joint '{connection.name}': type '{connection.type}' is not known; there is "
+                f"{source}: joint '{connection.name}': type '{connection.type}' is unknown; available: "
                 f"{', '.join(VARIABLES)}"
             )
         for body in (connection.parent, connection.child):
@@ -124,7 +124,7 @@ def with_base(fixed: Mechanism, base: str) -> Mechanism:
     """Return a mechanism whose ground is fixed as one that drives on a floor (`mobile`) or flies (`floating`). Raises
     `InputError` for an unknown base, and for a mechanism that is joined to the world."""
     if base not in BASES:
-        raise InputError(f"base '{base}' is not known; available: {', '.join(BASES)}")
+        raise InputError(f"base '{base}' is unknown; available: {', '.join(BASES)}")
     if base == "fixed":
         return fixed
     if WORLD in fixed.bodies:
@@ -251,8 +251,8 @@ class Mobility:
             )
         elif self.over_constrained:
             notes.append(
-                f"over-constrained: the {self.dimension} count gives {self.count}, more constraints than freedom; if "
-                "it moves, then because of special dimensions, which joints with xyz and axis would show"
+                f"over-constrained: the {self.dimension} count gives {self.count}, more constraints than "
+                "freedom; it can move only with special dimensions; give the joints xyz and axis to check"
             )
         if self.dimension == "spatial" and self.planar is not None:
             notes.append(f"counted in a plane: {self.planar}")
@@ -268,7 +268,7 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     """Return the mobility of a mechanism, counted in space or in a plane, in which a floating base has three degrees of
     freedom. Raises `InputError` for an unknown dimension, and for a mechanism that is not planar."""
     if dimension not in ("spatial", "planar"):
-        raise InputError(f"dimension '{dimension}' is not known; there is spatial, planar")
+        raise InputError(f"dimension '{dimension}' is unknown; available: spatial, planar")
     spatial = sum(connection.freedom for connection in mechanism.connections)
     flat = _base_in_plane(mechanism)
     planar = sum(connection.freedom for connection in flat.connections)

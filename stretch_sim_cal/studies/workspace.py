@@ -74,8 +74,8 @@ class Grid:
         across = np.ptp(grid.along(points), axis=0) / resolution + 3 if resolution > 0 else np.full(3, np.inf)
         if not np.prod(across) <= MAX_CELLS:
             raise InputError(
-                f"a workspace with cells of {resolution:g} m would have {np.prod(across):.3g} cells, {MAX_CELLS:.0e} "
-                "are the most; ask for a coarser resolution above 0"
+                f"a workspace with cells of {resolution:g} m would have {np.prod(across):.3g} cells, more than "
+                f"{MAX_CELLS:.0e}; use a coarser resolution above 0"
             )
         return grid
 

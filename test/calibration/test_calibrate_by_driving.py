@@ -59,7 +59,7 @@ def test_lidars_floor_and_wheels_are_found_with_an_honest_covariance(driven, res
         assert off.mm < 4.0 and off.yaw_deg < 0.8, side
     for off, freedom in [(errors.pairs["left", "right"], 6), (errors.floor, 3), (errors.wheels["left"], 3)]:
         assert freedom * off.nees < chi2.isf(UNLIKELY, freedom)
-    assert "against the centre of rotation" in str(result) and "direction of driving" in result._repr_html_()
+    assert "relative to the centre of rotation" in str(result) and "direction of driving" in result._repr_html_()
     assert result.wheels.enough and "straight ahead" in result.wheels.gain.words and "deg" in result.wheels.gain.words
 
 
@@ -108,7 +108,9 @@ def test_lidars_that_are_turned_far_from_their_description_are_refused(driven):
     turn = from_xyz_rpy(rpy=(0.0, 0.0, np.radians(18.0)))
     rig = dataclasses.replace(driven.rig, footprint_from_base=turn @ driven.rig.footprint_from_base)
     refusals = cal.calibrate_by_driving(rig, driven.stations).wheels.refusals
-    assert [(found.code, found.sentence[:18]) for found in refusals] == [("far_from_description", "against the wheels")]
+    assert [(found.code, found.sentence[:22]) for found in refusals] == [
+        ("far_from_description", "relative to the wheels")
+    ]
 
 
 @pytest.mark.long
@@ -140,7 +142,7 @@ def test_a_robot_that_only_drove_straight_knows_no_lever_and_a_lidar_far_from_it
     stations = [dataclasses.replace(each, odometry=own) for each, own in zip(stations, said, strict=True)]
     found = cal.calibrate_by_driving(driven.rig, stations)
     assert {"unobserved_lever", far.code} <= {said.code for said in found.wheels.refusals} and not found.wheels.enough
-    assert f"against the wheels {far}" in found.wheels.refusals
+    assert f"relative to the wheels {far}" in found.wheels.refusals
     assert found.alignment.accepted
     assert found.wheels.gain.of < 2 and found.wheels.gain.after < 0.2 * found.wheels.gain.before
     assert any("turn on the spot" in said.remedy and "in place of" in said.remedy for said in found.wheels.refusals)

@@ -145,7 +145,7 @@ def test_the_floor_is_as_uncertain_as_the_mount_makes_it(mounted):
 
 
 def test_mounts_far_from_the_description_are_not_used(mounted):
-    with pytest.raises(InputError, match="found on another robot"):
+    with pytest.raises(InputError, match="calibrated on another robot"):
         left_pose(mounted, DESCRIBED @ from_xyz_rpy((0.1, 0.0, 0.0), (0.0, 0.0, 0.0)))
     without = dataclasses.replace(mounted, data={key: entry for key, entry in mounted.data.items() if key != MOUNTS})
     np.testing.assert_array_equal(left_pose(without, DESCRIBED), DESCRIBED)

@@ -172,10 +172,7 @@ def test_a_package_that_is_not_known_stays_and_one_that_is_not_used_is_an_error(
     assert normalize("robot.urdf", "--out", "out") == 0
     assert 'filename="package://shapes/a b.stl"' in (packaged / "out" / "stretch.urdf.xacro").read_text()
     assert normalize("robot.urdf", "--out", "other", "--package", "shape=my meshes") == 2
-    assert (
-        "--package shape: neither a mesh nor a xacro uses it; did you mean shapes?"
-        in capsys.readouterr().err
-    )
+    assert "--package shape: neither a mesh nor a xacro uses it; did you mean shapes?" in capsys.readouterr().err
     assert not (packaged / "other").exists()
 
 

@@ -208,7 +208,7 @@ def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
     normal = normalized(description(text), Options("rep199"))
     assert [(frame.link, frame.parent) for frame in normal.added][1] == ("flange", f"segment_{len(numbered) - 1}")
     forked = edited(text, added(link("thumb") + joint("thumb_joint", "base_link", "thumb", "revolute")))
-    with pytest.raises(InputError, match="no single chain"):
+    with pytest.raises(InputError, match="not a single chain"):
         normalized(description(forked), Options("rep199"))
 
 

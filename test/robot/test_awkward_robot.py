@@ -61,7 +61,7 @@ def test_packages_are_named_or_found_below_a_folder(robot, tmp_path, capsys):
         ([f"{PACKAGE}={package}"], 0, ()),
         ([sources], 0, ()),
         ([f"{PACKAGE}={package}", f"awkward_desc={package}"], 2, ("awkward_desc",)),
-        ([sources, other], 2, (f"{PACKAGE} is there twice",)),
+        ([sources, other], 2, (f"{PACKAGE} exists twice",)),
         ([none], 2, (str(none),)),
         ([sources / "awkward" / "meshes"], 2, (str(sources / "awkward" / "meshes"),)),
     ):

@@ -68,7 +68,7 @@ def test_a_unit_s_own_table_is_read_from_its_points():
     azimuths = sensor.azimuth_offsets + np.radians(random.normal(0.0, 0.1, sensor.num_channels))
     own = replace(sensor, elevations=elevations, azimuth_offsets=azimuths)
     found = observed(own=own, scans=2).signature(known_sensors())
-    assert "in a version of its own" in found.lines[0]
+    assert "in a unit-specific version" in found.lines[0]
     assert np.abs(found.sensor.elevations - elevations).max() < 1e-6
     apart = found.sensor.azimuth_offsets - azimuths
     assert np.ptp(apart) < 1e-5  # what all channels have in common is part of the lidar's pose

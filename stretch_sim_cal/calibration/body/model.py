@@ -164,7 +164,7 @@ def load_body_shape_model(path: str | Path) -> BodyShapeModel:
         raise InputError(f"{path}: '{key}' is not a mapping")
     method = params.get("shape_fitting_method")
     if not isinstance(method, str) or method not in KINDS:
-        raise InputError(f"{path}: shape_fitting_method '{method}' is not known; available: {', '.join(KINDS)}")
+        raise InputError(f"{path}: shape_fitting_method '{method}' is unknown; available: {', '.join(KINDS)}")
     if "grid" in params:
         grid = params["grid"]
         if not isinstance(grid, dict) or len(grid) > 2:

@@ -149,8 +149,8 @@ def left_pose(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
     if distance > FARTHEST or angle > FARTHEST_ANGLE:
         raise InputError(
             f"{file.path or 'calibration'}: {MOUNTS}: has the left lidar {1e3 * distance:.0f} mm and "
-            f"{np.degrees(angle):.1f} deg from where the description has it: found on another robot, or with another "
-            "description? run ros_calibrate_lidar_mounts again, or take the entry out"
+            f"{np.degrees(angle):.1f} deg from its described pose: was it calibrated on another robot, or "
+            "with another description? run ros_calibrate_lidar_mounts again, or take the entry out"
         )
     return left
 

@@ -35,7 +35,7 @@ class Installation:
         """Return "cpu" or "gpu" for a choice of `LIDARS`; `auto` prefers the CPU lidar, which is exact and needs no
         renderer. Raises `InputError` if Gazebo does not have that one."""
         if wanted not in LIDARS:
-            raise InputError(f"lidar '{wanted}' is not known; available: {', '.join(LIDARS)}")
+            raise InputError(f"lidar '{wanted}' is unknown; available: {', '.join(LIDARS)}")
         if wanted == "cpu" and not self.has_cpu_lidar:
             raise InputError(
                 f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"

@@ -35,7 +35,7 @@ def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | float | mem
         elif kind in (FIXED64, FIXED32):
             length = 8 if kind == FIXED64 else 4
         else:
-            raise InputError(f"message: wire type {kind} at byte {at} is not known")
+            raise InputError(f"message: wire type {kind} at byte {at} is unknown")
         if at + length > len(view):
             raise InputError(f"message: field {number} needs {length} bytes, {len(view) - at} are left")
         part = view[at : at + length]

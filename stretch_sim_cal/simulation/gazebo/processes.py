@@ -407,7 +407,7 @@ class Server:
             return "Gazebo did not end on request and was killed"
         code = self._process.returncode
         clean = died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
-        return "" if clean else f"Gazebo crashed at its own end ({_ending(code)}), during shutdown"
+        return "" if clean else f"Gazebo crashed ({_ending(code)}), during shutdown"
 
     def _end_abandoned(self) -> None:
         """End a Gazebo whose watchdog was killed."""

@@ -42,8 +42,8 @@ ARRIVING = 2 * STEP  # in which joints come to where they are led
 BASE_PATIENCE = 1.0  # in which a base that stands is where it was led to
 SAME_PLACE = 1e-4  # m, rad: Gazebo's base is where the true one is
 LIDAR_NOTES = {
-    "cpu": "sees collision shapes, mirrors and glass as walls, and nobody walk",
-    "gpu": "sees visuals, mirrors and glass as walls, and nobody walk",
+    "cpu": "sees collision shapes, mirrors and glass as walls; people do not walk",
+    "gpu": "sees visuals, mirrors and glass as walls; people do not walk",
 }
 SAME_DIRECTION = np.deg2rad(0.01)  # rad: a cloud's directions are those that are expected of it
 SAME_SURFACE = 0.1  # m: returns that are farther than this from what the embedded ray caster sees lie on something else
@@ -306,7 +306,7 @@ class GazeboSimulator:
         if world.states is None:
             raise world.failure("the robot has not appeared in Gazebo")
         if silent:
-            hint = ", which is what a machine without a renderer looks like (try Mesa and xvfb-run, or --lidar cpu)"
+            hint = "; probably there is no renderer (try Mesa and xvfb-run, or --lidar cpu)"
             raise world.failure(
                 f"Gazebo's {self.lidar} lidar {' and '.join(silent)} has not published within {WARM_UP:g} s"
                 + (hint if self.lidar == "gpu" else "")
