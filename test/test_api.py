@@ -193,7 +193,7 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
          "left_clouds: is one cloud.*give .cloud."),
         (lambda rig, left, right, urdf: cal.calibrate(rig, np.zeros((5, 3)), right), "left_clouds: is one cloud"),
         (lambda rig, left, right, urdf: cal.calibrate(rig, left), "right_clouds: is NoneType"),
-        (lambda rig, left, right, urdf: cal.calibrate(rig, [[1, 2]], [[1, 2]]), "left cloud: an .N, 3. array"),
+        (lambda rig, left, right, urdf: cal.calibrate(rig, [[1, 2]], [[1, 2]]), "left cloud: expected an .N, 3. array"),
         (lambda rig, left, right, urdf: cal.calibrate(rig, [], []), "no usable return of the left lidar"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, left="lidar_lft_link"),
          "URDF text: has no link 'lidar_lft_link'; did you mean lidar_left_link"),

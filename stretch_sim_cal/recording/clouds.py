@@ -48,7 +48,7 @@ def returns_from_message(message: Any) -> np.ndarray:
         return points[kept]
     columns = [records[name][kept].astype(np.float32) for name in others]
     usable = np.abs(columns[-1]) <= FARTHEST  # intensities, where only the odd one may be none
-    _check_share(message, (~usable).sum(), len(usable), f"intensities exceed {FARTHEST:.0e} or not numbers")
+    _check_share(message, (~usable).sum(), len(usable), f"intensities exceed {FARTHEST:.0e} or are not numbers")
     columns[-1] = np.where(usable, np.maximum(columns[-1], 0.0), 0.0)
     return np.column_stack([points[kept], *columns])
 

@@ -108,7 +108,7 @@ def test_a_joint_that_did_not_arrive_is_reported_by_sample_and_part():
 
 def test_a_missing_part_is_reported():
     evidence = gathered(without=("hand",))
-    assert "the lidars see through hand: is a part missing" in "\n".join(evidence.warnings)
+    assert "the lidars see through hand: is a part of the description missing" in "\n".join(evidence.warnings)
 
 
 def test_a_robot_that_is_seen_elsewhere_is_enclosed_where_it_is_seen():

@@ -144,7 +144,7 @@ def test_the_fleet_folder_names_robot_and_tool_the_users_file_first(tmp_path):
     "change, message",
     [
         (lambda p: p.update(shape_fitting_method="blob"), "shape_fitting_method 'blob'"),
-        (lambda p: p["parameters"].pop(), "5 parameters, the grid asks for 6"),
+        (lambda p: p["parameters"].pop(), "5 parameters; the grid requires 6"),
         (lambda p: p.update(parameters=None), "no parameters"),
         (lambda p: p["parameters"][2].pop("r1"), r"parameters\[2\].*r1"),
         (lambda p: p["parameters"][3].update(x1="a"), r"parameters\[3\]"),

@@ -201,7 +201,7 @@ def test_too_little_evidence_is_named_by_its_grid_point():
 
 
 def test_unknown_methods_and_polygons_of_two_vertices_are_refused():
-    with pytest.raises(InputError, match="'square' is no fit method"):
+    with pytest.raises(InputError, match="'square' is not a fit method"):
         BodyShapeSettings("square")
     with pytest.raises(InputError, match="polygon_vertices"):
         BodyShapeSettings(polygon_vertices=2)

@@ -205,7 +205,7 @@ def test_an_arm_that_is_elsewhere_on_the_base_is_reported_with_numbers(tmp_path,
     assert any("arm and wheels disagree: left lidar" in each for each in said["concerns"])
     cli.main(["check", str(tmp_path / "calibration.yaml")])
     printed = capsys.readouterr().out
-    assert "left lidar against the wheels" in printed and "note: arm and wheels disagree" in printed
+    assert "left lidar to the wheels" in printed and "note: arm and wheels disagree" in printed
 
 
 def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
@@ -227,7 +227,7 @@ def test_a_drive_leaves_the_arm_s_calibration_and_what_rests_on_it_alone(
     monkeypatch.setattr(DrivenArray, "solve", lambda array: result.array)
     assert cli.main(["calibrate", str(recording), "--drive", "--out", str(out), "--sensor", SENSOR]) == 0
     said = capsys.readouterr()
-    assert "accepted: wheels written" in said.out and "left lidar, by the wheels against by the arm: x" in said.out
+    assert "accepted: wheels written" in said.out and "left lidar, by wheels against arm: x" in said.out
     assert "arm and wheels disagree" in said.err  # the mounts are another robot's
     np.testing.assert_allclose(CalibrationFile.load(out).right_to_left, before.right_to_left, atol=1e-12)
 

@@ -62,7 +62,7 @@ def test_entries_of_two_robots_are_a_problem():
     entries = {
         key: replace(entry, robot_id=name) for name, (key, entry) in zip("ba", calibration.entries.items(), strict=True)
     }
-    assert problems(replace(calibration, entries=entries)) == ["its entries are of different robots: a, b"]
+    assert problems(replace(calibration, entries=entries)) == ["its entries belong to different robots: a, b"]
     assert [concern.split(": ")[1] for concern in concerns(replace(calibration, entries=entries), NOW, "b")] == [
         "is of robot a, this one is b"
     ]

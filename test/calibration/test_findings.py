@@ -165,7 +165,7 @@ def test_a_robot_that_moved_against_the_floor_is_refused_from_a_millimetre(heigh
     floor_findings.check_motion(found, FloorMotion(4, height, tilt), 10)
     assert [bool(found.warnings), bool(found.refusals)] == [not refused, refused]
     (sentence,) = found.warnings + found.refusals
-    assert f"after frame 4 of 10 it lies {1e3 * height:.2f} mm and {tilt / DEGREE:.3f} deg off" in sentence
+    assert f"after frame 4 of 10 it is {1e3 * height:.2f} mm and {tilt / DEGREE:.3f} deg off" in sentence
 
 
 def test_no_motion_is_no_finding_and_a_floor_that_one_lidar_sees_no_disagreement():
@@ -390,7 +390,7 @@ def test_one_lidar_that_sees_the_robot_is_enough_for_those_that_are_tied_to_it(c
 @pytest.mark.parametrize(
     "millimetres, degrees, sigma, figure",
     [
-        (6, 0.0, 0.001, "6 mm and 0.0 deg from where the description has it (standard deviation 2 mm, 0.2"),
+        (6, 0.0, 0.001, "6 mm and 0.0 deg from its described pose (standard deviation 2 mm, 0.2"),
         (4, 0.5, 0.001, "4 mm and 0.5 deg"),
         (4, 0.2, 0.0001, None),
         (6, 0.0, 0.0011, None),

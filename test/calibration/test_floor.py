@@ -78,7 +78,7 @@ def test_a_step_of_3_mm_through_the_floor_is_seen_by_the_sparse_sensor(edge, beh
     error = scene.error(result)
     assert error @ np.linalg.solve(result.covariance, error) < 16.0
     told = next(warning for warning in result.warnings if "a step runs through the floor" in warning)
-    assert ("behind: beyond it lies 3" in told or "behind: beyond it lies 2" in told) == behind
+    assert ("behind: beyond it the floor is 3" in told or "behind: beyond it the floor is 2" in told) == behind
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])

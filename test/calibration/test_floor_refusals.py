@@ -28,7 +28,7 @@ BOWL = height_field(lambda x, y: 0.003 * (x**2 + y**2))
         ({"world": "uneven"}, "floor_not_plane: .* mm (higher|lower) than the plane"),
         ({"things": [box([5, 5, 0.08], [2.6 * x, 2.6 * x, 0]) for x in (1, -1)]}, "floor_not_plane: "),
         ({"things": [box([6, 12, 0.008], [3.1, 0, 0])]}, "floor_step: "),
-        ({"things": [BOWL], "without": ("floor", "ground")}, "floor_not_plane: .* it bends by"),
+        ({"things": [BOWL], "without": ("floor", "ground")}, "floor_not_plane: .* it curves by"),
         ({"things": [box([0.8, 0.8, 0.3], [0, 0, 0.15])], "stands_on": 0.3}, "little_floor: .*clear the floor"),
         ({"things": WALLS}, "floor_on_one_side: .* behind"),
     ],
@@ -63,7 +63,7 @@ def test_lidars_that_do_not_look_at_the_floor_are_refused():
     poses = [scene.simulator.base_from_lidar(side) for side in SIDES]
     upwards = ([points[apply(pose, points)[:, 2] > pose[2, 3]] for points, pose in zip(pair, poses, strict=True)]
                for pair in scene.pairs(2))  # fmt: skip
-    assert "no_floor: no lidar looks at the floor" in the_refusal(solve(scene.method(), upwards))
+    assert "no_floor: no lidar sees the floor" in the_refusal(solve(scene.method(), upwards))
 
 
 def test_lidars_that_see_different_floors_or_are_swapped_are_refused():
@@ -104,7 +104,7 @@ def test_nan_and_inf_and_silent_lidars_are_survived():
         method.add(left if index % 2 else np.full((7, 3), np.nan), right)
     result = method.solve()
     scene.assert_found(result, millimetres=0.3, degrees=0.02)
-    assert "3 left clouds hold no usable return and were skipped" in result.warnings
+    assert "3 left clouds have no usable return and were skipped" in result.warnings
 
 
 def test_one_lidar_alone_is_enough_where_it_sees_the_floor():

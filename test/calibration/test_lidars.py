@@ -266,7 +266,7 @@ def test_a_file_gives_the_lidars_and_what_their_errors_have_in_common_back(resul
         np.testing.assert_allclose(again.transform(*pair), result.transform(*pair), atol=1e-9)
         np.testing.assert_allclose(again.covariance(*pair), result.covariance_of(*pair), rtol=1e-6, atol=1e-12)
     del file.data["mast_to_left_transform"]["covariance_with_right"]
-    with pytest.raises(InputError, match="lacks a covariance of right, mast; align the lidars again"):
+    with pytest.raises(InputError, match="has no covariance of right, mast; align the lidars again"):
         of_file(file, result.rig.base_from_left)
 
 

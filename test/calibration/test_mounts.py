@@ -201,7 +201,7 @@ def test_samples_that_are_no_data_are_named(robot, sweep):
     with pytest.raises(InputError, match="no samples"):
         calibrate_mounts(robot.surfaces, [], robot.nominal)
     torn = dataclasses.replace(sweep[1][0], clouds=sweep[1][0].clouds | {"right": np.empty((0, 3))})
-    with pytest.raises(InputError, match="pose 0: holds no right cloud"):
+    with pytest.raises(InputError, match="pose 0: has no right cloud"):
         calibrate_mounts(robot.surfaces, [torn], robot.nominal)
 
 

@@ -39,7 +39,7 @@ def test_the_alignment_skips_pairs_without_returns_and_needs_one_with():
     scene, frames = frames_of("furnished_room", 2)
     nothing = np.full((100, 3), np.nan)
     result = align([(frames[0][0], nothing), frames[1]], scene.initial, scene.settings, method="published")
-    assert result.num_frames == 1 and "1 pairs of clouds lacked the returns of a lidar" in result.warnings[-1]
+    assert result.num_frames == 1 and "1 pairs of clouds without returns of one lidar" in result.warnings[-1]
     with pytest.raises(InputError, match="no pair of clouds with returns of both lidars"):
         align([(nothing, nothing)], scene.initial, scene.settings, method="published")
 

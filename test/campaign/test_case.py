@@ -141,11 +141,11 @@ def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_foun
     assert 0.0 < found["protrusion_mm"] < 10.0 and 0.0 < found["between_mm"] < 10.0
 
     def too_small(*asked):
-        raise Refused("40 mm of the robot stick out")
+        raise Refused("40 mm of the robot protrude")
 
     monkeypatch.setattr(case, "fit_dataset", too_small)
     del tried.body_shape
-    assert tried.body_shape == {"accepted": False, "refusals": "40 mm of the robot stick out"}
+    assert tried.body_shape == {"accepted": False, "refusals": "40 mm of the robot protrude"}
 
 
 def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
@@ -219,5 +219,5 @@ def test_every_lidar_has_errors_of_its_own(tmp_path):
 def test_a_campaigns_robot_is_checked_with_the_file(tmp_path, capsys):
     assert main(["campaign", "smoke", "--robot", "nobody", "--out", str(tmp_path)]) == 2
     assert "nobody" in capsys.readouterr().err and not list(tmp_path.iterdir())
-    with pytest.raises(InputError, match="robot.payload: a Stretch alone has it"):
+    with pytest.raises(InputError, match="robot.payload: only a Stretch has it"):
         Campaign.from_mapping({"name": "x", "robot": "two_lidar_amr", "inputs": {"robot.payload": 1}}, "x.yaml")

@@ -114,7 +114,7 @@ def test_a_folder_belongs_to_one_campaign_and_one_process(tmp_path):
     with pytest.raises(InputError, match="another process runs this campaign"):
         engine.Results(tmp_path, campaign())
     results.close()
-    with pytest.raises(InputError, match="holds cases of campaign 'tiny' that this one does not have"):
+    with pytest.raises(InputError, match="contains cases of campaign 'tiny' that this one does not have"):
         engine.Results(tmp_path, campaign(seed=4))
     engine.Results(tmp_path, campaign(share=0.5)).close()
 
@@ -167,7 +167,7 @@ def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods):
     process = engine.CaseProcess()
     for kind, status, message in (
         ("raises", "crashed", "ValueError('no such patch')"), ("grows", "crashed", "out of memory"), ("", "done", ""),
-        ("dies", "crashed", "its process ended with signal 11"), ("hangs", "timeout", "took longer than 2 s"),
+        ("dies", "crashed", "its process was ended by signal 11"), ("hangs", "timeout", "took longer than 2 s"),
         ("", "done", ""),
     ):  # fmt: skip
         methods.write_text(kind)
@@ -377,7 +377,7 @@ DAMAGED = {
     "somebody else's table": ("cases/part_000001.parquet", foreign, "part_000002.parquet: has no columns index"),
     "a name that is no part's": (
         "cases/part_000001.parquet", lambda path: path.rename(path.with_name("part_of_it.parquet")),
-        "part_of_it.parquet: is no part of a campaign",
+        "part_of_it.parquet: is not part of a campaign",
     ),
     "a definition cut in the middle": (engine.DEFINITION, cut, "campaign_definition.json: is damaged"),
     "a definition that is a list": (

@@ -53,7 +53,7 @@ def test_nodes_and_arrays_come_to_the_same(run):
             "right": exp(np.array([0, 0.05, 0, 0, 0, 0])) @ result.base_from_lidar["right"]}),
          "alignment: the nodes' result is .* standard deviations from the arrays'"),
         (lambda result: replace(result, refusals=["too few walls"]),
-         "alignment: the nodes accept, the arrays do not: too few walls"),
+         "alignment: accepted by the nodes but not by the arrays: too few walls"),
     ],
 )  # fmt: skip
 def test_other_results_than_the_nodes_are_told(run, monkeypatch, changed, said):

@@ -48,7 +48,7 @@ def test_ways_are_as_long_and_where_there_is_room():
     ahead, behind = (np.hypot(*stop.target[:2]) for stop in plan.stops if stop.target[:2].any())
     assert ahead == pytest.approx(0.55, abs=0.051) and ahead < 0.6 and behind == pytest.approx(0.8)
     one_way = plan_drive(CYLINDER, lane - [0, 0.4, 0], False, DriveSettings(np.radians(90.0)))
-    assert headings(one_way) == [270] and "no room for a straight way of 0.3 m ahead" in one_way.note
+    assert headings(one_way) == [270] and "no room for a straight path of 0.3 m ahead" in one_way.note
 
 
 def test_a_small_place_is_for_turns_only_and_a_smaller_one_for_none():

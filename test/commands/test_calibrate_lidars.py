@@ -146,7 +146,7 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     code, said = told([*arguments, "--out", recognised])
     assert code == 0, said
     assert "left lidar: recognised as os0_32_sparse, the only matching file in config/, not for jt128" in said
-    assert "mast lidar: taken for xt32_sparse" in said
+    assert "mast lidar: recognised as xt32_sparse" in said
     np.testing.assert_allclose(
         CalibrationFile.load(recognised).further_to_left["mast"], CalibrationFile.load(out).further_to_left["mast"],
         atol=1e-9,
@@ -208,7 +208,7 @@ def test_the_floor_alone_is_found_by_all_lidars_from_where_the_file_has_them(rec
     verify = ["verify", str(recorded[1]), "--calibration", str(out), *OPTIONS]
     for command in ([*floor, str(out)], verify):
         code, said = told(command)
-        assert code == 2 and "holds no mast_to_left_transform" in said
+        assert code == 2 and "has no mast_to_left_transform" in said
 
 
 def verified(recorded, file) -> dict:

@@ -94,7 +94,7 @@ def test_without_rings_nothing_can_be_identified_but_a_calibration_is_found(simu
     ("options", "said"),
     [
         ([], "3 scans of the left lidar, at least 5 are needed"),
-        (["--sensor", "jt128"], "rings 0 to 63, whose elevations fit none of jt128 (128 channels)"),
+        (["--sensor", "jt128"], "rings 0 to 63, whose elevations match none of jt128 (128 channels)"),
         (["--right-topic", "/elsewhere"], "has no topic /elsewhere"),
     ],
 )

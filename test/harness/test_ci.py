@@ -94,7 +94,7 @@ def test_every_condition_of_a_campaign_is_a_test_case():
     few = STATEMENT | {"share_shown": 0.8, "wrong": 2, "nodes": {"cases": 0, "disagree": 0}, "seconds": None}
     few = ci.campaign_cases(few)
     assert [bool(case.reasons) for case in few] == [True, True]
-    assert "2 of 100 cases" in few[1].reasons[0] and "0.9 was asked for" in few[0].reasons[0]
+    assert "2 of 100 cases" in few[1].reasons[0] and "0.9 was requested" in few[0].reasons[0]
 
 
 @pytest.fixture

@@ -241,7 +241,7 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
     with own_domain() as domain, Graph(domain, tmp_path).simulator(*CORRIDOR), robot_client(domain) as client:
         graph = Graph(domain, tmp_path)
         assert calibrate(graph, *TOGETHER).code == 130
-        assert "seen from 1 standing place." in asked[0] and "no leaves it at that" in asked[0]
+        assert "recorded from 1 standing place." in asked[0] and "no continues without" in asked[0]
         ended = calibrate(graph, *TOGETHER)
     assert ended.code == 0, ended.err
     assert "no starts over" in asked[1] and "Accept the new calibration?" in asked[2]
@@ -296,7 +296,7 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
     rows = {row[0]: row[1] for row in robot_calibration.table(session) if row[0].endswith("to the wheels")}
     assert rows == {"left lidar to the wheels": "new", "right lidar to the wheels": "new"}
     said = robot_calibration.of_drive(session)
-    assert any("left lidar, by the wheels against by the arm: x" in line for line in said)
+    assert any("left lidar, by wheels against arm: x" in line for line in said)
     page = robot_calibration.write_page_of(session, profile_called(None)).read_text()
     assert "Lidars relative to the wheels" in page and "Wheels compared with arm" in page and "agree" in page
     shutil.copy(robot / "found.yaml", session.folder / "before.yaml")

@@ -70,7 +70,7 @@ def test_a_background_process_that_dies_while_it_is_needed_is_named(tmp_path):
     code = "import time, sys; print('up', flush=True); time.sleep(0.5); sys.exit('fell over')"
     sequence, _ = run(tmp_path, script("server", code, ready_line="up"), script("step", "import time; time.sleep(60)"))
     assert sequence.failure.sentence.startswith("server (")
-    assert "died while it was needed, with exit code 1: fell over" in sequence.failure.sentence
+    assert "exited early with exit code 1: fell over" in sequence.failure.sentence
 
 
 def test_a_process_that_dies_before_it_is_ready_is_named(tmp_path):

@@ -113,14 +113,14 @@ def test_an_empty_cloud_has_no_points():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"data": b"\0" * 100}, "100 bytes where its description needs 312"),
+        ({"data": b"\0" * 100}, "100 bytes, its description requires 312"),
         ({"fields": [f for f in layout() if f.name != "z"]}, "no field z"),
         ({"fields": []}, "no fields"),
         ({"point_step": 20}, "timestamp reaches beyond point_step 20"),
         ({"point_step": 0}, "point_step is 0"),
         ({"fields": [f._replace(datatype=9) for f in layout()]}, "unknown datatype 9"),
         ({"height": 2, "row_step": 11}, "row_step 11 is shorter"),
-        ({"width": 11}, "312 bytes where its description needs 286"),
+        ({"width": 11}, "312 bytes, its description requires 286"),
     ],
 )
 def test_a_message_that_contradicts_itself_is_refused(change, says):
@@ -160,7 +160,7 @@ def test_intensities_that_are_none_are_refused_and_the_odd_one_is_zero():
     scan["intensity"][:2] = np.nan, -3.0
     assert returns_from_message(message_of(scan))[:3, 4].tolist() == [0.0, 0.0, 7.0]
     scan["intensity"][:10] = 3e30
-    with pytest.raises(InputError, match="25% of its intensities are beyond 1e.06 or no numbers: its is_bigendian"):
+    with pytest.raises(InputError, match="25% of its intensities exceed 1e.06 or are not numbers: its is_bigendian"):
         returns_from_message(message_of(scan))
 
 

@@ -71,13 +71,13 @@ def test_lidars_see_the_shapes_that_the_profile_names(tmp_path):
         ]
     # What has no visual shape, and what was not scanned, is seen by its collision shape.
     assert widths == {"collision": [1.0, 1.0], "visual": [1.2, 1.0], "scan.urdf": [1.3, 1.0]}
-    with pytest.raises(InputError, match="lidar_geometry: 'other.urdf' is no file, and none of collision, visual"):
+    with pytest.raises(InputError, match="lidar_geometry: 'other.urdf' is neither a file nor one of collision, visual"):
         profile_from_mapping(AMR | {"lidar_geometry": "other.urdf"}, tmp_path / "robot.yaml")
     (tmp_path / "scan.urdf").write_text(
         '<robot name="s"><link name="tail"><collision><geometry><box size="1 1 1"/></geometry></collision></link>'
         "</robot>"
     )
-    with pytest.raises(InputError, match="has shapes for none of the links of 'r'"):
+    with pytest.raises(InputError, match="has no shapes for the links of 'r'"):
         outline_surfaces(model, profile)
 
 
@@ -107,7 +107,7 @@ BAD = {
     "joints: {a: {command: wheel_left_joint, step: 0}}": "joints: a: step: is 0, expected a value from",
     "joints: {a: {tie: both}}": "joints: a: tie: is 'both', use one of sum, equal",
     "joints: {a: {command: wheel_left_joint}, b: {command: wheel_left_joint}}":
-        "'wheel_left_joint' is there twice, under a and under b",
+        "'wheel_left_joint' occurs twice, under a and b",
     "joints: {a: {command: x, parts: [y]}, b: {command: y, parts: [x]}}":
         "joints: a: parts: the joints depend on each other in a cycle: x -> y -> x",
     "joints: {a: {command: wheel_left_joint}}": "joints: a: has no limits",

@@ -97,7 +97,7 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
         assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
         assert not len(returns_from_message(heard["body_points"]))
         assert heard["stop_zone_occupied"].data
-        wait_for_line(process, "body from 0.06 to 1 m, obstacles are looked for from 0.06 to 1.6 m", "stderr")
+        wait_for_line(process, "body from 0.06 to 1 m, obstacles are detected from 0.06 to 1.6 m", "stderr")
         wait_for_line(process, "arm is at 0.45, the model was fitted for 0.00 .. 0.40", "stderr")
         # Another robot's, so it may come only after the lidars' poses are known from TF.
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)

@@ -58,7 +58,7 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
         assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
         publish_robot(ros.drivers, footprint=True)
         assert ros.context.spin_until(lambda: frames.tree.parent("base_link") == "base_footprint", timeout=PATIENCE)
-        wait_for_line(process, "base_link -> base_footprint is published by another node now", "stderr")
+        wait_for_line(process, "base_link -> base_footprint is now published by another node", "stderr")
         assert stop(process, signal.SIGTERM) == 0
 
 

@@ -280,7 +280,7 @@ def test_the_arm_stops_for_somebody_who_comes_near(graph):
             ended = end_of(process)
             cell.assert_at_rest()
         assert ended.code == 1, ended.err
-        assert "the arm was stopped: something that was not there has come near, at x 0." in ended.error
+        assert "the arm was stopped: something approached, at x 0." in ended.error
         assert len(read_dataset(cell.folder("data")).samples) == 1
 
 

@@ -54,7 +54,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
         file.with_floor(floor_at(true.floor), "stretch-test").save(graph.calibration_file)
         ended = watch(1)
         assert ended.code == 0, ended.err
-        assert "holds; off by lidar to lidar, translation" in ended.out
+        assert "valid; off by lidar to lidar, translation" in ended.out
     with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0.3,0,0"), robot_client(domain) as client:
         heard = []
         client.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 100)
@@ -62,7 +62,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
         ended = watch(2)
         assert ended.code == 1, ended.err
         client.spin_until(lambda: any(level(message) == DiagnosticStatus.ERROR for message in heard))
-    assert "lidar to lidar, rotation has changed: 0." in ended.out and "going on after 1 looks" in ended.err
+    assert "lidar to lidar, rotation has changed: 0." in ended.out and "continuing after 1 checks" in ended.err
     levels = {status.name: status.level for status in heard[-1].status}
     assert levels["calibration: lidar to lidar, rotation"] == DiagnosticStatus.ERROR
     assert levels["calibration: lidar to lidar, translation"] == DiagnosticStatus.OK

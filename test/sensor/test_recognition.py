@@ -44,7 +44,7 @@ def test_another_turning_of_the_rings_or_another_table_is_no_known_kind():
     assert cal.sensor_of([changed]) is None
     assert not any("distance correction" in line for line in observed([changed]).lines)  # nothing is known of one
     assert taken_for(observed([changed]), load_sensor("jt128"), known_sensors()) == (
-        None, "taken for a lidar of unknown make, not for jt128, whose elevations are others: no file in config/ fits"
+        None, "treated as a lidar of unknown make, not for jt128, whose elevations are others: no file in config/ fits"
     )  # fmt: skip
 
 
@@ -54,14 +54,14 @@ def test_kinds_that_the_points_do_not_distinguish_are_asked_for():
     with pytest.raises(InputError, match=r"right lidar: the points fit xt32, xt32_sparse alike.*\(--sensor\)"):
         recognised({"right": seen}, [None], known_sensors())
     sensor, lines = recognised({"right": seen}, [load_sensor("xt32")], known_sensors())
-    assert sensor.name == "xt32" and lines == ["right lidar: taken for xt32"]
+    assert sensor.name == "xt32" and lines == ["right lidar: recognised as xt32"]
 
 
 def test_lidars_of_two_kinds_are_recognised_one_by_one_and_an_unreadable_one_is_taken_for_the_expected():
     found = {"left": observed(scans("xt32")), "right": observed(scans("vlp16")), "mast": InputError("no field ring")}
     sensors, lines = recognised(found, [load_sensor("jt128")] * 3, known_sensors())
     assert [one.name for one in sensors] == ["xt32", "vlp16", "jt128"]
-    assert "right lidar: taken for vlp16, the one file in config/ that fits, not for jt128" in lines[1]
+    assert "right lidar: recognised as vlp16, the only matching file in config/, not for jt128" in lines[1]
 
 
 def test_clouds_without_rings_are_named():

@@ -192,7 +192,7 @@ def test_a_setup_s_driver_takes_the_place_of_the_sensor_s(shared):
         (SimulationSetup(world="moon"), "moon"),
         (SimulationSetup(sensor="sonar"), "sonar"),
         (SimulationSetup(payload=(PayloadBox("tail_link", (1, 1, 1)),)), "tail_link"),
-        (SimulationSetup(units={"left": "jt128_sparse"}), "jt128_sparse: is no unit file"),
+        (SimulationSetup(units={"left": "jt128_sparse"}), "jt128_sparse: is not a unit file"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(setup, mention):

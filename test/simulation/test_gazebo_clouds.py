@@ -89,7 +89,7 @@ def test_a_lidar_that_is_silent_for_long_is_a_failure(world, lidar, monkeypatch)
     monkeypatch.setattr(running, "SILENCE_TIMEOUT", 0.02)
     lidar.listen(True)
     world.publish(0)
-    with pytest.raises(RunFailure, match="/points has not brought its scan of 0.100 s"):
+    with pytest.raises(RunFailure, match="/points has not published its scan of 0.100 s"):
         lidar.taken_at(BEAT)
 
 

@@ -80,7 +80,7 @@ def test_a_complaint_is_a_warning_a_crash_at_the_end_a_note_and_nothing_survives
     simulator.close()
     assert not processes_of(partition)
     assert "calls to step" in simulator.notes[0]
-    assert "crashed at its own end (exit code 11)" in simulator.notes[-1]
+    assert "crashed (exit code 11)" in simulator.notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_gazebo_ends_with_the_process_that_watches_over_it(gazebo, tmp_path):
     with started(gazebo) as simulator:
         partition = os.environ["GZ_PARTITION"]
         kill(partition, "watch")
-        with pytest.raises(RunFailure, match=r"watches over Gazebo was ended \(SIGKILL\) while simulating"):
+        with pytest.raises(RunFailure, match=r"watchdog of Gazebo was ended \(SIGKILL\) while simulating"):
             while True:
                 simulator.joints.step(0.025)
     assert wait_until(lambda: not processes_of(partition))

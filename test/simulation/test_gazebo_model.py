@@ -152,7 +152,7 @@ def test_worlds_keep_their_shapes_and_get_the_systems_they_need(world, tmp_path)
 def test_a_file_that_is_no_world_is_named(tmp_path):
     file = tmp_path / "model.sdf"
     file.write_text("<sdf version='1.9'><model name='a'/></sdf>")
-    with pytest.raises(InputError, match="model.sdf: holds no <world>"):
+    with pytest.raises(InputError, match="model.sdf: has no <world>"):
         gazebo_world(file, "cpu")
 
 

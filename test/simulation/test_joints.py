@@ -143,7 +143,7 @@ def follow(joints, *points, names=("lift_joint", "arm_joint"), until=60.0):
     [
         ([], [([],)], INVALID_JOINTS, "names no joints"),
         (["elbow_joint"], [([0.1],)], INVALID_JOINTS, "unknown joint elbow_joint; available: lift_joint"),
-        (["lift_joint", "lift_joint"], [([0.1, 0.2],)], INVALID_JOINTS, "lift_joint is named twice"),
+        (["lift_joint", "lift_joint"], [([0.1, 0.2],)], INVALID_JOINTS, "lift_joint occurs twice"),
         (["lift_joint"], [], INVALID_GOAL, "no points"),
         (["lift_joint"], [([0.1, 0.2],)], INVALID_GOAL, "2 positions for 1 joints"),
         (["lift_joint"], [([0.1], [1.0, 2.0])], INVALID_GOAL, "2 velocities for 1 joints"),
