@@ -75,17 +75,17 @@ def complaint(said, sourced):
     if sourced:
         if not said["rclpy"]:
             return (
-                f"{python} cannot import the rclpy of ROS 2 {sourced}: name the Python that can, 'make env PYTHON=...'"
+                f"{python} cannot import the rclpy of ROS 2 {sourced}: choose another Python, 'make env PYTHON=...'"
             )
         if _number(version) < SUPPORTED[0]:
             return (
-                f"ROS 2 {sourced} runs on Python {version}, this needs 3.11 or newer: use ROS "
+                f"ROS 2 {sourced} runs on Python {version}, but 3.11 or newer is needed: use ROS "
                 "2 Jazzy, or a shell without ROS"
             )
     elif _number(version) not in SUPPORTED:
         return (
             f"{python} is Python {version}, the ROS wheels are for 3.11 to 3.13: "
-            "apt-get install python3.12-venv python3.12-dev (or 3.11), or name one, 'make env PYTHON=...'"
+            "apt-get install python3.12-venv python3.12-dev (or 3.11), or choose one, 'make env PYTHON=...'"
         )
     lacks = [] if said["venv"] else [f"python{short}-venv"]
     lacks += [] if said["headers"] or sourced else [f"python{short}-dev"]

@@ -156,7 +156,7 @@ def check(sourced):
         if not sourced:
             raise
         raise Stop(
-            f"something of ROS 2 is missing: apt-get install ros-{sourced}-control-msgs ros-{sourced}-diagnostic-msgs "
+            f"parts of ROS 2 are missing: apt-get install ros-{sourced}-control-msgs ros-{sourced}-diagnostic-msgs "
             f"ros-{sourced}-tf2-msgs ({stop})"
         ) from stop
 
@@ -195,7 +195,7 @@ def run(step, command, environment=None):
             file=sys.stderr,
             end="",
         )
-        raise Stop(f"{step}: {Path(command[0]).name} failed ({done.returncode}); all that it said is in {log}")
+        raise Stop(f"{step}: {Path(command[0]).name} failed ({done.returncode}); its output is in {log}")
 
 
 running = set()  # steps of this run that have a log
@@ -269,19 +269,19 @@ def write(path, text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="example: make env PYTHON=python3.12")
-    parser.add_argument("--python", default="", help="the interpreter to use (default: the first that fits)")
+    parser.add_argument("--python", default="", help="interpreter to use (default: the first suitable one)")
     wanted = parser.parse_args().python
     try:
         forget_other_environments(ros_sourced())
         hold_lock()
         if VENV.exists() and not MADE.exists():
-            raise Stop(f"{VENV} is there but was not made by 'make env': move it away")
+            raise Stop(f"{VENV} exists but was not made by 'make env': move it away")
         make(wanted)
     except Stop as stop:
         print(f"error: {stop}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; the next 'make env' goes on from here", file=sys.stderr)
+        print("interrupted; the next 'make env' continues from here", file=sys.stderr)
         return 130
     return 0
 
