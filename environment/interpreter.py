@@ -74,9 +74,7 @@ def complaint(said, sourced):
     short = ".".join(version.split(".")[:2])
     if sourced:
         if not said["rclpy"]:
-            return (
-                f"{python} cannot import the rclpy of ROS 2 {sourced}: choose another Python, 'make env PYTHON=...'"
-            )
+            return f"{python} cannot import the rclpy of ROS 2 {sourced}: choose another Python, 'make env PYTHON=...'"
         if _number(version) < SUPPORTED[0]:
             return (
                 f"ROS 2 {sourced} runs on Python {version}, but 3.11 or newer is needed: use ROS "
