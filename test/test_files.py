@@ -40,8 +40,8 @@ def chain(length: int) -> str:
     [
         ("!!python/object/apply:os.system [echo]", "not valid YAML"),
         ("a: [1, 2", "line 1"),
-        ("- 1\n- 2", "holds list"),
-        ("", "holds NoneType"),
+        ("- 1\n- 2", "contains list"),
+        ("", "contains NoneType"),
         (f"a: {'[' * 1500}{']' * 1500}", "nested too deeply"),
         ("[" * 60_000, "nested too deeply"),
         ("- " * 60_000, "nested too deeply"),

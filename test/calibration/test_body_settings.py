@@ -62,7 +62,7 @@ def test_what_is_given_goes_before_the_file(tmp_path):
         ("zones: {margin: wide}", "mine.yaml: zones: margin: is 'wide'; expected a number"),
         ("zones: {margin: -0.1}", "mine.yaml: zones: margin: is -0.1; expected a value from 0 to 2"),
         ("zones: {lowest: 2.0}", "mine.yaml: zones: heights must rise"),
-        ("fit: {method: square}", "mine.yaml: fit: method: is 'square', one of tapered_capsule, "),
+        ("fit: {method: square}", "mine.yaml: fit: method: is 'square'; expected one of tapered_capsule, "),
         ("fit: {arm_dependent: 1}", "mine.yaml: fit: arm_dependent: is 1; expected one of true, false"),
         ("FIT_WRIST_YAW_DEPENDENT_BODY_SHAPE: maybe", "mine.yaml: fit: yaw_dependent: is 'maybe'"),
         ("fit: {vertices: 2}", "mine.yaml: fit: vertices: is 2; expected one of 3 to 200"),

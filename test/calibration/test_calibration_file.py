@@ -229,7 +229,7 @@ BROKEN = [
     (aligned(rmse=-0.1), "an rmse of -0.1"),
     (aligned(timestamp="tomorrow"), "'tomorrow'"),
     ("floor_model_params: {}\nfloor_model_params: {}", "given twice"),
-    ("version: 2", "version: is '2'; 1 is read"),
+    ("version: 2", "version: is '2', supported is 1"),
     ("version: [1]", "version: is '[1]'"),
     (f"version: {'1' * 5001}", "is not a usable value of type int"),
 ]

@@ -64,7 +64,7 @@ def test_entries_of_two_robots_are_a_problem():
     }
     assert problems(replace(calibration, entries=entries)) == ["its entries belong to different robots: a, b"]
     assert [concern.split(": ")[1] for concern in concerns(replace(calibration, entries=entries), NOW, "b")] == [
-        "is of robot a, this one is b"
+        "belongs to robot a, this one is b"
     ]
 
 
@@ -79,7 +79,7 @@ def unsure(length, angle):
         ({"age": 365, "floor_age": 365}, []),
         ({"age": 366, "floor_age": 300}, ["is 366 days old"]),
         ({"age": -0.9, "floor_age": -0.95}, []),
-        ({"age": -0.5, "floor_age": -1.1}, ["is from the future (2026-06-02)"]),
+        ({"age": -0.5, "floor_age": -1.1}, ["has a timestamp in the future (2026-06-02)"]),
         ({"age": 1, "floor_age": 2}, ["the floor is older than the alignment"]),
         ({"covariance": None}, ["the alignment has no covariance"]),
         ({"covariance": unsure(0.00099, 0.019 * DEGREE)}, []),

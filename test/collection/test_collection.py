@@ -173,7 +173,7 @@ def test_plans_that_cannot_be_used_are_named(model, plan, grids, says):
 def test_a_settings_file_is_checked(model, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("plans: {demo: {lift: [0.5]}}\nspeeds: {lift: 0.1}\n")
-    with pytest.raises(InputError, match=r"mine.yaml: plans: demo: arm: a list of values or a mapping"):
+    with pytest.raises(InputError, match=r"mine.yaml: plans: demo: arm: expected a list of values or a mapping"):
         load_settings(file, "demo", {}, 1.0, stretch_profile().commanded_limits(model))
 
 

@@ -79,7 +79,7 @@ def swapped(data):
         (with_floor_at(0.75), "from the description"),
         (lambda data: data[RIGHT_TO_LEFT].update(robot_id="se4-2"), "different robots: se4-1, se4-2"),
         (lambda data: data.clear() or data.update(note="empty"), "neither"),
-        (swapped, "left and right are swapped"),
+        (swapped, "left and right were swapped"),
     ],
 )
 def test_contradictions_are_problems(good, capsys, change, expected):
@@ -145,9 +145,7 @@ def test_age_and_origin_are_told(good):
     assert any("500 days old" in sentence for sentence in concerns(calibration, later))
     earlier = datetime.datetime.now() - datetime.timedelta(days=30)
     assert any("in the future" in sentence for sentence in concerns(calibration, earlier))
-    assert any(
-        "of robot se4-1, this one is se4-9" in s for s in concerns(calibration, datetime.datetime.now(), "se4-9")
-    )
+    assert any("robot se4-1, this one is se4-9" in s for s in concerns(calibration, datetime.datetime.now(), "se4-9"))
 
 
 def test_a_floor_older_than_the_alignment_is_told(good):

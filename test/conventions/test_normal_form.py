@@ -117,7 +117,7 @@ def test_a_tool_is_attached(tmp_path):
     assert model.parent_joints["quick_connect_interface_link"].parent == "tool_attachment_site_link"
     assert model.joints["claw_joint"].axis.tolist() == [0, 0, 1]
     assert model.links["claw_link"].visuals[0].path == tmp_path / "meshes" / "claw.stl"
-    with pytest.raises(InputError, match="holds quick_connect_interface_link already"):
+    with pytest.raises(InputError, match="carries quick_connect_interface_link already"):
         normalized(description(stretch_text(SG4)), Options(tool=tool))
 
 

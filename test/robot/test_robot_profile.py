@@ -104,7 +104,7 @@ BAD = {
     "lidars: {TWO, mast: {frame: base_footprint, sensor: no_mast}}": "no_mast",
     "lidars: {left: {frame: lidar_left_link, sensor: no_left}, right: {frame: lidar_right_link}}": "no_left",
     "sensor: 'os0_32,xt32'": "sensor: is 'os0_32,xt32'; name the sensor of each",
-    "joints: {a: {command: wheel_left_joint, step: 0}}": "joints: a: step: is 0, expected a value from",
+    "joints: {a: {command: wheel_left_joint, step: 0}}": "joints: a: step: is 0; expected a value from",
     "joints: {a: {tie: both}}": "joints: a: tie: is 'both', use one of sum, equal",
     "joints: {a: {command: wheel_left_joint}, b: {command: wheel_left_joint}}":
         "'wheel_left_joint' occurs twice, under a and b",

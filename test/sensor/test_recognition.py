@@ -51,7 +51,7 @@ def test_another_turning_of_the_rings_or_another_table_is_no_known_kind():
 def test_kinds_that_the_points_do_not_distinguish_are_asked_for():
     seen = observed([blurred(cloud) for cloud in scans("xt32_sparse")])
     assert [one.name for one in fitting(seen, known_sensors())] == ["xt32", "xt32_sparse"]
-    with pytest.raises(InputError, match=r"right lidar: the points fit xt32, xt32_sparse alike.*\(--sensor\)"):
+    with pytest.raises(InputError, match=r"right lidar: the points fit xt32, xt32_sparse equally well.*\(--sensor\)"):
         recognised({"right": seen}, [None], known_sensors())
     sensor, lines = recognised({"right": seen}, [load_sensor("xt32")], known_sensors())
     assert sensor.name == "xt32" and lines == ["right lidar: recognised as xt32"]

@@ -125,7 +125,7 @@ def false_ring(scan):
 
 
 def test_rings_that_are_no_channels_are_reported():
-    with pytest.raises(InputError, match="field ring goes from 0 to 60000, so it is no number of a channel"):
+    with pytest.raises(InputError, match="field ring goes from 0 to 60000, so it is not a channel number"):
         observed(scans=2, change=false_ring).signature(known_sensors())
 
 

@@ -147,7 +147,7 @@ def test_collision_shapes_are_what_is_seen_and_visuals_only_where_there_are_none
 def test_what_is_not_supported_is_named_with_its_line(world_file, content, tag):
     path = world_file("\n" + content)
     [warning] = load_world(path).warnings
-    assert f"{path}:4: <{tag}>" in warning and "left out" in warning
+    assert f"{path}:4: <{tag}>" in warning and "ignored" in warning
 
 
 def test_what_no_lidar_sees_is_passed_over_in_silence_and_models_that_could_fall_are_noted(world_file):
@@ -176,7 +176,7 @@ def test_what_no_lidar_sees_is_passed_over_in_silence_and_models_that_could_fall
         ("<model><static>true</static></model>", "no name"),
         ("<include><uri>model://absent</uri></include>", "absent"),
         ("<include><uri>https://fuel.gazebosim.org/1.0/chair</uri></include>", "https"),
-        (model(link(), "a", '<pose relative_to="b"/>') + model(link(), "b", '<pose relative_to="a"/>'), "circle"),
+        (model(link(), "a", '<pose relative_to="b"/>') + model(link(), "b", '<pose relative_to="a"/>'), "cycle"),
         ("<include><uri>world.sdf</uri></include>", "includes itself"),
         (shape("<mesh><uri>absent.stl</uri></mesh>"), "absent.stl"),
         (model(link(f'<collision name="c"><pose frame="x">0 0 0 0 0 0</pose>{BOX}</collision>')), "relative_to"),

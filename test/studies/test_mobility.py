@@ -150,7 +150,7 @@ def test_what_is_not_planar_is_not_counted_in_a_plane():
     ("connections", "bodies", "mentions"),
     [
         ((), ("a", "b"), "no joint connects link 'b'"),
-        ((Connection("j", "hinge", "a", "b"),), ("a", "b"), "type 'hinge' is not known"),
+        ((Connection("j", "hinge", "a", "b"),), ("a", "b"), "type 'hinge' is unknown"),
         ((Connection("j", "fixed", "a", "c"),), ("a", "b"), "link 'c' does not exist"),
         ((Connection("j", "fixed", "a", "a"),), ("a",), "to itself"),
         ((Connection("j", "fixed", "a", "b"), Connection("j", "fixed", "a", "b")), ("a", "b"), "two joints"),
@@ -231,8 +231,8 @@ def test_screws_balls_and_universal_joints_of_an_sdf(tmp_path):
     ("body", "mentions"),
     [
         ("", "no links"),
-        ('<link name="a"/><joint name="j" type="gearbox"/>', "type 'gearbox' is not read"),
-        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>b</child></joint>', "'b' is no link"),
+        ('<link name="a"/><joint name="j" type="gearbox"/>', "type 'gearbox' is not supported"),
+        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>b</child></joint>', "'b' is not a link"),
         ('<link name="a"><pose relative_to="a">0 0 0 0 0 0</pose></link>', "a cycle"),
         ('<link name="a"><pose>0 0</pose></link>', "6 finite numbers"),
         ('<link name="a"/><include><uri>x</uri></include>', "nested <include>"),
