@@ -106,7 +106,7 @@ def test_faults_are_read_from_their_texts():
     assert (faults.clock_offset("left"), faults.clock_offset("right")) == (0.0, 0.2)
     assert faults.push == 20 and faults.stuck == {"arm_joint"}
     assert Faults().publishes("left", 1)
-    for text, says in (("silent", "unknown"), ("push:soon", "a number"), ("stuck", "not known")):
+    for text, says in (("silent", "unknown"), ("push:soon", "a number"), ("stuck", "unknown")):
         with pytest.raises(InputError, match=says):
             Faults.from_texts([text])
 
