@@ -250,7 +250,9 @@ def test_what_the_frames_of_unknown_lidars_have_in_common_moves_none_that_stand_
 ])  # fmt: skip
 def test_channels_that_differ_more_than_they_should_leave_open_how_a_lidar_is_turned(left, right, sensor, turn):
     """Nobody knows which of them are right; what two lidars of a kind have in common turns both alike."""
-    numbers = {f"channel_azimuth_spread_{name}": np.radians(value) for name, value in zip(SIDES, (left, right))}
+    numbers = {
+        f"channel_azimuth_spread_{name}": np.radians(value) for name, value in zip(SIDES, (left, right), strict=True)
+    }
     sensors = (sensor and load_sensor(sensor),) * 2
     between = np.hstack([-np.eye(6), np.eye(6)])
     covariance = between @ covariance_of_frames((np.eye(4), np.eye(4)), numbers, sensors, SIDES) @ between.T
