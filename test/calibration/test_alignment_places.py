@@ -94,7 +94,7 @@ def test_places_of_other_lidars_and_torn_files_are_refused(scene, seen, tmp_path
     kept.add(near, 1.1 * near * (1, 1, 1, 0, 1))
     kept.save_places(path)
     other = dataclasses.replace(scene.settings, sensor=load_sensor("xt32"))
-    with pytest.raises(InputError, match=r"kept.npz: no standing places .* by other lidars than 'xt32'"):
+    with pytest.raises(InputError, match=r"kept.npz: contains no standing places .* by other lidars than 'xt32'"):
         PlaneAlignment(scene.initial, other).load_places(path)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match="no standing places"):

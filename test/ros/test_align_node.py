@@ -112,7 +112,7 @@ def test_a_signal_ends_it_at_once_and_writes_nothing(graph):
         (["--ros-args", "-p"], "ROS arguments"),
         (["--right-lidar-topic", "/lidar_points_left"], "are both"),
         (["--another-place"], "has no standing place yet"),
-        (["--another-place", "--method", "gicp"], "method gicp takes one standing place"),
+        (["--another-place", "--method", "gicp"], "method gicp supports only one standing place"),
     ],
 )
 def test_arguments_that_cannot_be_meant_end_in_one_line(arguments, named, tmp_path, monkeypatch, capfd):

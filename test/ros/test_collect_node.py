@@ -155,7 +155,7 @@ def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell, monke
     assert len(read_dataset(folder).samples) == 1
     ended = cell.collect(str(folder), "--yes")
     assert ended.code == 0, ended.err
-    assert "1 samples are in" in ended.out
+    assert "1 samples are already in" in ended.out
     assert "3 poses to capture" in ended.out
     assert len(read_dataset(folder).samples) == 4
 
