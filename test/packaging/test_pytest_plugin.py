@@ -80,8 +80,8 @@ def test_what_is_not_is_told_in_a_table_and_kept(done):
 
 
 def test_a_key_or_backend_that_the_marker_does_not_have_is_told(done):
-    assert "marker simcal: 'wrld' is none of its keys: robot, world" in done[1].stdout
-    assert "backend 'cloud' is none of embedded, nodes, gazebo" in done[1].stdout
+    assert "marker simcal: 'wrld' is not one of its keys: robot, world" in done[1].stdout
+    assert "backend 'cloud' is not one of embedded, nodes, gazebo" in done[1].stdout
 
 
 def test_a_run_that_does_not_use_the_plugin_imports_nothing_for_it(tmp_path):
