@@ -23,15 +23,15 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.mounts.rays import PosedSample
-from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import (
+from stretch_sim_cal.calibration.mounts.residuals import (
     CloudReader,
+    PosedSample,
     RobotUnknowns,
     add_returns,
     model_variances,
     noise_weights,
 )
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, UNKNOWN, State, Unknowns

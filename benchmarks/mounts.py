@@ -28,9 +28,9 @@ from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns, model_variances
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, inverse, log

@@ -5,9 +5,9 @@
 The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
 parameters of each lidar's error model (`sensor/unit.py`), and those that a residual block brings with it.
 Residual blocks add their normal equations: patches of the room and of the floor (`room.py`, whose planes are eliminated
-patch by patch before that, by the Schur complement) and the robot's own surfaces (`mounts/system.py`). `Solver.solve`
-adds the priors and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars'
-errors, for the mounts, which weigh the errors of the robot's links by themselves.
+patch by patch, by the Schur complement) and the robot's surfaces (`mounts/residuals.py`). `Solver.solve` adds the
+priors and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars' errors, for
+the mounts, which weigh the errors of the robot's links by themselves.
 
 The parameters of a unit are solved for in units of their prior (x = L z), so that a prior may be singular. Over the
 lidars of one kind, the z of each kind of errors have a covariance that is taken from the data (empirical Bayes;

@@ -11,7 +11,7 @@ from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.floor import findings as floor_findings
 from stretch_sim_cal.calibration.floor.cells import FloorMotion
 from stretch_sim_cal.calibration.floor.findings import Findings
-from stretch_sim_cal.calibration.floor.search import Step
+from stretch_sim_cal.calibration.floor.fit import Step
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts.result import JointOffset, LinkResidual, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observability import Direction

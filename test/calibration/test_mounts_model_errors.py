@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
+from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns, model_variances, mount_covariances
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.robot import (
     MountedRobot,
@@ -15,7 +16,6 @@ from stretch_sim_cal.calibration.mounts.robot import (
     pose_information,
     worst_spread,
 )
-from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances, mount_covariances
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import nominal_description

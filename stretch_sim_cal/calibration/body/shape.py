@@ -18,11 +18,11 @@ from stretch_sim_cal.calibration.body.grid import (
     EvidenceGrid,
     OutlinesAt,
     PoseEvidence,
+    covering,
     grid_points,
     refined,
     with_shapes,
 )
-from stretch_sim_cal.calibration.body.grid_fit import covering
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.enclosing import (

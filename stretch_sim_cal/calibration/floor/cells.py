@@ -16,7 +16,6 @@ import numpy as np
 from scipy import ndimage
 
 from stretch_sim_cal.geometry.planes import Plane, height_slopes
-from stretch_sim_cal.geometry.points import group_sums
 
 # Rays at flatter incidence on the nominal floor depend more on its roughness than on its height.
 MIN_INCIDENCE_COSINE = 0.2
@@ -189,25 +188,6 @@ class CellSums:
         square = np.ones((2 * reach + 1, 2 * reach + 1), bool)
         near_occupied = ndimage.binary_dilation(occupied.reshape(CELLS_PER_SIDE, CELLS_PER_SIDE), square).ravel()
         return (self.hits > 0) & ~near_occupied
-
-
-class PatchSums:
-    """Normal equations of the `used` cells of one lidar by patch: `information` (P, 3, 3), `gradient` (P, 3)."""
-
-    def __init__(self, sums: CellSums, used: np.ndarray):
-        patch, count = patch_of_cells()[used], PATCHES_PER_SIDE**2
-        information = group_sums(patch, count, sums.information[used].reshape(-1, SIZE**2))
-        self.information = information.reshape(count, SIZE, SIZE)
-        self.gradient = group_sums(patch, count, sums.gradient[used])
-
-    @property
-    def weight(self) -> np.ndarray:
-        """The inverse variance (P,) of each patch's mean height by noise, in 1/m2."""
-        return self.information[:, 0, 0]
-
-    def weighted_heights(self, increment: np.ndarray) -> np.ndarray:
-        """Return the patches' mean heights over the floor after an increment (3,), times their weights (P,)."""
-        return self.information[:, 0] @ increment - self.gradient[:, 0]
 
 
 @dataclass(frozen=True)

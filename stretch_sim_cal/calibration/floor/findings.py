@@ -6,8 +6,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorMotion, patch_centres, patch_of_cells
-from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor
-from stretch_sim_cal.calibration.floor.search import Tiles, direction_in_words
+from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor, Tiles
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
@@ -53,6 +52,15 @@ class Findings:
     def refuse(self, *finding: str) -> None:
         """Add a finding (code, sentence, perhaps remedy) that forbids it."""
         self.refusals.append(Finding(*finding))
+
+
+DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
+              "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
+
+
+def direction_in_words(bearing: float) -> str:
+    """Return a bearing (rad, 0 ahead, positive to the left) as one of eight directions."""
+    return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
 
 
 def support_of(floor: FoundFloor, level_share: float) -> Support:

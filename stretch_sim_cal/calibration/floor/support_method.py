@@ -29,8 +29,8 @@ from stretch_sim_cal.calibration.floor.fit import (
     FoundFloor,
     find_floor,
     nearest_level_surface,
+    within_search,
 )
-from stretch_sim_cal.calibration.floor.search import within_search
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations

@@ -3,7 +3,7 @@
 Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
 the minimum with the most explained returns: narrow parts make local minima, since a ray that misses the arm by the
 error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
-poses, the lidars' errors (`problem.py`) and the errors of the robot's model (`system.py`) with their variances
+poses, the lidars' errors (`problem.py`) and the errors of the robot's model (`residuals.py`) with their variances
 (`model_errors.py`), until the lidars' errors converge.
 
 Joints have errors of zero, of scale and, in every pose, of reading; bending is in the latter and in the errors of the
@@ -19,7 +19,21 @@ import numpy as np
 
 from stretch_sim_cal.calibration.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
-from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed
+from stretch_sim_cal.calibration.mounts.residuals import (
+    REACH,
+    CloudReader,
+    LidarRays,
+    Matches,
+    PosedSample,
+    RobotUnknowns,
+    add_returns,
+    model_variances,
+    mount_covariances,
+    noise_weights,
+    posed,
+    residuals_with_links,
+    without_readings,
+)
 from stretch_sim_cal.calibration.mounts.result import (
     JointOffset,
     LinkResidual,
@@ -28,16 +42,6 @@ from stretch_sim_cal.calibration.mounts.result import (
     MountsResult,
     Residuals,
     at_lidar,
-)
-from stretch_sim_cal.calibration.mounts.system import (
-    CloudReader,
-    RobotUnknowns,
-    add_returns,
-    model_variances,
-    mount_covariances,
-    noise_weights,
-    residuals_with_links,
-    without_readings,
 )
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.mounts.rays import Matches
-from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.mounts.system import (
+from stretch_sim_cal.calibration.mounts.residuals import (
     CloudReader,
+    Matches,
     RobotUnknowns,
     add_returns,
     model_variances,
@@ -18,6 +17,7 @@ from stretch_sim_cal.calibration.mounts.system import (
     residuals_with_links,
     without_readings,
 )
+from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, from_xyz_rpy
