@@ -33,7 +33,7 @@ from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
-from stretch_sim_cal.calibration.finding import Finding, when
+from stretch_sim_cal.calibration.finding import Checked, Finding, when
 from stretch_sim_cal.calibration.findings import (
     another_opinion,
     distorted,
@@ -97,7 +97,7 @@ ODOMETRY_ERRORS = ("scale_x", "scale_y", "turn", "clock")
 
 
 @dataclass(frozen=True)
-class Wheels:
+class Wheels(Checked):
     """The lidars against the wheels: their poses `footprint_from_lidar` (4, 4) by name, with base_footprint on the
     floor at the centre of rotation, x along the direction of driving, and the `covariance` (6 n, 6 n) of their twists.
 
@@ -123,11 +123,6 @@ class Wheels:
     def enough(self) -> bool:
         """Whether x, y and yaw are within their bounds: the drive may end."""
         return all(direction.observed for direction in self.directions)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the drive supports the result."""
-        return not self.refusals
 
     @property
     def deviations(self) -> np.ndarray:

@@ -577,6 +577,8 @@ def _root(matrix: np.ndarray) -> np.ndarray:
 
 def _inverse(root: np.ndarray) -> np.ndarray:
     """Return the inverse of a matrix (k, k) from its lower Cholesky factor."""
+    if not len(root):  # LAPACK prints a complaint
+        return root
     lower, _ = lapack.dpotri(root, lower=1)
     inverse = lower + lower.T
     inverse[np.diag_indices(len(inverse))] /= 2.0

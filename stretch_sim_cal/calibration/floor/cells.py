@@ -101,19 +101,6 @@ class FloorRays:
         return RayResiduals(points, cosines, nominal + self.excess - assumed, directions)
 
 
-@dataclass(frozen=True)
-class HeightNoise:
-    """Standard deviations in m: `along_ray` of a range, `across_surface` of the surface's roughness and the aim."""
-
-    along_ray: float
-    across_surface: float
-
-    def of_heights(self, cosines: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the standard deviation (N,) of mean heights over the floor of `counts` (N,) returns at incidence
-        `cosines` (N,)."""
-        return np.hypot(self.along_ray * cosines, self.across_surface) / np.sqrt(counts)
-
-
 def cells_of(aims: np.ndarray) -> np.ndarray:
     """Return the cell (N,) of each aim (N, 2) within the radius."""
     columns = np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64)
@@ -142,8 +129,10 @@ class CellSums:
     residuals of the hits, along the ray and across the floor.
     """
 
-    def __init__(self, rays: FloorRays, floor: Plane, noise: HeightNoise):
-        self.floor, self.noise = floor, noise
+    def __init__(self, rays: FloorRays, floor: Plane, along_ray: float, across_surface: float):
+        """`along_ray` is the standard deviation (m) of a range, `across_surface` that of the surface's roughness and
+        the aim."""
+        self.floor, self._along_ray, self._across_surface = floor, along_ray, across_surface
         cells, residuals, heights, gate, sigma = self._against_floor(rays)
         near = (np.abs(heights) < gate) & ~rays.on_robot
         self.blocked = self._sum(cells, rays.counts * ((heights >= gate) | rays.on_robot))
@@ -168,9 +157,9 @@ class CellSums:
     def _against_floor(self, rays: FloorRays) -> tuple[np.ndarray, RayResiduals, np.ndarray, np.ndarray, np.ndarray]:
         """Return the rays' cells, residuals, heights over the floor, gates of these, and their standard deviations."""
         residuals = rays.against(self.floor)
-        sigma = self.noise.of_heights(residuals.cosines, rays.counts)
+        sigma = np.hypot(self._along_ray * residuals.cosines, self._across_surface) / np.sqrt(rays.counts)
         # A mean of many returns still has the surface's roughness.
-        gate = GATE * np.hypot(sigma, self.noise.across_surface)
+        gate = GATE * np.hypot(sigma, self._across_surface)
         return cells_of(rays.aims), residuals, residuals.heights, gate, sigma
 
     def equations_of(self, rays: FloorRays, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

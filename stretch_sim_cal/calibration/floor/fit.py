@@ -455,11 +455,11 @@ class FloorFit:
 @dataclass(frozen=True)
 class FoundFloor:
     """The `floor` (in the description's base_footprint) before the last fit, the level `tiles` of the search, the
-    `noise` of heights, the `sums` of each lidar's rays over that floor, and their `fit`."""
+    `range_noise` (m), the `sums` of each lidar's rays over that floor, and their `fit`."""
 
     floor: Plane
     tiles: Tiles
-    noise: cells.HeightNoise
+    range_noise: float
     sums: list[cells.CellSums]
     fit: FloorFit
 
@@ -481,20 +481,20 @@ def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Foun
     reach = np.hypot(np.linalg.norm(tiles.centres[:, :2], axis=1), lidar_height)
     range_noise = float(np.median(tiles.thickness / HALF_INTERQUARTILE * reach / lidar_height))
     returns = float(np.median(np.concatenate([part.counts for part in rays])))
-    along_ray = max(range_noise * np.sqrt(returns), LEAST_NOISE)
+    range_noise = max(range_noise * np.sqrt(returns), LEAST_NOISE)
     for across_surface in (FIRST_ERROR, SURFACE_NOISE):
         # The first plane is millimetres off: only the second sums contain nothing but noise.
-        sums = [cells.CellSums(part, floor, cells.HeightNoise(along_ray, across_surface)) for part in rays]
+        sums = [cells.CellSums(part, floor, range_noise, across_surface) for part in rays]
         fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
     squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
     means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
-    noise = cells.HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
-    sums = [cells.CellSums(part, floor, noise) for part in rays]
+    range_noise = max(float(np.sqrt(squares / means)), LEAST_NOISE)
+    sums = [cells.CellSums(part, floor, range_noise, SURFACE_NOISE) for part in rays]
     fit = fit_floor(sums)
-    return None if fit is None else FoundFloor(floor, tiles, noise, sums, fit)
+    return None if fit is None else FoundFloor(floor, tiles, range_noise, sums, fit)
 
 
 def nearest_level_surface(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Plane | None:

@@ -251,7 +251,7 @@ class JointFloor:
             footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
             self._intake.num_frames, int(hits), self.name, support, warnings, findings.refusals,
             {
-                "range_noise": found.noise.along_ray, "unevenness": fit.unevenness,
+                "range_noise": found.range_noise, "unevenness": fit.unevenness,
                 "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)), **numbers,
             },

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns, model_variances
-from stretch_sim_cal.calibration.mounts.result import MountSettings
+from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns
 
 SCALES = np.geomspace(3.0, 0.02, 12)  # of the priors' standard deviations, for all joint origins and for all meshes
 SCALE_DEVIATION = 0.7  # prior standard deviation of a scale's logarithm: a factor of 2
@@ -39,14 +38,14 @@ class ModelErrors:
 
 
 def with_model_errors(
-    information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, settings: MountSettings,
-    most_released: int = MOST_RELEASED, reached: np.ndarray | None = None,
+    information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, most_released: int = MOST_RELEASED,
+    reached: np.ndarray | None = None,
 ) -> ModelErrors:  # fmt: skip
     """Solve `information @ step = gradient` (n), including the links' priors, with the variances of the links' errors
     by the returns and at most `most_released` links released. `reached` (n,) are the errors at which the system is
     linearised (joints' zeros): priors are of the whole errors, not of the step."""
     reached = np.zeros(len(gradient)) if reached is None else reached
-    system = _System(information, gradient + information @ reached, unknowns, settings)
+    system = _System(information, gradient + information @ reached, unknowns)
     released: list[int] = []
     evidence = system.evidence(released)
     while len(released) < min(most_released, len(system.groups)):
@@ -63,12 +62,13 @@ class _System:
     """The observable unknowns in `groups` with a scale of their prior: six of each of `count` joint origins, then of
     each mesh, then each zero of a joint."""
 
-    def __init__(self, information, gradient, unknowns: RobotUnknowns, settings: MountSettings):
-        self._all_priors = priors = model_variances(unknowns, settings)
+    def __init__(self, information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns):
+        self._all_priors = priors = unknowns.variances()
         index, num_joints = np.arange(unknowns.size), len(unknowns.joints)
         is_joint = index >= unknowns.first_joint
         is_zero = is_joint & (index < unknowns.first_joint + num_joints)
-        scaled = (index >= unknowns.first_link) & ~(is_joint & ~is_zero) & ~(is_zero & settings.offsets_asked_for)
+        asked_for = unknowns.settings.offsets_asked_for
+        scaled = (index >= unknowns.first_link) & ~(is_joint & ~is_zero) & ~(is_zero & asked_for)
         unseen = scaled & (information.diagonal() * np.where(scaled, priors, 1.0) < 1.0 + 1e-9)
         self._observable = np.flatnonzero(~unseen)
         self._information = information[np.ix_(self._observable, self._observable)]

@@ -187,16 +187,18 @@ class RobotUnknowns:
     def __init__(
         self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
     ):  # fmt: skip
-        self.lidars, self.links = list(lidars), list(surfaces)
-        self.first_link = 6 * len(self.lidars)
+        self.settings, self.lidars, self.links = settings, list(lidars), list(surfaces)
         self.joints = list(settings.joint_offsets)
         self.centres = {link: surface.corners.mean(axis=0) for link, surface in surfaces.items()}
+        self.first_link = 6 * len(self.lidars)
         self.first_mesh = self.first_link + 6 * len(self.links)
         self.first_joint = self.first_mesh + 6 * len(self.links)
         self.first_reading = self.first_joint + 2 * len(self.joints)
         self.num_samples = num_samples
         self.size = self.first_reading + num_samples * len(self.joints)
-        # The joints' errors of reading, by joint, and of scale, of all joints, over their priors (`learn`).
+        # The prior standard deviations of the joints' errors of reading, and, over their priors, the sizes of these by
+        # joint and of the errors of scale of all joints (`learn`).
+        self._readings = np.array([settings.joint_reading.get(joint, RIGID) for joint in self.joints])
         self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
 
     def of_lidar(self, name: str) -> slice:
@@ -221,16 +223,33 @@ class RobotUnknowns:
             for index, joint in enumerate(self.joints)
         }
 
-    def learn(self, errors: np.ndarray, variances: np.ndarray, settings: MountSettings) -> None:
+    def variances(self) -> np.ndarray:
+        """Return the prior variances (n,) of links and joints, 0 for the extrinsics."""
+        settings = self.settings
+        one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
+        zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in self.joints]
+        return np.concatenate([
+            np.zeros(self.first_link), np.tile(np.maximum(one, RIGID) ** 2, 2 * len(self.links)), np.square(zeros),
+            np.square(SCALE_PER_READING * self._readings * self.scale_size),
+            np.tile((self._readings * self.reading_sizes) ** 2, self.num_samples),
+        ])  # fmt: skip
+
+    def learn(self, errors: np.ndarray, variances: np.ndarray) -> None:
         """Update the sizes of the joints' errors of reading and of scale by an estimate (n,) with its variances (n,): a
         step of expectation maximisation."""
-        readings, squares = _reading_deviations(self, settings), (errors**2 + variances)[self.first_joint :]
+        squares = (errors**2 + variances)[self.first_joint :]
         if not squares.size:
             return
         _, scales, *by_sample = squares.reshape(2 + self.num_samples, len(self.joints))
-        self.scale_size = max(float(np.sqrt((scales / (SCALE_PER_READING * readings) ** 2).mean())), LEAST_SIZE)
+        self.scale_size = max(float(np.sqrt((scales / (SCALE_PER_READING * self._readings) ** 2).mean())), LEAST_SIZE)
         if by_sample:
-            self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / readings, LEAST_SIZE)
+            self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / self._readings, LEAST_SIZE)
+
+    def without_readings(self, information: np.ndarray) -> np.ndarray:
+        """Return the information (n, n) with the errors of readings, of single samples, marginalised."""
+        kept, readings = slice(0, self.first_reading), slice(self.first_reading, None)
+        coupling = information[kept, readings]
+        return information[kept, kept] - coupling @ np.linalg.solve(information[readings, readings], coupling.T)
 
     def beside(self, models: tuple[ErrorModel, ...]) -> Unknowns:
         """Return all unknowns of the problem with lidars of these error models."""
@@ -271,48 +290,43 @@ class RobotUnknowns:
                     parts.append(-(by_twist @ motion)[:, None] * factors)
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
+    def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
+        """Return the distances (M,) with the twists `expected` (n,) of links, so that an outlier is a return that is
+        off the others of its link."""
+        left = np.array(matches.distances)
+        if np.any(expected):
+            for chosen, columns, jacobian in self.rows(lidar, sample, matches):
+                left[chosen] += jacobian @ expected[columns]
+        return left
 
-def residuals_with_links(
-    robot: RobotUnknowns, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray
-) -> np.ndarray:
-    """Return the distances (M,) with the twists `expected` (n,) of links, so that an outlier is a return that is off
-    the others of its link."""
-    left = np.array(matches.distances)
-    if np.any(expected):
-        for chosen, columns, jacobian in robot.rows(lidar, sample, matches):
-            left[chosen] += jacobian @ expected[columns]
-    return left
-
-
-def add_returns(
-    equations: NormalEquations, unknowns: Unknowns, robot: RobotUnknowns, lidar: str, sample: PosedSample,
-    matches: Matches, weights: np.ndarray, returns: Returns, state: State,
-) -> None:  # fmt: skip
-    """Add matches (M,) with their weights (M,), 1 / m^2, to the normal equations; `returns` (M,) are uncorrected."""
-    number, columns = robot.lidars.index(lidar), robot.columns(unknowns)
-    model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
-    normals = matches.normals @ state.base_from_lidar[number][:3, :3]
-    scalars, channels = model.sensitivity(returns, matches.incidence, normals, values, beyond=matches.along)
-    first = unit.start + np.arange(len(SCALARS))
-    of_kind = [unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS]
-    information, gradient = equations.information, equations.gradient
-    # Link by link, since a return depends on few of them; a channel's errors depend on its returns only.
-    for chosen, of_robot, jacobian in robot.rows(lidar, sample, matches):
-        used, rows = np.concatenate([columns[of_robot], first]), np.hstack([jacobian, scalars[chosen]])
-        weighted, distances = weights[chosen, None] * rows, matches.distances[chosen]
-        information[np.ix_(used, used)] += rows.T @ weighted
-        gradient[used] -= weighted.T @ distances
-        of_channel = sparse.csr_array(
-            (np.ones(len(rows)), (returns.channel[chosen], np.arange(len(rows)))), shape=(model.num_channels, len(rows))
-        )
-        weighted_channels = weights[chosen, None] * channels[chosen]
-        for part, kind, weighted_kind in zip(of_kind, channels[chosen].T, weighted_channels.T, strict=True):
-            crossed = of_channel @ (kind[:, None] * weighted)
-            information[np.ix_(part, used)] += crossed
-            information[np.ix_(used, part)] += crossed.T
-            gradient[part] -= of_channel @ (weighted_kind * distances)
-            for other, products in zip(of_kind, (of_channel @ (kind[:, None] * weighted_channels)).T, strict=True):
-                information[part, other] += products
+    def add_to(
+        self, equations: NormalEquations, unknowns: Unknowns, lidar: str, sample: PosedSample, matches: Matches,
+        weights: np.ndarray, returns: Returns, state: State,
+    ) -> None:  # fmt: skip
+        """Add matches (M,) with their weights (M,), 1 / m^2, to the equations; `returns` (M,) are uncorrected."""
+        number, columns = self.lidars.index(lidar), self.columns(unknowns)
+        model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
+        normals = matches.normals @ state.base_from_lidar[number][:3, :3]
+        scalars, channels = model.sensitivity(returns, matches.incidence, normals, values, beyond=matches.along)
+        first = unit.start + np.arange(len(SCALARS))
+        of_kind = [unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS]
+        information, gradient = equations.information, equations.gradient
+        # Link by link, since a return depends on few of them; a channel's errors depend on its returns only.
+        for chosen, of_robot, jacobian in self.rows(lidar, sample, matches):
+            used, rows = np.concatenate([columns[of_robot], first]), np.hstack([jacobian, scalars[chosen]])
+            weighted, distances = weights[chosen, None] * rows, matches.distances[chosen]
+            information[np.ix_(used, used)] += rows.T @ weighted
+            gradient[used] -= weighted.T @ distances
+            count, channel = len(rows), returns.channel[chosen]
+            of_channel = sparse.csr_array((np.ones(count), (channel, np.arange(count))), (model.num_channels, count))
+            weighted_channels = weights[chosen, None] * channels[chosen]
+            for part, kind, weighted_kind in zip(of_kind, channels[chosen].T, weighted_channels.T, strict=True):
+                crossed = of_channel @ (kind[:, None] * weighted)
+                information[np.ix_(part, used)] += crossed
+                information[np.ix_(used, part)] += crossed.T
+                gradient[part] -= of_channel @ (weighted_kind * distances)
+                for other, products in zip(of_kind, (of_channel @ (kind[:, None] * weighted_channels)).T, strict=True):
+                    information[part, other] += products
 
 
 def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
@@ -320,31 +334,6 @@ def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings
     prior = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
     about = [adjoint(from_rotation_translation(np.eye(3), pose[:3, 3])) for pose in nominal.values()]
     return [by @ prior @ by.T for by in about]
-
-
-def model_variances(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndarray:
-    """Return the prior variances (n,) of links and joints, 0 for the extrinsics."""
-    joints, links = unknowns.joints, len(unknowns.links)
-    one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
-    zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in joints]
-    readings = _reading_deviations(unknowns, settings)
-    return np.concatenate([
-        np.zeros(unknowns.first_link), np.tile(np.maximum(one, RIGID) ** 2, 2 * links), np.square(zeros),
-        np.square(SCALE_PER_READING * readings * unknowns.scale_size),
-        np.tile((readings * unknowns.reading_sizes) ** 2, unknowns.num_samples),
-    ])  # fmt: skip
-
-
-def _reading_deviations(unknowns: RobotUnknowns, settings: MountSettings) -> np.ndarray:
-    """Return the prior standard deviations (J,) of the joints' errors of reading."""
-    return np.array([settings.joint_reading.get(joint, RIGID) for joint in unknowns.joints])
-
-
-def without_readings(unknowns: RobotUnknowns, information: np.ndarray) -> np.ndarray:
-    """Return the information (n, n) with the errors of readings, of single samples, marginalised."""
-    kept, readings = slice(0, unknowns.first_reading), slice(unknowns.first_reading, None)
-    coupling = information[kept, readings]
-    return information[kept, kept] - coupling @ np.linalg.solve(information[readings, readings], coupling.T)
 
 
 def noise_weights(matches: Matches, range_noise: float | np.ndarray) -> np.ndarray:

@@ -22,10 +22,8 @@ from stretch_sim_cal.calibration.mounts.residuals import (
     LidarRays,
     PosedSample,
     RobotUnknowns,
-    model_variances,
     noise_weights,
     posed,
-    without_readings,
 )
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals, at_lidar
 from stretch_sim_cal.calibration.observations import Observations, known_alignment
@@ -235,13 +233,13 @@ def pose_information(
     rays = LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
     information = np.zeros((unknowns.size, unknowns.size))
     readings = np.arange(unknowns.first_reading, unknowns.size)
-    information[readings, readings] = 1.0 / model_variances(unknowns, settings)[readings]
+    information[readings, readings] = 1.0 / unknowns.variances()[readings]
     for name, pose in nominal.items():
         hits = model.match(rays, pose, REACH, GRAZING)
         weights = noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
         for chosen, columns, jacobian in unknowns.rows(name, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
-    return without_readings(unknowns, information)
+    return unknowns.without_readings(information)
 
 
 def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
