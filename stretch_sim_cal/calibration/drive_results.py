@@ -26,8 +26,7 @@ DIFFERS = 3.0  # sigmas beyond which arm and drive disagree
 def drive_stages(
     result: DrivenResult, described: Mapping[str, np.ndarray], footprint_from_base: np.ndarray
 ) -> list[Stage]:
-    """Return lidar to lidar (of two or more), the floor and the wheels, as far as the result has them; `described` are
-    the lidars' described poses (4, 4) in base_link."""
+    """Return alignment (of two or more), floor and wheels; `described` are the lidars' poses (4, 4) in base_link."""
     stages = [alignment_stage(result, described)] if len(described) > 1 else []
     stages.append(floor_stage(_floor(result), footprint_from_base))
     if result.wheels is not None:
@@ -39,9 +38,8 @@ def drive_stages(
 def with_drive(
     file: CalibrationFile, result: DrivenResult, robot_id: str, described: Mapping[str, np.ndarray]
 ) -> CalibrationFile:
-    """Return the file with all of `drive_stages`; one with lidar extrinsics, which are based on its alignment and
-    floor, keeps these and gets the wheels only. Raises `Refused` if any of it carries refusals, or if there is nothing
-    to write."""
+    """Return the file with all of `drive_stages`; one with lidar extrinsics gets the wheels only. Raises `Refused` if
+    there are refusals, or nothing to write."""
     if stored_mounts(file) is not None:
         refusals = [*result.refusals, *result.floor.refusals]
         if refusals or result.wheels is None:
@@ -57,8 +55,7 @@ def with_drive(
 
 
 def stored_wheels(file: CalibrationFile) -> Wheels | None:
-    """Return the lidars against the wheels of a file, without stations; None if it has none. Raises `InputError` for
-    odometry errors that are no numbers."""
+    """Return a file's lidars against the wheels, without stations, or None. Raises `InputError` for a bad entry."""
     if not file.footprint_from_lidar:
         return None
     entry, size = file.data[WHEELS], 6 * len(file.footprint_from_lidar)
@@ -168,8 +165,7 @@ def _over_floor_change(plane: Plane, step: np.ndarray) -> np.ndarray:
 
 
 def to_left_by_wheels(wheels: Wheels, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the transform (4, 4) of a lidar to the left one by the drive, and its covariance (6, 6) over twists in the
-    left frame."""
+    """Return the transform (4, 4) of a lidar to the left one by the drive, and its covariance (6, 6)."""
     names = list(wheels.footprint_from_lidar)
     base_from_left = wheels.footprint_from_lidar["left"]
     both = np.concatenate([6 * names.index(each) + np.arange(6) for each in ("left", name)])

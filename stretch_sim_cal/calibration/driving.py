@@ -346,8 +346,7 @@ class DrivenArray:
         ]  # fmt: skip
 
     def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[_Drive, list[int]]:
-        """Return stations and lidars by their views, within millimetres, and the numbers of stations whose views do not
-        agree with any before."""
+        """Estimate stations and lidars by their views; return also the stations that fit no earlier one."""
         count, poses = len(self._names), list(self._described)
 
         def aligned(first: int, second: int, given: np.ndarray) -> np.ndarray | None:
@@ -568,8 +567,7 @@ class DrivenArray:
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
-        """Compare the estimate, with its `covariance` (6 n, 6 n) in base_footprint, with the registration of all that
-        two lidars see from the first station."""
+        """Compare the estimate with the registration of all that two lidars see from the first station."""
         findings, to_first = [], by_poses(np.eye(4), len(self._names) - 1)
         for number, change in enumerate(to_first.reshape(-1, 6, len(covariance)), start=1):
             if last.used_between((0, number)) >= ENOUGH:

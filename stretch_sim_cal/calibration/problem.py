@@ -185,8 +185,7 @@ def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = 
 def sensor_numbers(
     unknowns: Unknowns, state: State, solution: Solution, names: Sequence[str] = SIDES
 ) -> dict[str, float]:
-    """Return what was found of the lidars' own errors: the scalars, and the standard deviation of the channels'
-    errors from channel to channel."""
+    """Return the scalars of the lidars' errors, and the standard deviations of the channels' errors."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
     for side, model, spreads in zip(names, unknowns.models, solution.spreads, strict=True):
         for kind in CHANNEL_KINDS:
@@ -231,8 +230,7 @@ class WithoutUnits:
         return change
 
     def covariance_of_units(self, covariance: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the covariance (r, r) of the unknowns `rows` (r,), all of them errors of the lidars, if the solution
-        has the covariance (k, k)."""
+        """Return the covariance (r, r) of the lidars' errors `rows` (r,) if the solution has the covariance (k, k)."""
         by_units = cho_solve(self._factor, self._basis[rows].T)
         by_others = self._coupling @ by_units
         return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others

@@ -176,8 +176,7 @@ class LidarPoses(Checked):
         return self.names[0], self.names[min(1, len(self.names) - 1)]
 
     def transform(self, target: str, source: str) -> np.ndarray:
-        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`; of one lidar
-        it is exactly the identity."""
+        """Return the transform (4, 4) from lidar `source` to lidar `target`; the identity, exactly, of one lidar."""
         if target == source:
             return np.eye(4)
         found: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
@@ -214,8 +213,7 @@ class LidarPoses(Checked):
 
     @property
     def known(self) -> Observations | None:
-        """The observations for later stages: the estimate's, or the lidars' transforms by their covariance; None of one
-        lidar."""
+        """Observations for later stages: the estimate's, or the transforms by their covariance; None of one lidar."""
         if self.observations is not None or len(self.names) == 1:
             return self.observations
         return Observations.of_known_poses(tuple(self.to_first.values()), self.covariance_to_first, self.names)

@@ -219,8 +219,7 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
 def mount_numbers(
     result: MountsResult, nominal: Mapping[str, np.ndarray], every: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> dict:  # fmt: skip
-    """Return the result as plain numbers: mm and deg; `every` are the poses (4, 4) of all lidars and their covariances
-    (6, 6), as of `each_mount`, whose described poses are in `nominal`."""
+    """Return plain numbers, mm and deg; `every` are poses (4, 4) and covariances (6, 6) as of `each_mount`."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
     for side, (pose, covariance) in every.items():
         position, angle = spread(covariance, pose)

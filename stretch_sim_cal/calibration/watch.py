@@ -340,8 +340,7 @@ class BlockTest:
         self.changed = self._sums.max() >= (OVER * self.threshold if self.changed else self.threshold)
 
     def _leave(self, station: _Station) -> None:
-        """Add up the evidence of a station, and estimate from it the stations' scatter and the stored calibration's
-        error."""
+        """Add up the evidence of a station, and update the stations' scatter and the stored calibration's error."""
         sums, mean = self._sums, station.mean
         for index, (value, began) in enumerate(zip(sums, self._evidence(station)[1][:, NEXT], strict=True)):
             if value <= 0.0:
@@ -443,8 +442,7 @@ class DriftMonitor:
 
 
 def moved_lidar(states: Sequence[State]) -> str:
-    """Return which lidar has moved, by its returns from the robot or, of more than two lidars, by which of them still
-    agree; "" if neither shows it."""
+    """Return which lidar has moved, by its returns from the robot or by which others still agree; "" if unknown."""
     changed = [state.block for state in states if state.verdict == CHANGED]
     pairs = {state.block.vector for state in states if not state.block.on_robot and state.block.vector != "floor"}
     apart = pairs & {block.vector for block in changed}

@@ -213,8 +213,7 @@ def known_after(
 
 
 def unknown(settings: DrivingSettings) -> np.ndarray:
-    """Return the covariance (6, 6) as of `known_after` of what nothing is known of: priors of 1 m and 1 rad, and those
-    of the odometry."""
+    """Return the prior covariance (6, 6) as of `known_after`: 1 m, 1 rad, and the odometry's."""
     return np.diag([1.0, 1.0, 1.0, settings.scale, settings.scale, settings.turn]) ** 2
 
 

@@ -236,8 +236,7 @@ def _chosen_capsules(options: Sequence[Sequence[TaperedCapsule]], pairs: np.ndar
 
 
 def with_shapes(axes: Axes, fit: Fit, hulls: Hulls, fitted: dict[tuple[float, float], list[Shape]]) -> list[Shape]:
-    """Return the shapes at the grid points, row by row; those that are not `fitted` yet are fitted, with adjacent ones
-    as initial guesses."""
+    """Return the shapes at the grid points, row by row; missing ones are `fitted`, starting at adjacent ones."""
     places = grid_points(axes)
     pairs = neighbours(len(places), len(axes[1]))
     for index, (place, hull) in enumerate(zip(places, hulls(places), strict=True)):
@@ -413,8 +412,7 @@ class _Together:
         return float(self._share @ areas + np.dot(PRICES, missed))
 
     def _outermost(self, distances: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-        """Return the mask of corners close to a boundary or outside that are the outermost of their place in some
-        direction."""
+        """Return the mask of corners close to a boundary or outside that are outermost in some direction."""
         near = np.flatnonzero(distances > -CLOSE)
         away = -(gradients[near, :2] + gradients[near, 3:5])
         sector = ((np.arctan2(away[:, 1], away[:, 0]) + np.pi) * (SECTORS / (2 * np.pi))).astype(int)

@@ -34,8 +34,7 @@ class RobotOutline:
         self.lowest, self.highest = lowest, highest
 
     def hull(self, footprint_from_link: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the corners (K, 2) of the convex hull around the robot in one pose (4, 4) or N poses (N, 4, 4) of
-        every link with a surface."""
+        """Return the corners (K, 2) of the hull around the links in one pose (4, 4) or N poses (N, 4, 4) of each."""
         return self.hulls(footprint_from_link)[0]
 
     def hulls(

@@ -158,8 +158,7 @@ def robust_initialisation(
 
 
 def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the trimmed sums of squares (H,) of residuals over their noise (H, P), and the limits (H,) of the
-    trimming."""
+    """Return the trimmed sums of squares (H,) of ratios (H, P), and the limits (H,) of the trimming."""
     limits = weighted_quantile(ratios, weights, AGREEING_SHARE)
     return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
 
@@ -262,8 +261,7 @@ CORE = 0.5  # weight of patches that a curvature is fitted to: an edge to anothe
 
 
 def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> "FloorFit | None":
-    """Fit the floor to the cells of all lidars, without `refine` a plane without steps and curvature; None if there is
-    too little floor."""
+    """Fit the floor to all cells, without `refine` a plane without steps and curvature; None for too little floor."""
     fit = FloorFit(lidars)
     if not (fit.initialise() and fit.converge()):
         return None
@@ -470,8 +468,7 @@ FIRST_ERROR = 0.006  # m, of the first plane: it must pass the gate
 
 
 def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> FoundFloor | None:
-    """Search the floor in the rays of all lidars, refine the plane twice, and fit it; None if there is no floor within
-    the search limits."""
+    """Search the floor, refine the plane twice, and fit it; None if there is no floor within the search limits."""
     tiles = level_tiles(rays, settings)
     floor = search_floor(tiles, settings)
     if floor is None:

@@ -109,8 +109,7 @@ def search(
 
 
 def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
-    """Return initial poses: the nominal ones (with an alignment, one rigid body at the nominal pose of each lidar), and
-    turned by `START_ANGLE` about each axis."""
+    """Return the nominal poses (with an alignment, rigid bodies at the nominal pose of each lidar), and turned ones."""
     bodies = [nominal]
     if alignment is not None:
         to_first = dict(zip(nominal, (np.eye(4), *alignment.poses), strict=True))

@@ -95,8 +95,7 @@ class _System:
         return evidence - priors[:, None] - priors
 
     def likeliest_outlier(self, released: list[int], evidence: np.ndarray) -> int:
-        """Return the group whose release, after those `released`, gains most evidence at the present best scales, by
-        Woodbury's formula."""
+        """Return the group whose release gains most evidence at the best scales, by Woodbury's formula."""
         mesh, origin = SCALES[np.array(np.unravel_index(evidence.argmax(), evidence.shape))]
         factor, solution = self._solved(origin, mesh, released)
         covariance, variances = cho_solve(factor, np.eye(len(solution))), self._variances(origin, mesh, released)

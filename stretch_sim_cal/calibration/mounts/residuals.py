@@ -291,8 +291,7 @@ class RobotUnknowns:
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
     def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
-        """Return the distances (M,) with the twists `expected` (n,) of links, so that an outlier is a return that is
-        off the others of its link."""
+        """Return distances (M,) with the twists `expected` (n,) of links: outliers are off the others of their link."""
         left = np.array(matches.distances)
         if np.any(expected):
             for chosen, columns, jacobian in self.rows(lidar, sample, matches):
@@ -346,8 +345,7 @@ class CloudReader:
     have rings, (N, 5): x, y, z, ring, intensity; otherwise (N, 3) rows of about equal elevation."""
 
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
-        """`clouds` are all clouds that will be converted; `noise` (m) is the unit of `relative_noise`, by default the
-        sensor's."""
+        """`clouds` are all to be converted; `noise` (m) is the unit of `relative_noise`, by default the sensor's."""
         self._grid = None
         self._relative_noise = None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise

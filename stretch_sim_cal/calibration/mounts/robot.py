@@ -315,8 +315,7 @@ def calibrated_joints(
 
 
 def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
-    """Return the fixed joint between base_footprint and base_link, as if the former were the parent; None if the
-    description has no such joint."""
+    """Return the fixed joint of base_footprint and base_link, as if the former were the parent; None without one."""
     base, footprint = profile.base_frame, profile.footprint_frame
     for link, parent in ((base, footprint), (footprint, base)):
         joint = model.parent_joint(link) if link in model.links else None
