@@ -65,7 +65,6 @@ FIRST = 1.5  # times the prior standard deviation: the effect of a station befor
 REMEMBERED = 200  # stations
 MEDIAN, QUARTILES = 0.4549, {1: 1.3233, 2: math.log(4.0), 3: 1.3695}  # of chi-squared over its degrees of freedom
 OFFSET_STATIONS = 20  # whose median is the error of the stored calibration
-OFFSET_SIGMAS = 2.0  # prior standard deviations of a station's effect: its bound
 OVER = 0.5  # of the threshold, below which a change is over
 CAP = 2.0  # thresholds, the bound of a sum: a temporary change is over after about as many stations as it lasted
 BASELINE_LOOKS = 20  # measurements with one arm pose
@@ -359,7 +358,7 @@ class BlockTest:
             if len(self._first) < OFFSET_STATIONS and sums.max() < OVER * self.threshold:
                 self._first.append(mean)
                 if len(self._first) >= STATIONS_NEEDED:
-                    bound = OFFSET_SIGMAS * self.block.station
+                    bound = 2.0 * self.block.station  # prior standard deviations of a station's effect: its bound
                     self._offset = np.clip(np.median(self._first, axis=0), -bound, bound)
         self._last, self.station = station, None
 

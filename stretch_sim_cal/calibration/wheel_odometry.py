@@ -11,10 +11,8 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
 
 STEP = 1e-6  # of differences in place of derivatives
-LEAST_WAY = 0.02  # m: slip is at least that of such a way
 PLANAR = [0, 1, 5]  # of a twist
 CIRCLE = 8  # stops of a full circle
-WORTH = 0.95  # of the standard deviation; a motion that leaves more has no gain
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Leg:
         """Return the lower root (3, 3) of the covariance by slip of the later station's pose, in its frame."""
         poses = self.poses(np.zeros(3))
         ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
-        ways *= max(1.0, LEAST_WAY / max(ways.sum(), 1e-9))
+        ways *= max(1.0, 0.02 / max(ways.sum(), 1e-9))  # m: slip is at least that of such a way
         covariance = np.diag([STEP, STEP, STEP]) ** 2
         sizes, yaw = np.array([settings.slip, settings.slip, settings.slip_angle]), poses[-1, 2]
         for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
@@ -231,6 +229,6 @@ def most_gained(
     if not after:
         return None
     best = int(np.argmin(after))
-    if after[best] > WORTH * before[weakest]:
+    if after[best] > 0.95 * before[weakest]:  # of the standard deviation; a motion that leaves more has no gain
         return None
     return Gain(choices[best].words, weakest, float(before[weakest]), float(after[best]))

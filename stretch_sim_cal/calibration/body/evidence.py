@@ -28,9 +28,7 @@ from stretch_sim_cal.robot.surfaces import Surface
 
 CELL = 0.015  # m, to which extra returns are downsampled for counts and connections
 SAME_PLACE = 0.03  # m, within which returns of different poses are at the same place
-LINKED = 0.045  # m, between points of one object
 TOUCHING = 0.05  # m, from the model's surface: an object fixed to it is nearer
-ADJOINING = 0.03  # m, in plan
 PART = 0.10  # m, between parts of one payload whose connection is hidden
 HIDING = 0.06  # m, by which a return has to be nearer than a place to hide it
 HIDDEN_HEIGHT = 0.25  # m, by which the support of an object may end below its lowest visible point
@@ -148,7 +146,7 @@ def _adjoins(points: np.ndarray, body: Mapping[str, Surface], pose: Mapping[str,
     hull = convex_hull(beside[:, :2])
     if len(hull) < 3:
         return False
-    return np.count_nonzero(ConvexPolygon(hull).signed_distance(points[:, :2]) <= ADJOINING) >= 3
+    return np.count_nonzero(ConvexPolygon(hull).signed_distance(points[:, :2]) <= 0.03) >= 3  # m, in plan
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,7 @@ def _connected(points: np.ndarray) -> list[np.ndarray]:
     """Return the indices of each connected part of points (N, 3) that is large enough."""
     if len(points) < MIN_POINTS:
         return []
-    pairs = cKDTree(points).query_pairs(LINKED, output_type="ndarray")
+    pairs = cKDTree(points).query_pairs(0.045, output_type="ndarray")  # m, between points of one object
     links = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(points), len(points)))
     labels = connected_components(links, directed=False)[1]
     parts = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
@@ -292,12 +290,10 @@ def _neighbour_planes(
     return returns, mean, np.linalg.eigh(spread)[1][:, :, 0]
 
 
-SMALLEST_MOTION = 0.001  # m: a smaller motion of the model is not applied
 MIN_RETURNS = 100  # from the robot in a pose, below which a warning is given
 SEEN_THROUGH = 0.6  # share of a link's returns from behind it, above which the link is misplaced
 SEEN_RETURNS = 60
 BIN = np.deg2rad(1.5)  # of a direction in which one return may hide a place behind it
-FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 
 @dataclass(frozen=True)
@@ -418,7 +414,7 @@ def _compared(
     apart = seen.nearest_range(points, lidars) > seen.OWN_HEAD
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
     floor = np.flatnonzero(apart & (points[:, 2] <= settings.lowest))
-    every = max(1, len(floor) // FLOOR_RETURNS)
+    every = max(1, len(floor) // 20_000)  # returns of the floor in a pose
     body = np.flatnonzero(apart & counts)
     chosen = np.concatenate([body, floor[::every]])
     stands_for = np.where(np.arange(len(chosen)) < len(body), 1, every)
@@ -430,7 +426,7 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     if registration is None:
         return np.eye(4), ["too few returns are near the model to determine where the lidars see the robot"]
     seen_from_model, reach, standard_error = registration
-    if reach <= max(SMALLEST_MOTION, 3 * standard_error):
+    if reach <= max(0.001, 3 * standard_error):  # m: a smaller motion of the model is not applied
         return np.eye(4), []
     message = (
         f"the lidars see the robot moved by up to {1e3 * reach:.1f} mm and "

@@ -37,7 +37,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule, capsule_area, capsule_distance
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
-MAX_POSES = 200  # of one union; steps are widened if there would be more
 SAME_VALUE = 1e-6
 STRAIGHT = 1e-7  # m, by which a corner may be beside a straight edge
 
@@ -156,7 +155,7 @@ def with_values_between(poses: np.ndarray, steps: Sequence[float]) -> np.ndarray
         filled = poses
         for joint in range(poses.shape[1]):
             filled = _filled_along(filled, joint, steps[joint])
-        if len(filled) <= max(MAX_POSES, len(poses)):
+        if len(filled) <= max(200, len(poses)):  # of one union; steps are widened if there would be more
             return np.unique(filled, axis=0)  # in an order in which joints that carry others move seldom
         steps = steps * 1.5
 
@@ -273,10 +272,8 @@ def refined(
         axes = (finer, axes[1]) if axis == 0 else (axes[0], finer)
 
 
-COVERED = 1e-4  # m that may stick out between grid points, on the verified grid
 DOUBTFUL = 1e-3  # m: if more sticks out, capsules are fitted together and not only inflated
 ROUNDS = 8
-REQUESTED_WEIGHT = 20.0  # of the inflation of a requested grid point, over that of an added one
 
 MOST_CHANGE = 1.25  # of a capsule's number from grid point to grid point, over that of the outline
 STILL = 0.004  # m, by which they may always change
@@ -285,8 +282,6 @@ ADDED = 0.3  # the weight of an added grid point's area, over that of a requeste
 PRICES = (1000.0, 10.0, 50.0)  # of a metre outside, a metre of change and the smallest area
 TRUST, LEAST_TRUST = 0.1, 5e-4  # m: the first step, and the shortest
 STEPS = 16
-LITTLE = 2e-3  # of the cost of a capsule: a step with a smaller gain is the last
-CLOSE = 0.002  # m: a corner this near to a capsule's boundary may constrain it
 REACH = 3.0  # trusts: corners farther inside than this stay inside
 SECTORS, DIRECTIONS = 16, 64
 DECIMALS = 7  # of a program's numbers, whose last bits depend on the processor
@@ -320,10 +315,10 @@ def covering(
             shapes = together.fitted()
     for _ in range(ROUNDS):
         outside = missing(shapes)
-        if outside.max() <= COVERED:
+        if outside.max() <= 1e-4:  # m that may stick out between grid points, on the verified grid
             break
         needed = 1.02 * outside.round(7)  # the same on every processor, and so is the solution
-        cost = np.where(asked, REQUESTED_WEIGHT, 1.0)
+        cost = np.where(asked, 20.0, 1.0)  # of the inflation of a requested grid point, over that of an added one
         least = linprog(cost, A_ub=-weights, b_ub=-needed, bounds=(0, None), method="highs").x
         shapes = [shape.inflated(float(by)) if by > 0 else shape for shape, by in zip(shapes, least, strict=True)]
     shapes = [shape.grown_to_enclose(hull) for shape, hull in zip(shapes, outlines, strict=False)]  # exactly, there
@@ -391,7 +386,7 @@ class _Together:
             gain = cost - self._cost(candidate, ahead)
             if gain > 0:
                 numbers, distances, gradients, cost = candidate, ahead, by_numbers, cost - gain
-                if gain < LITTLE * len(numbers):
+                if gain < 2e-3 * len(numbers):  # of the cost of a capsule: a step with a smaller gain is the last
                     break
             elif (trust := trust / 2) < LEAST_TRUST:
                 break
@@ -413,7 +408,7 @@ class _Together:
 
     def _outermost(self, distances: np.ndarray, gradients: np.ndarray) -> np.ndarray:
         """Return the mask of corners close to a boundary or outside that are outermost in some direction."""
-        near = np.flatnonzero(distances > -CLOSE)
+        near = np.flatnonzero(distances > -0.002)  # m: a corner this near to a capsule's boundary may constrain it
         away = -(gradients[near, :2] + gradients[near, 3:5])
         sector = ((np.arctan2(away[:, 1], away[:, 0]) + np.pi) * (SECTORS / (2 * np.pi))).astype(int)
         key = self._place[near] * (SECTORS + 1) + sector

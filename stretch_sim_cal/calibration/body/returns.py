@@ -195,7 +195,6 @@ FINE_STEPS = 3
 COARSE, FINE = 500, 4000  # points of each pose until it converges, and in the last steps
 CANDIDATES = 5 * FINE  # points of each pose from which these are taken
 MIN_POINTS = 200
-SURFACE_ERROR = 0.002  # m, 1 sigma, of the model's surfaces
 OWN_HEAD = 0.2  # m: nearer returns are of the collar around a lidar, which moves with it
 TUKEY = 3.0  # residuals beyond this many sigma have no weight
 GRAZING = 0.25  # cosine of incidence, below which a return has little information and noise moves it to other surfaces
@@ -268,7 +267,7 @@ def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise)
     # The lever arms are those of the model's points: those of the returns have the noise of the residuals.
     arms = cloud[used] + ahead[used, None] * rays - centre
     # Noise is along the ray: a grazing return determines a plane more exactly.
-    sigma = np.hypot(range_noise * incidence[used], SURFACE_ERROR)
+    sigma = np.hypot(range_noise * incidence[used], 0.002)  # m, 1 sigma, of the model's surfaces
     jacobian = np.column_stack([normals, np.cross(arms, normals)])
     return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
 

@@ -33,7 +33,6 @@ GATE = 4.0  # standard deviations; so wide that the gate itself does not pull th
 BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it an object is there
 BEYOND_SHARE = 0.5  # of a cell's rays; beyond it there is a hole. Mirror images below a shiny floor are fewer
 OCCUPIED_MARGIN = 0.05  # m around such cells: the foot of a wall or a chair looks like slightly raised floor
-MOTION_SIGNIFICANCE = 30.0  # chi square of three values: one in a million, since every split of the frames is tried
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def floor_motion(information: np.ndarray, gradient: np.ndarray) -> FloorMotion |
     """Return the most significant split of frames into two floors, by the normal equations (F, 3, 3) and (F, 3) of each
     frame against one assumed floor; None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
-    best, largest = None, MOTION_SIGNIFICANCE
+    best, largest = None, 30.0  # chi square of three values: one in a million, since every split of the frames is tried
     for split in range(len(gradient) - 1):
         parts = (information[split], information[-1] - information[split])
         if any(np.linalg.cond(part) > 1e8 for part in parts):

@@ -120,7 +120,6 @@ LTS_HYPOTHESES, REFINED, CONCENTRATIONS = 300, 12, 12
 QUANTILE_OF_NORMAL = 0.5978  # of |z|, at that share
 LTS_NEARNESS = 0.6  # m; patches within it count as much as twice all the others together, if all are seen
 FAR_WEIGHT = 0.03
-LEAST_SCALE = 0.0003  # m; closer agreement is not sought
 
 
 def robust_initialisation(
@@ -132,7 +131,7 @@ def robust_initialisation(
     three patches span a plane.
     """
     weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
-    scale = np.hypot(noise, LEAST_SCALE)
+    scale = np.hypot(noise, 0.0003)  # m; closer agreement is not sought
     chances = np.sqrt(weights)  # a compromise: heavy patches, and patches that span the floor
     # The same triples in every run.
     triples = np.random.default_rng(0).choice(len(heights), size=(LTS_HYPOTHESES, 3), p=chances / chances.sum())
@@ -167,8 +166,6 @@ def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarra
 ANGLES = 24  # over half a turn
 REACH, SPACING = 2.5, 0.1  # m: how far from the robot lines are sought, and how far apart
 GATE = 0.006  # m beyond noise; patches farther off the plane are another level to every method
-PATCH_NOISE = 0.0003  # m; patches need not agree better
-LEAST_STEP = 0.0008  # m; lower ones do little harm
 STEP_SIGNIFICANCE = 25.0  # chi square of one height, at the best of a thousand lines; on even floors it is 6 to 10
 SUSPICION = 12.0  # from here on there may be a step that is not seen
 STEP_EXPLAINS = 0.5  # of the squared residuals beyond chance at most this part may remain
@@ -199,7 +196,7 @@ def find_step(
     """
     near = np.abs(heights) < GATE + 3.0 * noise
     places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]
-    scale = 1.0 / np.hypot(noise[near], PATCH_NOISE)
+    scale = 1.0 / np.hypot(noise[near], 0.0003)  # m; patches need not agree better
     angles = np.arange(ANGLES) * np.pi / ANGLES
     normals = np.column_stack([np.cos(angles), np.sin(angles)])
     distances = np.arange(-REACH, REACH + SPACING / 2, SPACING)  # of lines from the robot, along their normals
@@ -221,7 +218,7 @@ def find_step(
     otherwise = np.linalg.qr(_without(plane, others * scale[:, None]))[0]
     if np.sum((otherwise.T @ left_over) ** 2) > explained[best]:
         return None, 0.0
-    if explained[best] < STEP_SIGNIFICANCE or abs(steps[best]) < LEAST_STEP:
+    if explained[best] < STEP_SIGNIFICANCE or abs(steps[best]) < 0.0008:  # m; lower ones do little harm
         return None, float(abs(steps[best]))
     normal, distance = normals[best // len(distances)], float(distances[best % len(distances)])
     sign = 1.0 if distance >= 0 else -1.0
@@ -248,8 +245,6 @@ EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
 WAVES = 1.0
 LEVER = 1.5  # m over which a hidden step tilts the plane
 TOUCHING_POINT = 0.05  # m
-MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its levels
-STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
 
 # The unknowns of the fit, and the prior standard deviations (1/m) of the curvature if there is one, and if there is
 # none.
@@ -338,7 +333,7 @@ class FloorFit:
         )
         if self.step is None:
             return False
-        self.allowed = self.step.beyond(self.centres) < -STEP_MARGIN
+        self.allowed = self.step.beyond(self.centres) < -0.2  # m before a step: a patch's half diagonal
         return True
 
     def converge(self) -> bool:
@@ -444,7 +439,7 @@ class FloorFit:
         systematic = (self.inflation - 1.0) * formal
         # The point at which the plane touches a curved floor is known no better than the robot's place on it.
         systematic[1:, 1:] += np.eye(2) * np.sum(self.curvature**2) * TOUCHING_POINT**2
-        variance = (MOVED_BY_STEP * self.hidden_step) ** 2
+        variance = (0.4 * self.hidden_step) ** 2  # of its height a step moves a plane that lies between its levels
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
         self.systematic = systematic + self._by_waves()
         return self

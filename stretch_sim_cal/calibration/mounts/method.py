@@ -59,7 +59,6 @@ from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
 SEARCH_GRAZING = 0.25
-SEARCH_POINTS = 8000  # of each lidar, over all samples
 SEARCH_TUKEY = 3.0
 START_ANGLE = np.deg2rad(1.8)
 WEAK_POSITION, WEAK_ANGLE = 0.03, np.deg2rad(3.0)  # prior of one step, for directions that are not determined
@@ -101,7 +100,7 @@ def search(
     seen: Seen = []
     for (name, pose), values in zip(nominal.items(), units, strict=True):
         for sample in samples:
-            near = thinned(sample.around(name, pose), SEARCH_POINTS // len(samples))
+            near = thinned(sample.around(name, pose), 8000 // len(samples))  # rays of a lidar in all samples
             seen.append((name, sample, readers[name].rays(readers[name].returns(near), values)))
     ends = [_descend(seen, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(seen, end, settings) for end in ends]

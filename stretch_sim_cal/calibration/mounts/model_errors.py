@@ -22,7 +22,6 @@ SCALE_DEVIATION = 0.7  # prior standard deviation of a scale's logarithm: a fact
 RELEASED_SCALE = 4.0  # of a released link
 LEAST_GAIN = 12.0  # in twice the logarithm of the evidence, for a release; many links are tried
 MOST_RELEASED = 3
-NEGLIGIBLE = 1e-4  # weight of a pair of scales, as a share of the largest one
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class _System:
     def mean(self, evidence: np.ndarray, released: list[int]) -> ModelErrors:
         """Return the mean over pairs of scales, with groups `released`, and the covariance within and between them."""
         weights = np.exp(0.5 * (evidence - evidence.max()))
-        weights[weights <= NEGLIGIBLE] = 0.0
+        weights[weights <= 1e-4] = 0.0  # weight of a pair of scales, as a share of the largest one
         weights /= weights.sum()
         pairs, solutions, within = np.argwhere(weights), [], np.zeros_like(self._information)
         for row, column in pairs:
