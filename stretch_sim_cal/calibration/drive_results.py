@@ -9,13 +9,14 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of
-from stretch_sim_cal.calibration.driving import OFF_PLANE, PLANAR, STEP, DrivenResult, Wheels
+from stretch_sim_cal.calibration.driving import OFF_PLANE, DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log

@@ -12,13 +12,13 @@ from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.mounts.robot import Chosen
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
+from stretch_sim_cal.calibration.wheel_odometry import Wheels
 from stretch_sim_cal.command import listed
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
 
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
-    from stretch_sim_cal.calibration.driving import Wheels
 
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
@@ -129,7 +129,7 @@ def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
     return lines
 
 
-def wheels_numbers(result: "Wheels") -> dict:
+def wheels_numbers(result: Wheels) -> dict:
     """Return the lidars against the wheels as plain numbers and arrays: mm, deg, standard deviations."""
     lidars = {}
     for name, pose in result.footprint_from_lidar.items():
@@ -147,7 +147,7 @@ def wheels_numbers(result: "Wheels") -> dict:
     }  # fmt: skip
 
 
-def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
+def wheels_lines(result: Wheels, numbers: dict) -> list[str]:
     """Return the lidars against the wheels and their `wheels_numbers` as lines for the terminal."""
     lines = [
         f"lidars against the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
