@@ -1,8 +1,13 @@
-"""Where the frame of a lidar's clouds is in the lidar, if nobody says what lidar it is.
+"""Where the frame of a lidar's clouds is in the lidar, if nobody says what lidar it is, or if it is not as its sensor
+file says.
 
-Rays that begin beside the spin axis show a driver that does not correct the optical centre. Then nobody knows how far
-the clouds' frame is shifted along that axis, nor how far it is turned about it. All that is in one lidar's clouds is in
-those of another of its kind: between two that stand alike it cancels, between two that are turned it does not.
+The mean of all channels' azimuths is part of a lidar's pose. If they differ by more than the sensor file allows (half
+of the channels fire later than the driver knows), nobody knows which of them are right.
+
+Of an unknown lidar, rays that begin beside the spin axis show a driver that does not correct the optical centre. Then
+nobody knows how far the clouds' frame is shifted along that axis, nor how far it is turned about it. All that is in one
+lidar's clouds is in those of another of its kind: between two that stand alike it cancels, between two that are turned
+it does not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +15,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stretch_sim_cal.geometry.transforms import adjoint
+from stretch_sim_cal.sensor.sensor import Sensor
 
 BESIDE_AXIS = 0.003  # m: rays of a corrected cloud begin nearer to the spin axis than this
 # Firing times turn a cloud by so much (rad) if nobody corrects them; rays begin at most so far (m) along the axis.
 FIRING = float(np.deg2rad(0.3))
 ALONG = 0.03
 ALONG_AND_ABOUT = [2, 5]
+# The channels' azimuths differ by so many standard deviations of the sensor file by chance.
+BY_CHANCE = 1.2
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 
 
@@ -30,15 +38,20 @@ def beside_axis(numbers: Mapping[str, float], name: str) -> tuple[float, float] 
 
 
 def covariance_of_frames(
-    poses: Sequence[np.ndarray], numbers: Mapping[str, float], sensors: Sequence[object | None], names: Sequence[str]
+    poses: Sequence[np.ndarray], numbers: Mapping[str, float], sensors: Sequence[Sensor | None], names: Sequence[str]
 ) -> np.ndarray:
     """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by where the frames of their clouds are:
-    that of one unknown shift and turn for all unknown lidars, whose rays begin alike, or one for each."""
+    that of one unknown shift and turn for all unknown lidars, whose rays begin alike, or one for each; and that of the
+    turn of each known one whose channels differ by more than its sensor file says."""
     by_lidar = np.zeros((6 * len(poses), 2 * len(poses)))
     found = [None if sensor is not None else beside_axis(numbers, name)
              for name, sensor in zip(names, sensors, strict=True)]  # fmt: skip
     own = 0
-    for lidar, (pose, beside) in enumerate(zip(poses, found, strict=True)):
+    for lidar, (pose, beside, sensor, name) in enumerate(zip(poses, found, sensors, names, strict=True)):
+        if sensor is not None:
+            differing = numbers.get(f"channel_azimuth_spread_{name}", 0.0)
+            beyond = max(0.0, differing**2 - (BY_CHANCE * sensor.expected.channel_azimuth) ** 2)
+            by_lidar[6 * lidar : 6 * lidar + 6, 2 * lidar + 1] = adjoint(pose)[:, 5] * beyond**0.5
         if beside is None:
             continue
         for other, before in enumerate(found[:lidar]):
