@@ -51,9 +51,8 @@ from stretch_sim_cal.geometry.planes import (
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-# The room without the floor, then twice with it: how far the surfaces may still be apart (m), shifted grids.
-ROOM_PASSES = ((0.002, 1), (0.0, 1))
-FLOOR_PASSES = ((0.001, 1), (0.0, 2))
+# How far the surfaces may still be apart (m), how many shifted grids of patches there are, and whether with the floor.
+PASSES = ((0.002, 1, False), (0.0, 1, False), (0.001, 1, True), (0.0, 2, True))
 # How far (m) beyond its unevenness a patch may lie from the floor.
 FLOOR_GATE = 0.01
 # Cells this near (m) to the nominal floor are kept without confirmation by another lidar.
@@ -135,27 +134,24 @@ class JointFloor:
             self._alignment = self._alignment.of_the_transform()
         # Observations with the lidars' errors replace the room that several lidars see here.
         with_room = self._alignment is None or not self._alignment.knows_units
-        noise, room = Noise.first(len(lidars)), replace(state, floor=None)
-        given = solver.solve(self._prior_equations(room, unknowns), room)
-        for slack, grids in ROOM_PASSES:
-            equations = self._prior_equations(room, unknowns)
-            if with_room:
-                block = room_block(lidars, room, noise, slack, grids)
-                block.add_to(equations, unknowns, lidars)
-                noise = block.noise
-            room, _ = solver.step(equations, room)
-        state = replace(room, floor=nominal)
-        for slack, grids in FLOOR_PASSES:
-            found = self._search(lidars, state)
-            if found is None:
-                return self._refused(lidars, state)
-            state = replace(state, floor=incremented(found.floor, found.fit.increment), curvature=found.fit.curvature)
-            solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(found.fit.curvature) else 0.0)
-            block = room_block(lidars, state, noise, slack, grids, _trust(found))
+        state, noise, trust = replace(state, floor=None), Noise.first(len(lidars)), None
+        given = solver.solve(self._prior_equations(state, unknowns), state)
+        for slack, grids, on_floor in PASSES:
+            if on_floor:
+                found = self._search(lidars, state)
+                if found is None:
+                    return self._refused(lidars, state)
+                fit, trust = found.fit, _trust(found)
+                state = replace(state, floor=incremented(found.floor, fit.increment), curvature=fit.curvature)
+                solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(fit.curvature) else 0.0)
             equations = self._prior_equations(state, unknowns)
-            (block if with_room else block.only_floor()).add_to(equations, unknowns, lidars)
+            if with_room or on_floor:
+                block = room_block(lidars, state, noise, slack, grids, trust)
+                (block if with_room else block.only_floor()).add_to(equations, unknowns, lidars)
+                noise = block.noise
             solution = solver.solve(equations, state)
-            state, noise = unknowns.moved(state, solution.change), block.noise
+            state = unknowns.moved(state, solution.change)
+            state = state if on_floor else solver.decided(state, solution)
         # The checks are of the floor without the errors that were estimated with it.
         found = self._search(lidars, state)
         if found is None:
