@@ -178,19 +178,10 @@ class CellSums:
         return (self.hits > 0) & ~near_occupied
 
 
-@dataclass(frozen=True)
-class FloorMotion:
-    """The largest change of the floor between frames: after frame `after` (counted from 1) it lies `height` (m) and
-    `tilt` (rad) off."""
-
-    after: int
-    height: float
-    tilt: float
-
-
-def floor_motion(information: np.ndarray, gradient: np.ndarray) -> FloorMotion | None:
+def floor_motion(information: np.ndarray, gradient: np.ndarray) -> tuple[int, float, float] | None:
     """Return the most significant split of frames into two floors, by the normal equations (F, 3, 3) and (F, 3) of each
-    frame against one assumed floor; None if chance explains it."""
+    frame against one assumed floor: after which frame, counted from 1, it lies how far off in height (m) and tilt
+    (rad); None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
     best, largest = None, 30.0  # chi square of three values: one in a million, since every split of the frames is tried
     for split in range(len(gradient) - 1):
@@ -202,5 +193,5 @@ def floor_motion(information: np.ndarray, gradient: np.ndarray) -> FloorMotion |
         chi_square = float(change @ np.linalg.solve(before + after, change))
         if chi_square > largest:
             largest = chi_square
-            best = FloorMotion(split + 1, float(abs(change[0])), float(np.linalg.norm(change[1:])))
+            best = split + 1, float(abs(change[0])), float(np.linalg.norm(change[1:]))
     return best

@@ -18,7 +18,6 @@ from stretch_sim_cal.calibration.floor import findings as checks
 from stretch_sim_cal.calibration.floor.cells import (
     MIN_INCIDENCE_COSINE,
     RADIUS,
-    FloorMotion,
     FloorRays,
     cells_of,
     floor_motion,
@@ -199,8 +198,8 @@ class JointFloor:
     def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
         return find_floor(self._rays(lidars, state), self.settings)
 
-    def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
-        """Return the motion of the floor between the blocks of time, if any."""
+    def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> tuple[int, float, float] | None:
+        """Return the `floor_motion` between the blocks of time."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
