@@ -555,7 +555,7 @@ def coarse_azimuths(case: Case, random: np.random.Generator) -> bool:
 
     def edit(cloud: np.ndarray, _: int) -> np.ndarray:
         azimuths, flat = azimuths_of(cloud), np.hypot(cloud["x"], cloud["y"])
-        rounded = np.floor(azimuths / step) * step
+        rounded = np.round(azimuths / step) * step
         return placed(cloud, np.column_stack([flat * np.cos(rounded), flat * np.sin(rounded), cloud["z"]]))
 
     case.change(some_sides(random), edit)
@@ -583,7 +583,7 @@ def half_turns(case: Case, random: np.random.Generator) -> bool:
 
 def outliers(case: Case, random: np.random.Generator) -> bool:
     """Returns at random ranges: interference, sun."""
-    share = random.uniform(0.02, 0.3)
+    share = random.uniform(0.005, 0.05)
 
     def edit(cloud: np.ndarray, _: int) -> np.ndarray:
         ranges, wild = ranges_of(cloud), random.uniform(size=len(cloud)) < share

@@ -342,35 +342,32 @@ class FrameIntake:
         self.num_frames = 0
         self.empty = [0] * len(names)
         self.repeated = [0] * len(names)
-        self._shared: list[Finding] | None = None
+        self._compared = False
 
     def admit(self, *clouds: np.ndarray) -> tuple["Cloud", ...]:
         """Return the usable returns of one cloud of each lidar, in its own frame; any may be empty.
 
-        Raises `InputError` if an argument is not an (N, 3) array of numbers.
+        Raises `InputError` if an argument is not an (N, 3) array of numbers, or holds another one's returns.
         """
         self.num_given += 1
         found = tuple(self._usable(cloud, number) for number, cloud in enumerate(clouds))
         self.num_frames += any(len(cloud) for cloud in found)
-        if self._shared is None and all(len(cloud) for cloud in found):
-            self._shared = self._shared_returns(found)
+        if not self._compared and all(len(cloud) for cloud in found):
+            self._compared = True
+            self._check_apart(found)
         return found
 
-    def refusals(self) -> list[Finding]:
-        """Return a finding if a lidar's clouds hold another one's returns."""
-        return self._shared or []
-
-    def _shared_returns(self, clouds: Sequence["Cloud"]) -> list[Finding]:
-        return [
-            Finding(
-                "same_returns",
-                f"{100.0 * share:.0f} % of the {self._names[other]} lidar's returns are in the {self._names[one]} "
-                "lidar's clouds, too: one topic is a copy of the other, or holds the returns of several lidars",
-                "give each lidar the topic of its own driver",
-            )
-            for one, other in itertools.permutations(range(len(clouds)), 2)
-            if (share := same_returns(clouds[one].points, clouds[other].points)) > SAME_SHARE
-        ]  # fmt: skip
+    def _check_apart(self, clouds: Sequence["Cloud"]) -> None:
+        """Raise `InputError` if a cloud holds another lidar's returns: brought together by the description, they would
+        confirm it."""
+        for one, other in itertools.permutations(range(len(clouds)), 2):
+            share = same_returns(clouds[one].points, clouds[other].points)
+            if share > SAME_SHARE:
+                raise InputError(
+                    f"clouds: {100.0 * share:.0f} % of the {self._names[other]} lidar's returns are in the "
+                    f"{self._names[one]} lidar's clouds, too: one topic is a copy of the other, or holds the returns "
+                    "of several lidars; give each lidar the topic of its own driver"
+                )
 
     def warnings(self) -> list[Finding]:
         """Return a finding for everything that was left out."""

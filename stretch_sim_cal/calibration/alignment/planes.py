@@ -496,7 +496,6 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
         refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
-    refusals = intake.refusals() or refusals
     first, of_poses = blocks[0], np.zeros((6 * len(names), 6 * len(names)))
     of_poses[6:, 6:] = covariance
     return LidarPoses(
