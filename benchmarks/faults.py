@@ -1,12 +1,14 @@
 """Faults that nobody announced: clean recordings of two lidars are edited, and what is accepted must be right.
 
     python benchmarks/faults.py [--cases 500] [--first-seed 9001] [--kinds stretch dome stage] [--edits WORDS]
+    python benchmarks/faults.py --data DIR [--sets hall nebula]
 
 A case is a simulated recording with one edit or two, drawn by its seed: of the Stretch with two kinds of lidars, and of
-two 16-channel lidars in generated rooms, units drawn from the sensor files. Printed are, by edit, the worst first: what
-was accepted and is wrong (further from the truth than what it says of itself allows, as improbable as four standard
-deviations), what was accepted and right, what was refused, what was refused although the edit leaves it sound,
-and tracebacks. Exit code 1 if anything was accepted and wrong, or ended in a traceback.
+two 16-channel lidars in generated rooms, units drawn from the sensor files; or scans of one real lidar at rest, against
+other ones of it that are turned about its axis. Printed are, by edit, the worst first: what was accepted and is wrong
+(further from the truth than what it says of itself allows, as improbable as four standard deviations), what was
+accepted and right, what was refused, what was refused although the edit leaves it sound, and tracebacks. Exit code 1 if
+anything was accepted and wrong, or ended in a traceback.
 """
 
 import argparse
@@ -15,15 +17,17 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from comparing import Effect, Recording
+from real_data import NO_BODY, recordings, turned
 from scipy import ndimage, stats
 from stage import Stage
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import command
-from stretch_sim_cal.errors import StretchSimCalError
+from stretch_sim_cal.errors import InputError, StretchSimCalError
 from stretch_sim_cal.geometry.transforms import SIDES, apply, error, exp, inverse, log
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -34,6 +38,9 @@ KINDS = {"stretch": "jt128_sparse_real", "dome": "os0_32_sparse", "stage": "vlp1
 LIKE = {"os0_32_sparse": "os0_32"}  # what is said of how units differ
 MIRRORS = (np.diag([-1.0, 1.0, 1.0]), np.diag([1.0, -1.0, 1.0]), np.diag([1.0, 1.0, -1.0]), np.eye(3)[[1, 0, 2]])
 WORLD, OTHER_WORLD = "furnished_room", "tables"
+# Recordings of single real lidars at rest, in every process.
+REAL, STILL = "real", []
+SIDE_BY_SIDE = ("stage", REAL)
 SHARES = 5  # every so manyth case has two edits
 # What is unsure is no fault: bounds of what is accepted, m and rad.
 ACCEPT = (0.05, np.radians(2.0))
@@ -111,7 +118,8 @@ def _moving(way: Callable[[float], float], turn: tuple[float, float], shift: tup
         axes /= np.linalg.norm(axes, axis=1, keepdims=True)
         sizes = [low * (high / low) ** random.uniform() if low else 0.0 for low, high in (shift, np.radians(turn))]
         twist = np.concatenate([sizes[0] * axes[0], sizes[1] * axes[1]])
-        shares = [way(frame / (FRAMES - 1)) for frame in range(FRAMES)]
+        frames = len(case.clouds[side])
+        shares = [way(frame / max(frames - 1, 1)) for frame in range(frames)]
         case.change((side,), lambda cloud, frame: transformed(cloud, exp(shares[frame] * twist)))
         moved = [exp(share * twist) for share in (min(shares), float(np.mean(shares)), max(shares))]
         case.truths = [_after(truth, side, each) for truth in case.truths for each in moved]
@@ -141,7 +149,7 @@ def mirrored(case: Case, random: np.random.Generator) -> bool:
     transform[:3, :3] = MIRRORS[random.integers(len(MIRRORS))]
     sides = some_sides(random)
     case.change(sides, lambda cloud, _: transformed(cloud, transform))
-    if case.kind == "stage" and sides == SIDES:
+    if case.kind in SIDE_BY_SIDE and sides == SIDES:
         case.truths = [transform @ truth @ inverse(transform) for truth in case.truths]
     return False
 
@@ -149,7 +157,7 @@ def mirrored(case: Case, random: np.random.Generator) -> bool:
 def exchanged(case: Case, random: np.random.Generator) -> bool:
     """The lidars' clouds under each other's name; where the lidars stand side by side nobody can tell."""
     case.clouds = dict(zip(SIDES, reversed(case.clouds.values()), strict=True))
-    if case.kind == "stage":
+    if case.kind in SIDE_BY_SIDE:
         case.truths = [inverse(truth) for truth in case.truths]
     return False
 
@@ -168,7 +176,7 @@ def _ranges(low: float, high: float, offset: float = 0.0) -> Edit:
 def dropped(case: Case, random: np.random.Generator) -> bool:
     """Frames that never came, other ones of each lidar."""
     for side in SIDES:
-        kept = np.sort(random.choice(FRAMES, FRAMES // 2, replace=False))
+        kept = np.sort(random.choice(len(case.clouds[side]), max(len(case.clouds[side]) // 2, 1), replace=False))
         case.clouds[side] = [case.clouds[side][number] for number in kept]
     return True
 
@@ -176,14 +184,15 @@ def dropped(case: Case, random: np.random.Generator) -> bool:
 def repeated(case: Case, random: np.random.Generator) -> bool:
     """The same frame over and over, as of a driver that hangs: its noise is not averaged."""
     for side in some_sides(random):
-        case.clouds[side] = [case.clouds[side][0]] * FRAMES
+        case.clouds[side] = [case.clouds[side][0]] * len(case.clouds[side])
     return False
 
 
 def reordered(case: Case, random: np.random.Generator) -> bool:
     """Frames, and returns within them, in another order."""
     for side in SIDES:
-        case.clouds[side] = [random.permutation(case.clouds[side][number]) for number in random.permutation(FRAMES)]
+        clouds = case.clouds[side]
+        case.clouds[side] = [random.permutation(clouds[number]) for number in random.permutation(len(clouds))]
     return True
 
 
@@ -356,13 +365,6 @@ def somebody(case: Case, random: np.random.Generator) -> bool:
     return True
 
 
-def frozen(case: Case, random: np.random.Generator) -> bool:
-    """A driver that publishes its first frame over and over."""
-    for side in some_sides(random):
-        case.clouds[side] = [case.clouds[side][0].copy() for _ in range(FRAMES)]
-    return False
-
-
 def merged(case: Case, random: np.random.Generator) -> bool:
     """A topic of all lidars' returns, brought together by the description, in place of one lidar's."""
     (side,) = one_side(random)
@@ -410,7 +412,7 @@ def smoothed(case: Case, random: np.random.Generator) -> bool:
 
 def deskewed(case: Case, random: np.random.Generator) -> bool:
     """Returns moved by what an odometry says of a motion that was none, one side or both."""
-    twist = np.r_[random.normal(0.0, 0.01, 3), np.radians(random.normal(0.0, 0.2, 3))]
+    twist = np.r_[random.normal(0.0, 0.003, 3), np.radians(random.normal(0.0, 0.05, 3))]
     sides = some_sides(random)
 
     def edit(cloud: np.ndarray, _: int) -> np.ndarray:
@@ -494,7 +496,7 @@ def averaged(case: Case, random: np.random.Generator) -> bool:
     depth = int(random.integers(2, FRAMES + 1))
     for side in some_sides(random):
         clouds = case.clouds[side]
-        case.clouds[side] = [np.concatenate(clouds[max(0, n - depth + 1) : n + 1]) for n in range(FRAMES)]
+        case.clouds[side] = [np.concatenate(clouds[max(0, n - depth + 1) : n + 1]) for n in range(len(clouds))]
     return False
 
 
@@ -578,7 +580,7 @@ def interpolated(case: Case, random: np.random.Generator) -> bool:
 def half_turns(case: Case, random: np.random.Generator) -> bool:
     """A driver that publishes half a turn at a time."""
     case.change(some_sides(random), lambda cloud, n: cloud[(azimuths_of(cloud) > 0.0) == n % 2])
-    return True
+    return len(case.clouds["left"]) > 3
 
 
 def outliers(case: Case, random: np.random.Generator) -> bool:
@@ -655,11 +657,10 @@ EDITS: dict[str, Edit] = {
     "millimetres": millimetres,
     "only what is near, or far": near_or_far,
     "sensor unknown": unknown_sensor,
-    "the same frame always": frozen,
     "both lidars' returns in one's": merged,
     "means of voxels of 2 to 15 cm": voxels,
     "smoothed along channels": smoothed,
-    "deskewed by up to centimetres for nothing": deskewed,
+    "deskewed by up to millimetres for nothing": deskewed,
     "elevations of other channels": another_table,
     "half of the channels 0.05 to 0.5 deg late": late_block,
     "bright surfaces up to 4 cm wrong": bright,
@@ -683,7 +684,9 @@ def _drawn(values: np.ndarray, model, side: int, random: np.random.Generator) ->
 
 
 def recorded(kind: str, seed: int, world: str = WORLD) -> Case:
-    """Return a clean recording; that of the stage is of a generated room of its seed."""
+    """Return a clean recording; that of the stage is of a generated room of its seed, a real one of `_real`."""
+    if kind == REAL:
+        return _real(seed, elsewhere=world != WORLD)
     sensor = KINDS[kind]
     if kind == "stage":
         stage = Stage(load_sensor(sensor), seed, two_units=True, scans=FRAMES)
@@ -693,6 +696,39 @@ def recorded(kind: str, seed: int, world: str = WORLD) -> Case:
     nominal = [recording.simulator.base_from_lidar(side, nominal=True) for side in SIDES]
     clouds = dict(zip(SIDES, map(list, zip(*recording.pairs(FRAMES), strict=True)), strict=True))
     return Case(clouds, [recording.right_to_left], cal.Rig(*nominal, sensor=recording.sensor), kind, seed)
+
+
+def read(folder: Path, sets: list[str] | None) -> None:
+    """Read the recordings of single lidars at rest. Raises `InputError` if there are none."""
+    STILL[:] = [one for one in recordings(folder, sets) if one.still and len(next(iter(one.clouds.values()))) > 1]
+    if not STILL:
+        raise InputError(f"--data {folder}: holds no recording of a lidar at rest")
+
+
+def _real(seed: int, elsewhere: bool) -> Case:
+    """Return scans of a real lidar against others of the same one, turned about its axis, from a guess 1 deg and 1 cm
+    off, with its sensor file or without; or what another lidar saw `elsewhere`."""
+    recording = STILL[(seed + len(STILL) // 2 if elsewhere else seed) % len(STILL)]
+    (frames,), (sensor,) = recording.clouds.values(), recording.sensors
+    pairs = [
+        turned(recording.name, "scan", frames[number], frames[number + 1], sensor, seed)
+        for number in range(0, min(len(frames) - 1, 2 * FRAMES), 2)
+    ]
+    clouds = {side: [_with_fields(pair.clouds[0][n][0]) for pair in pairs] for n, side in enumerate(SIDES)}
+    known = sensor is not None and seed // len(STILL) % 2 == 0
+    axes = np.random.default_rng(seed).normal(size=(2, 3))
+    axes /= np.linalg.norm(axes, axis=1)[:, None]
+    start = exp(np.concatenate([0.01 * axes[0], np.radians(1.0) * axes[1]])) @ pairs[0].guess
+    rig = cal.Rig(np.eye(4), start, sensor=load_sensor(sensor) if known else None, body=NO_BODY)
+    return Case(clouds, [pairs[0].guess], rig, REAL, seed)
+
+
+def _with_fields(cloud: np.ndarray) -> np.ndarray:
+    """Return the returns of a cloud as a driver publishes them; rings and intensities 0 where there are none."""
+    found = np.zeros(len(cloud), [(name, np.float32) for name in ("x", "y", "z", "intensity")] + [("ring", np.uint16)])
+    for name in set(found.dtype.names) & set(cloud.dtype.names):
+        found[name] = cloud[name]
+    return found[ranges_of(found) > 0.1]
 
 
 @dataclass(frozen=True)
@@ -743,11 +779,16 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--first-seed", type=int, default=9001, help="seeds below 9001 were used while developing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--data", type=Path, help="edit real recordings in this folder (docs/real_data.md) instead")
+    parser.add_argument("--sets", nargs="+", help="with --data: only these sets")
     parser.add_argument("--edits", nargs="+", default=[], metavar="WORDS", help="only those with one of these words")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-    with ProcessPoolExecutor(args.jobs) as pool:
+    if args.data:
+        args.kinds = [REAL]
+        read(args.data, args.sets)
+    with ProcessPoolExecutor(args.jobs, initializer=STILL.extend, initargs=(list(STILL),)) as pool:
         for found in pool.map(verdict, *zip(*drawn_cases(args), strict=True)):
             counts["two edits" if " + " in found.edit else found.edit][found.what] += 1
             if found.what in ("wrong", "traceback", "needless"):

@@ -102,9 +102,15 @@ def main() -> int:
 
 
 def cases(folder: Path, sets: list[str] | None) -> Iterator[Case]:
-    """Yield the cases of the recordings in a folder. Raises `InputError` if it has none, or one cannot be read."""
+    """Yield the cases of the recordings in a folder. Raises `InputError` as of `recordings`."""
+    for recorded in recordings(folder, sets):
+        yield from (cases_of_one if recorded.still else cases_of_two)(recorded)
+
+
+def recordings(folder: Path, sets: list[str] | None) -> Iterator[Recorded]:
+    """Yield the recordings in a folder. Raises `InputError` if it has none, or one cannot be read."""
     if not folder.is_dir():
-        raise InputError(f"--data {folder}: is no folder")
+        raise InputError(f"--data {folder}: is not a folder")
     if unknown := set(sets or ()) - set(SETS):
         raise InputError(f"--sets {' '.join(sorted(unknown))}: no such set; there are: {', '.join(SETS)}")
     read, missing = 0, []
@@ -112,7 +118,7 @@ def cases(folder: Path, sets: list[str] | None) -> Iterator[Case]:
         try:
             for recorded in SETS[name](folder):
                 read += 1
-                yield from (cases_of_one if recorded.still else cases_of_two)(recorded)
+                yield recorded
         except InputError as problem:
             if sets:
                 raise
@@ -129,14 +135,14 @@ def cases_of_one(recorded: Recorded) -> Iterator[Case]:
     for first in range(min(len(frames), MAX_PAIRS)):
         second = (first + 1) % len(frames)
         if first < second or (len(frames) > 2 and first != second):
-            yield _turned(recorded.name, "scan", frames[first], frames[second], sensor, first)
+            yield turned(recorded.name, "scan", frames[first], frames[second], sensor, first)
         parts = [columns(frames[each]) for each in (first, second)]
         if parts[0] is not None and parts[1] is not None:
             left, right = frames[first][parts[0] // 2 % 2 == 0], frames[second][parts[1] // 2 % 2 == 1]
-            yield _turned(recorded.name, "columns", left, right, sensor, first)
+            yield turned(recorded.name, "columns", left, right, sensor, first)
 
 
-def _turned(name: str, kind: str, left: np.ndarray, right: np.ndarray, sensor: str | None, number: int) -> Case:
+def turned(name: str, kind: str, left: np.ndarray, right: np.ndarray, sensor: str | None, number: int) -> Case:
     """Return a case of two scans from one place. The second one is turned about the lidar's axis, which leaves it a
     scan of such a lidar, and leaves no grid of one on that of the other."""
     yaw = _rng(name, kind, number).uniform(-np.pi, np.pi)

@@ -10,8 +10,8 @@ lidar's clouds is in those of another of its kind: between two that stand alike 
 it does not.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,8 @@ ALONG = 0.03
 ALONG_AND_ABOUT = [2, 5]
 # The channels' azimuths differ by so many standard deviations of the sensor file by chance.
 BY_CHANCE = 1.2
+UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers know no table of the unit
+RELATIVE = 0.15
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 
 
@@ -42,43 +44,46 @@ def covariance_of_frames(
     poses: Sequence[np.ndarray], numbers: Mapping[str, float], sensors: Sequence[Sensor | None], names: Sequence[str]
 ) -> np.ndarray:
     """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by where the frames of their clouds are:
-    an unknown shift and turn of unknown lidars, an unknown turn of known ones whose channels differ by more than their
-    sensor file says. Lidars that err alike have the same one, others one each."""
-    by_lidar = np.zeros((6 * len(poses), 2 * len(poses)))
-    errors = [_error_of_frame(numbers, sensor, name) for sensor, name in zip(sensors, names, strict=True)]
-    for lidar, (pose, error) in enumerate(zip(poses, errors, strict=True)):
-        if error is None:
-            continue
-        alike = [other for other in range(lidar) if errors[other] is not None and error.is_like(errors[other])]
-        own = 2 * min(alike, default=lidar)
-        by_lidar[6 * lidar : 6 * lidar + 6, own : own + 2] = adjoint(pose)[:, ALONG_AND_ABOUT] * error.deviations
+    an unknown shift and turn of unknown lidars whose optical centre is not corrected, an unknown turn of lidars whose
+    channels differ by more than is expected. Lidars that err alike have the same one, others one each."""
+    errors = [
+        error._replace(lidar=lidar)
+        for lidar, (sensor, name) in enumerate(zip(sensors, names, strict=True))
+        for error in _errors_of_frame(numbers, sensor, name)
+    ]
+    by_lidar = np.zeros((6 * len(poses), 2 * len(errors)))
+    for error in errors:
+        own = 2 * next(first for first, other in enumerate(errors) if error.is_like(other))
+        rows = slice(6 * error.lidar, 6 * error.lidar + 6)
+        by_lidar[rows, own : own + 2] += adjoint(poses[error.lidar])[:, ALONG_AND_ABOUT] * error.deviations
     return by_lidar @ by_lidar.T
 
 
-@dataclass(frozen=True)
-class _ErrorOfFrame:
-    """The standard `deviations` (m, rad) of where a cloud's frame is along the spin axis and about it, for a lidar of
-    that kind ("" if it is unknown), and the `size` of what shows it, with its standard deviation: lidars of one kind
-    with the same size err alike."""
+class _ErrorOfFrame(NamedTuple):
+    """The standard `deviations` (m, rad) of where a lidar's frame is along the spin axis and about it, and the `size`
+    of what shows it, with its standard deviation: where `what` errs is the same, and the size, lidars err alike."""
 
-    kind: str
+    what: str
     deviations: tuple[float, float]
     size: tuple[float, float]
+    lidar: int = 0
 
     def is_like(self, other: "_ErrorOfFrame") -> bool:
         apart, deviation = abs(self.size[0] - other.size[0]), np.hypot(self.size[1], other.size[1])
-        return self.kind == other.kind and apart < 3.0 * deviation
+        return self.what == other.what and apart <= 3.0 * deviation
 
 
-def _error_of_frame(numbers: Mapping[str, float], sensor: Sensor | None, name: str) -> _ErrorOfFrame | None:
-    if sensor is None:
-        beside = beside_axis(numbers, name)
-        return None if beside is None else _ErrorOfFrame("", (ALONG, FIRING), beside)
+def _errors_of_frame(numbers: Mapping[str, float], sensor: Sensor | None, name: str) -> Iterator[_ErrorOfFrame]:
+    beside = None if sensor is not None else beside_axis(numbers, name)
+    if beside is not None:
+        yield _ErrorOfFrame("optical centre", (ALONG, FIRING), beside)
     differing = numbers.get(f"channel_azimuth_spread_{name}", 0.0)
-    beyond = differing**2 - (BY_CHANCE * sensor.expected.channel_azimuth) ** 2
-    # A standard deviation by so many channels.
-    size = differing, differing / np.sqrt(2.0 * len(sensor.elevations))
-    return None if beyond <= 0.0 else _ErrorOfFrame(sensor.name, (0.0, float(np.sqrt(beyond))), size)
+    expected = UNKNOWN_AZIMUTHS if sensor is None else sensor.expected.channel_azimuth
+    turn = float(np.sqrt(max(0.0, differing**2 - (BY_CHANCE * expected) ** 2)))
+    if turn:
+        # How well a standard deviation is known by some tens of channels.
+        size = differing, RELATIVE * differing
+        yield _ErrorOfFrame("azimuths" if sensor is None else f"azimuths of {sensor.name}", (0.0, turn), size)
 
 
 def wrong_rotor_angles(

@@ -243,6 +243,22 @@ def test_what_the_frames_of_unknown_lidars_have_in_common_moves_none_that_stand_
     assert deviations[0] < 1e-9 and deviations[1] > 0.01
 
 
+@pytest.mark.parametrize("left, right, sensor, turn", [
+    (0.05, 0.02, "vlp16", 0.0), (0.14, 0.03, "vlp16", 0.13), (0.14, 0.14, "vlp16", 0.0), (0.14, 0.03, None, 0.13),
+    (0.01, 0.05, "jt128", 0.05),
+])  # fmt: skip
+def test_channels_that_differ_more_than_they_should_leave_open_how_a_lidar_is_turned(left, right, sensor, turn):
+    """Nobody knows which of them are right; what two lidars of a kind have in common turns both alike."""
+    numbers = {
+        f"channel_azimuth_spread_{name}": np.radians(value) for name, value in zip(SIDES, (left, right), strict=True)
+    }
+    sensors = (sensor and load_sensor(sensor),) * 2
+    between = np.hstack([-np.eye(6), np.eye(6)])
+    covariance = between @ covariance_of_frames((np.eye(4), np.eye(4)), numbers, sensors, SIDES) @ between.T
+    assert np.degrees(np.sqrt(covariance[5, 5])) == pytest.approx(turn, abs=0.005)
+    assert not np.any(covariance[:5])
+
+
 @pytest.mark.parametrize("tilt, both, named", [(0.0, True, []), (0.5, True, ["left", "right"]), (0.0, False, ["left"])])
 def test_rotor_angles_that_no_encoder_gives_are_refused_unless_lidars_that_stand_alike_share_them(tilt, both, named):
     numbers = {f"azimuth_{axis}_1_{name}{part}": value * (name == "left" or both) * (axis == "sin" or part == "_std")
