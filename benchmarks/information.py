@@ -23,15 +23,13 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.consistency import Views
-from stretch_sim_cal.calibration.mounts.rays import PosedSample
-from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import (
+from stretch_sim_cal.calibration.mounts.residuals import (
     CloudReader,
+    PosedSample,
     RobotUnknowns,
-    add_returns,
-    model_variances,
     noise_weights,
 )
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, UNKNOWN, State, Unknowns
@@ -244,12 +242,12 @@ class Problem:
                 matches = matches.chosen(model.inside(matches, EDGE_ANGLE, EDGE_MARGIN))
                 matches = matches.chosen(model.unambiguous(matches))
                 weights = noise_weights(matches, self.simulator.sensor.range_noise)
-                add_returns(
-                    equations, unknowns, own, side, model, matches, weights, returns.only(matches.indices), self.state
+                own.add_to(
+                    equations, unknowns, side, model, matches, weights, returns.only(matches.indices), self.state
                 )
         links = unknowns.others
         both = equations.information
-        both[links, links] += np.diag(1.0 / model_variances(own, settings)[own.first_link :])
+        both[links, links] += np.diag(1.0 / own.variances()[own.first_link :])
         rest = slice(0, links.start)
         return both[rest, rest] - both[rest, links] @ np.linalg.solve(both[links, links], both[links, rest])
 

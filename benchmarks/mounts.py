@@ -28,9 +28,9 @@ from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
+from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, spread
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, inverse, log
@@ -116,7 +116,7 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
     true = np.concatenate([*(np.tile(one, len(unknowns.links)) for one in off), exact])
     information = result.information.copy()
     rest = np.arange(unknowns.first_link, unknowns.size)
-    information[rest, rest] += true**-2 - 1.0 / model_variances(unknowns, settings)[unknowns.first_link :]
+    information[rest, rest] += true**-2 - 1.0 / unknowns.variances()[unknowns.first_link :]
     covariance = np.linalg.inv(information)
     poses = zip((LEFT, RIGHT), result.base_from_lidar.values(), strict=True)
     return np.ravel([spread(covariance[own, own], base_from_lidar) for own, base_from_lidar in poses])

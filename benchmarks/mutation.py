@@ -30,7 +30,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CORE = (
     "problem", "normal_equations", "room", "robust", "findings", "floor/findings", "observability", "checks",
-    "mounts/system",
+    "mounts/residuals",
 )  # fmt: skip
 SOURCES = {
     f"stretch_sim_cal.calibration.{name.replace('/', '.')}": ROOT / f"stretch_sim_cal/calibration/{name}.py"

@@ -37,7 +37,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
-from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, Wheels
+from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult
 from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.findings import error_in_units
 from stretch_sim_cal.calibration.lidars import DescribedLidar, known_mount, with_lidars
@@ -52,7 +52,7 @@ from stretch_sim_cal.calibration.pipeline import (
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
 from stretch_sim_cal.calibration.summaries import floor_numbers, wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
-from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
+from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, Wheels
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, to_xyz_rpy
 from stretch_sim_cal.recording.rosbag import Recording

@@ -6,9 +6,9 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.driving import Wheels
 from stretch_sim_cal.calibration.mounts.file import CONVENTION, MOUNTS, with_uncertain_left
 from stretch_sim_cal.calibration.values_file import JOINTS, JointOrigin
+from stretch_sim_cal.calibration.wheel_odometry import Wheels
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 

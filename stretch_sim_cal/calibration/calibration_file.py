@@ -181,8 +181,7 @@ class CalibrationFile:
         return self.updated({f"{name}{TO_LEFT}": entry | {COVARIANCE_WITH_RIGHT: covariance_with_right.tolist()}})
 
     def covariance_with_right(self, name: str) -> np.ndarray | None:
-        """Return the covariance (6, 6) between the twists of a lidar beyond two and of the right one, if the file has
-        it. Raises `InputError` if it is no such matrix."""
+        """Return the covariance (6, 6) between the twists of a lidar beyond two and of the right one, None without."""
         key = f"{name}{TO_LEFT}"
         if (value := self.data[key].get(COVARIANCE_WITH_RIGHT)) is None:
             return None

@@ -128,8 +128,7 @@ def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str
 
 
 def deviations(covariance: np.ndarray) -> tuple[float, float]:
-    """Return the largest standard deviations of lengths (m) and of angles (rad) of a covariance (6, 6) of a transform,
-    or (3, 3) of a floor."""
+    """Return the largest standard deviations (m, rad) of a transform's covariance (6, 6), or a floor's (3, 3)."""
     lengths = 3 if len(covariance) == 6 else 1
     return largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
 
@@ -189,8 +188,7 @@ def largest_deviation(covariance: np.ndarray) -> float:
 
 
 def sigmas_of(step: np.ndarray, covariances: Sequence[np.ndarray | None]) -> float | None:
-    """Return a difference (n,) over the covariances (n, n) of both sides together, root mean square over its
-    directions; None if one of them is unknown."""
+    """Return a difference (n,) over the sum of two covariances (n, n), rms over its directions; None if one is None."""
     if any(known is None for known in covariances):
         return None
     return float(np.sqrt(step @ np.linalg.pinv(sum(covariances), hermitian=True) @ step / len(step)))

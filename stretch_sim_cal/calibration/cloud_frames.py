@@ -31,8 +31,7 @@ UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 
 
 def beside_axis(numbers: Mapping[str, float], name: str) -> tuple[float, float] | None:
-    """Return how far (m) beside its spin axis a lidar's rays begin, with its standard deviation, by `numbers` as in a
-    result's diagnostics; None if they may begin on it."""
+    """Return how far (m) beside its spin axis a lidar's rays begin, with standard deviation; None if on it."""
     names = [f"optical_centre_{axis}_{name}" for axis in "xy"]
     if any(each not in numbers for each in names):
         return None

@@ -9,13 +9,14 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of
-from stretch_sim_cal.calibration.driving import OFF_PLANE, PLANAR, STEP, DrivenResult, Wheels
+from stretch_sim_cal.calibration.driving import OFF_PLANE, DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
@@ -26,8 +27,7 @@ DIFFERS = 3.0  # sigmas beyond which arm and drive disagree
 def drive_stages(
     result: DrivenResult, described: Mapping[str, np.ndarray], footprint_from_base: np.ndarray
 ) -> list[Stage]:
-    """Return lidar to lidar (of two or more), the floor and the wheels, as far as the result has them; `described` are
-    the lidars' described poses (4, 4) in base_link."""
+    """Return alignment (of two or more), floor and wheels; `described` are the lidars' poses (4, 4) in base_link."""
     stages = [alignment_stage(result, described)] if len(described) > 1 else []
     stages.append(floor_stage(_floor(result), footprint_from_base))
     if result.wheels is not None:
@@ -39,9 +39,8 @@ def drive_stages(
 def with_drive(
     file: CalibrationFile, result: DrivenResult, robot_id: str, described: Mapping[str, np.ndarray]
 ) -> CalibrationFile:
-    """Return the file with all of `drive_stages`; one with lidar extrinsics, which are based on its alignment and
-    floor, keeps these and gets the wheels only. Raises `Refused` if any of it carries refusals, or if there is nothing
-    to write."""
+    """Return the file with all of `drive_stages`; one with lidar extrinsics gets the wheels only. Raises `Refused` if
+    there are refusals, or nothing to write."""
     if stored_mounts(file) is not None:
         refusals = [*result.refusals, *result.floor.refusals]
         if refusals or result.wheels is None:
@@ -57,8 +56,7 @@ def with_drive(
 
 
 def stored_wheels(file: CalibrationFile) -> Wheels | None:
-    """Return the lidars against the wheels of a file, without stations; None if it has none. Raises `InputError` for
-    odometry errors that are no numbers."""
+    """Return a file's lidars against the wheels, without stations, or None. Raises `InputError` for a bad entry."""
     if not file.footprint_from_lidar:
         return None
     entry, size = file.data[WHEELS], 6 * len(file.footprint_from_lidar)
@@ -169,8 +167,7 @@ def _over_floor_change(plane: Plane, step: np.ndarray) -> np.ndarray:
 
 
 def to_left_by_wheels(wheels: Wheels, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the transform (4, 4) of a lidar to the left one by the drive, and its covariance (6, 6) over twists in the
-    left frame."""
+    """Return the transform (4, 4) of a lidar to the left one by the drive, and its covariance (6, 6)."""
     names = list(wheels.footprint_from_lidar)
     base_from_left = wheels.footprint_from_lidar["left"]
     both = np.concatenate([6 * names.index(each) + np.arange(6) for each in ("left", name)])

@@ -23,7 +23,7 @@ related by the surfaces that they see from different stations.
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,9 @@ from stretch_sim_cal.calibration.wheel_odometry import (
     PLANAR,
     STEP,
     DrivingSettings,
-    Gain,
     Leg,
     Sweep,
+    Wheels,
     most_gained,
     motions,
 )
@@ -94,54 +94,6 @@ CENTRE_OF_ROTATION = "centre of rotation"
 SLIPPERY = 3.0  # times the expected slip, for a warning
 OFF_PLANE = [2, 3, 4]  # of a twist
 ODOMETRY_ERRORS = ("scale_x", "scale_y", "turn", "clock")
-
-
-@dataclass(frozen=True)
-class Wheels:
-    """The lidars against the wheels: their poses `footprint_from_lidar` (4, 4) by name, with base_footprint on the
-    floor at the centre of rotation, x along the direction of driving, and the `covariance` (6 n, 6 n) of their twists.
-
-    `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`), `slip` is over the
-    expected one, `stations` are the stations' poses (4, 4) over the floor. `directions` are x, y and yaw of each lidar
-    with their bounds; `known` (6, 6) is the covariance of x, y and yaw of the first one's twist and of the odometry's
-    scales, and `gain` that of one more motion for the weakest of its directions, None if there is none. A result with
-    `refusals` must not be written.
-    """
-
-    footprint_from_lidar: dict[str, np.ndarray]
-    covariance: np.ndarray
-    odometry: dict[str, float]
-    slip: float
-    stations: list[np.ndarray]
-    refusals: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
-    directions: list[Direction] = field(default_factory=list)
-    gain: Gain | None = None
-    known: np.ndarray | None = None
-
-    @property
-    def enough(self) -> bool:
-        """Whether x, y and yaw are within their bounds: the drive may end."""
-        return all(direction.observed for direction in self.directions)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the drive supports the result."""
-        return not self.refusals
-
-    @property
-    def deviations(self) -> np.ndarray:
-        """The standard deviations (lidars, 3) of x, y (m) and yaw (rad) of each lidar."""
-        return np.array([np.sqrt(np.diag(self.planar(name)[1])) for name in self.footprint_from_lidar])
-
-    def planar(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return x, y (m) and yaw (rad) of a lidar against the centre of rotation and the direction of driving, (3,),
-        with their covariance (3, 3)."""
-        pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
-        part = slice(6 * number, 6 * number + 6)
-        at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[PLANAR]
-        planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
-        return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T
 
 
 @dataclass(frozen=True)
@@ -351,8 +303,7 @@ class DrivenArray:
         ]  # fmt: skip
 
     def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[_Drive, list[int]]:
-        """Return stations and lidars by their views, within millimetres, and the numbers of stations whose views do not
-        agree with any before."""
+        """Estimate stations and lidars by their views; return also the stations that fit no earlier one."""
         count, poses = len(self._names), list(self._described)
 
         def aligned(first: int, second: int, given: np.ndarray) -> np.ndarray | None:
@@ -573,8 +524,7 @@ class DrivenArray:
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
-        """Compare the estimate, with its `covariance` (6 n, 6 n) in base_footprint, with the registration of all that
-        two lidars see from the first station."""
+        """Compare the estimate with the registration of all that two lidars see from the first station."""
         findings, to_first = [], by_poses(np.eye(4), len(self._names) - 1)
         for number, change in enumerate(to_first.reshape(-1, 6, len(covariance)), start=1):
             if last.used_between((0, number)) >= ENOUGH:

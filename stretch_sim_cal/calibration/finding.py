@@ -1,5 +1,7 @@
 """A finding: one line about a result for its user."""
 
+from typing import Any
+
 MORE_SURFACES = "turn the robot or move it to where more surfaces face that way"
 OF_ALL_PLACES = ("unobserved", "little_support")
 """Codes of findings about all stations together, which another station may resolve."""
@@ -29,6 +31,17 @@ class Finding(str):
     def at(self, place: str) -> "Finding":
         """Return the same finding of one place."""
         return Finding(self.code, f"{self.sentence} ({place})", self.remedy)
+
+
+class Checked:
+    """A result that must not be written if it has `refusals`."""
+
+    refusals: list[Any]
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the data supports the result."""
+        return not self.refusals
 
 
 def when(condition: bool, code: str, sentence: str, remedy: str = "") -> list[Finding]:

@@ -188,8 +188,7 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
 
 
 def differing_ranges(difference: float, deviation: float, allowed: float) -> list[Finding]:
-    """Check the relative difference of two lidars' ranges, with its standard deviation, against `allowed`: one standard
-    deviation of two units that their sensor files describe."""
+    """Check the relative difference of two lidars' ranges against one standard deviation that sensor files allow."""
     return when(
         bool(allowed) and not abs(difference) - 3.0 * deviation < BEYOND_PRIOR * allowed,
         "differing_ranges",
@@ -200,8 +199,7 @@ def differing_ranges(difference: float, deviation: float, allowed: float) -> lis
 
 
 def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
-    """Check the lidars' rotor angles, as of `wrong_rotor_angles`: errors that are too large for an encoder have more
-    than the two harmonics of the error model."""
+    """Check the rotor angles of `wrong_rotor_angles`: larger errors than an encoder's have more than two harmonics."""
     return [
         Finding(
             "distorted_clouds",
@@ -298,8 +296,7 @@ COARSE_ONLY = Finding(
 
 
 def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
-    """Check that two views agree under the transform, `near` the description or not; views that hardly overlap need
-    not."""
+    """Check that two views agree, unless they hardly overlap; `near`: the transform is near the description's."""
     hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
     contradict = SOMEBODY if near else CREDIBLE_CONTRADICT
     return when(
@@ -358,8 +355,7 @@ def dissenting(block: RoomBlock, lidar: int = 1) -> list[Finding]:
 
 
 def another_opinion(opinion: SecondOpinion, covariance: np.ndarray) -> list[Finding]:
-    """Check whether another method, by all cells, gives another transform than the estimate, farther than its
-    uncertainty and the estimate's `covariance` (6, 6) allow."""
+    """Check whether the registration of all cells differs from the estimate by more than both uncertainties allow."""
     distance, angle = np.linalg.norm(opinion.twist[:3]), np.linalg.norm(opinion.twist[3:])
     return when(
         not opinion.chi_square(covariance) <= BEYOND_CHANCE,
@@ -426,8 +422,7 @@ def mount_warnings(
     link_residuals: Sequence[mounts.LinkResidual], residuals: mounts.Residuals, links: Sequence[str],
     poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
 ) -> list[Finding]:  # fmt: skip
-    """Return the warnings of the lidar extrinsics; `observed` are their directions by lidar, `asked` whether joint
-    zeros were asked for."""
+    """Return the warnings of the extrinsics; `observed` are directions by lidar, `asked`: for joint zeros."""
     warnings = [
         Finding(
             "uncertain_mounts",
@@ -474,8 +469,7 @@ def mount_refusals(
     counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
     nominal: Mapping[str, np.ndarray], min_points: int, settings: mounts.MountSettings, tied: bool,
 ) -> list[Finding]:  # fmt: skip
-    """Return why the lidar extrinsics are rejected; not all lidars that are `tied` to each other need returns from the
-    robot."""
+    """Return why the extrinsics are rejected; of lidars that are `tied` one with returns from the robot is enough."""
     refusals = []
     enough = {lidar for lidar in observed if counts[lidar] >= min_points}
     for lidar, directions in observed.items():
@@ -504,8 +498,7 @@ def _deviation(direction: Direction) -> str:
 
 
 def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding]:
-    """Check the left lidar's extrinsics: are they off its described pose (4, 4), significantly and by enough to
-    matter?"""
+    """Check whether the left lidar is off its described pose (4, 4), significantly and by enough to matter."""
     pose = result.base_from_lidar["left"]
     twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
     beyond_chance = twist @ np.linalg.solve(result.covariance_of("left"), twist) > BEYOND_CHANCE

@@ -297,8 +297,7 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
 
 
 def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances (N,) of points beyond the planes of their patches along the rays, and the cosines of
-    incidence."""
+    """Return the distances (N,) of points beyond their patches' planes along the rays, and the cosines of incidence."""
     rays = points - origins
     rays /= np.linalg.norm(rays, axis=1)[:, None]
     normals, axes = patches.normals[patch], patches.axes[patch]

@@ -58,8 +58,7 @@ def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple
 
 
 def with_lidars(file: CalibrationFile, result: LidarPoses, robot_id: str) -> CalibrationFile:
-    """Return the file with the transforms of all lidars to the first one; the first two are the file's left and right.
-    Raises `Refused` for a refused result."""
+    """Return the file with all lidars' transforms to the first, its left lidar. Raises `Refused` for refusals."""
     left, right = result.first_two
     file = file.with_alignment(result.aligned(left, right), robot_id)
     for name in result.names[len(SIDES) :]:
@@ -234,8 +233,7 @@ class LidarAlignment(RoomAlignment):
         return unknowns, state, solution
 
     def _observed(self, result: LidarPoses, observed: Observations | None, units: Any) -> Observations | None:
-        """Return what was observed, with the lidars in the result's order, and the parameters of their errors `units`,
-        in the estimate's order."""
+        """Return what was observed in the result's order of lidars; `units` are in the estimate's order."""
         if observed is None:
             return None
         order = [self._names.index(name) for name in result.names]

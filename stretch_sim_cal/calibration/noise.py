@@ -48,8 +48,7 @@ def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np
 
 
 def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits: Fits, before: Noise) -> Noise:
-    """Return the noise from the scatter within cells and between the cells of a patch (medians, so edges do not
-    count)."""
+    """Estimate the noise by the scatter within cells and between the cells of a patch (medians: edges do not count)."""
     counts, side = surface.counts[members.cell], surface.side[members.cell]
     freedom = surface.noise_freedom[members.cell]
     single = _along_ray(surface.noise_scatter.take(members.cell, axis=0), normals, members)
@@ -109,8 +108,7 @@ def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, memb
 
 def still_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members,
                 noise: Noise) -> np.ndarray:  # fmt: skip
-    """Return which members (K,) keep their height over the blocks of time, apart from changes that noise exceeds in one
-    case of ten thousand."""
+    """Return which members (K,) keep their height over the blocks of time; noise exceeds the bound in one of 10 000."""
     counts = surface.block_counts.take(members.cell, axis=0)
     offsets = surface.block_points.take(members.cell, axis=0) - centres.take(members.patch, axis=0)[:, None]
     heights = np.einsum("kbi,ki->kb", offsets, normals.take(members.patch, axis=0))

@@ -39,8 +39,7 @@ def calibrated(
     floor: bool = True, body: Mapping[str, Any] | None = None, accept: tuple[float, float] | None = None,
     units: Mapping[str, np.ndarray] | None = None,
 ) -> tuple[LidarPoses, FloorResult | None]:  # fmt: skip
-    """Return the alignment of `lidars` by the default methods and, if that is accepted, the `floor`; the further
-    arguments are those of `LidarAlignment`."""
+    """Return the alignment by the default methods and, if accepted, the `floor`; arguments as of `LidarAlignment`."""
     footprint = nominal_footprint_from_base if floor else None
     aligned = solved(LidarAlignment(lidars, body, accept, units, footprint), clouds)
     if not (floor and aligned.accepted) or aligned.floor is not None:
@@ -160,8 +159,7 @@ def together(clouds: Mapping[str, Sequence[np.ndarray]]) -> Iterator[dict[str, n
 
 
 def driven(array: Any, stations: Iterable[Any]) -> Any:
-    """Return what a `DrivenArray` makes of where a robot stood, any objects with `clouds` by lidar and `odometry`, and
-    of scans on the move, with a `sweep` (`Sweep`)."""
+    """Return a `DrivenArray`'s result for stations: objects with `clouds` by lidar, `odometry`, perhaps a `sweep`."""
     for station in stations:
         array.new_station(station.odometry, getattr(station, "sweep", None))
         for each in together(station.clouds):
@@ -186,8 +184,7 @@ class Stage(NamedTuple):
 
 
 def alignment_stage(aligned: LidarPoses, described: Mapping[str, np.ndarray], another_place: Any = None) -> Stage:
-    """Return an alignment of lidars, which the description has at the poses `described` (4, 4), and what
-    `another_place` would gain."""
+    """Return an alignment against the `described` poses (4, 4), and the gain of `another_place`."""
     if len(aligned.names) == 1:
         return Stage("alignment", aligned, {}, ["one lidar: there is nothing to align"])
     if len(aligned.names) > len(SIDES) or aligned.method == ARRAY:
@@ -207,8 +204,7 @@ def floor_stage(floor: FloorResult, nominal_footprint_from_base: np.ndarray) -> 
 
 
 def mounts_stage(result: MountsResult, robot: MountedRobot, settings: MountSettings, file: CalibrationFile) -> Stage:
-    """Return the lidars' extrinsics that were found of a robot, those that the file has no returns of by its transforms
-    to the left lidar."""
+    """Return extrinsics of a robot; lidars without returns from it are placed by the file's transforms."""
     numbers = summaries.mount_numbers(result, robot.nominal, each_mount(file, result))
     further = proposed(result, robot, settings)
     lines = summaries.mount_lines(result, numbers, further)

@@ -5,9 +5,9 @@
 The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
 parameters of each lidar's error model (`sensor/unit.py`), and those that a residual block brings with it.
 Residual blocks add their normal equations: patches of the room and of the floor (`room.py`, whose planes are eliminated
-patch by patch before that, by the Schur complement) and the robot's own surfaces (`mounts/system.py`). `Solver.solve`
-adds the priors and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars'
-errors, for the mounts, which weigh the errors of the robot's links by themselves.
+patch by patch, by the Schur complement) and the robot's surfaces (`mounts/residuals.py`). `Solver.solve` adds the
+priors and gives the changes with their marginal covariance; `Solver.without_units` eliminates the lidars' errors, for
+the mounts, which weigh the errors of the robot's links by themselves.
 
 The parameters of a unit are solved for in units of their prior (x = L z), so that a prior may be singular. Over the
 lidars of one kind, the z of each kind of errors have a covariance that is taken from the data (empirical Bayes;
@@ -185,8 +185,7 @@ def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = 
 def sensor_numbers(
     unknowns: Unknowns, state: State, solution: Solution, names: Sequence[str] = SIDES
 ) -> dict[str, float]:
-    """Return what was found of the lidars' own errors: the scalars, and the standard deviation of the channels'
-    errors from channel to channel."""
+    """Return the scalars of the lidars' errors, and the standard deviations of the channels' errors."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
     for side, model, spreads in zip(names, unknowns.models, solution.spreads, strict=True):
         for kind in CHANNEL_KINDS:
@@ -231,8 +230,7 @@ class WithoutUnits:
         return change
 
     def covariance_of_units(self, covariance: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the covariance (r, r) of the unknowns `rows` (r,), all of them errors of the lidars, if the solution
-        has the covariance (k, k)."""
+        """Return the covariance (r, r) of the lidars' errors `rows` (r,) if the solution has the covariance (k, k)."""
         by_units = cho_solve(self._factor, self._basis[rows].T)
         by_others = self._coupling @ by_units
         return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others
@@ -575,6 +573,8 @@ def _root(matrix: np.ndarray) -> np.ndarray:
 
 def _inverse(root: np.ndarray) -> np.ndarray:
     """Return the inverse of a matrix (k, k) from its lower Cholesky factor."""
+    if not len(root):  # LAPACK prints a complaint
+        return root
     lower, _ = lapack.dpotri(root, lower=1)
     inverse = lower + lower.T
     inverse[np.diag_indices(len(inverse))] /= 2.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import ARRAY, ONE_LIDAR
-from stretch_sim_cal.calibration.finding import Finding, coded
+from stretch_sim_cal.calibration.finding import Checked, Finding, coded
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, by_poses
 from stretch_sim_cal.geometry.planes import Plane
@@ -14,7 +14,7 @@ from stretch_sim_cal.geometry.transforms import adjoint, inverse
 
 
 @dataclass(frozen=True)
-class AlignmentResult:
+class AlignmentResult(Checked):
     """The transform between the two lidars, with its covariance.
 
     `right_to_left` (4, 4) maps points of the right lidar's frame into the left's. `covariance` (6, 6) is over the twist
@@ -35,11 +35,6 @@ class AlignmentResult:
     refusals: list[str] = field(default_factory=list)
     diagnostics: dict[str, float] = field(default_factory=dict)
     observations: Observations | None = field(default=None, repr=False)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the data supports the result."""
-        return not self.refusals
 
     @property
     def known(self) -> Observations:
@@ -65,7 +60,7 @@ class Support:
 
 
 @dataclass(frozen=True)
-class FloorResult:
+class FloorResult(Checked):
     """The floor in base_link, and base_footprint on it.
 
     `footprint_from_base` (4, 4) maps base_link into base_footprint; `plane` is the floor in base_link with
@@ -90,11 +85,6 @@ class FloorResult:
     by_units: FloorByUnits | None = field(default=None, repr=False)
     systematic: np.ndarray | None = field(default=None, repr=False)
 
-    @property
-    def accepted(self) -> bool:
-        """Whether the data supports the result."""
-        return not self.refusals
-
 
 @dataclass(frozen=True)
 class SeenPair:
@@ -112,7 +102,7 @@ class SeenPair:
 
 
 @dataclass(frozen=True)
-class LidarPoses:
+class LidarPoses(Checked):
     """The poses of a robot's lidars to each other.
 
     `base_from_lidar` are their poses (4, 4) by name and `pose_covariance` (6 n, 6 n) is over their twists in base_link
@@ -120,7 +110,7 @@ class LidarPoses:
     and the others as seen from there. `pairs` are what every two of them see in common, `rmse` (m) the root mean square
     distance between their surfaces, `diagnostics` the lidars' errors and other figures, `method` the method's name.
     `directions` (of two lidars) are how well each direction of their transform is determined. `floor` is that of an
-    estimate which included it. A result with `refusals` must not be written. `observations` are for later stages.
+    estimate which included it, with its own refusals. `observations` are for later stages.
     """
 
     base_from_lidar: dict[str, np.ndarray]
@@ -185,14 +175,8 @@ class LidarPoses:
         """The names of the first two lidars, which a file calls left and right; the same one twice of one lidar."""
         return self.names[0], self.names[min(1, len(self.names) - 1)]
 
-    @property
-    def accepted(self) -> bool:
-        """Whether the data supports the lidars' poses; the floor has its own refusals."""
-        return not self.refusals
-
     def transform(self, target: str, source: str) -> np.ndarray:
-        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`; of one lidar
-        it is exactly the identity."""
+        """Return the transform (4, 4) from lidar `source` to lidar `target`; the identity, exactly, of one lidar."""
         if target == source:
             return np.eye(4)
         found: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
@@ -229,8 +213,7 @@ class LidarPoses:
 
     @property
     def known(self) -> Observations | None:
-        """The observations for later stages: the estimate's, or the lidars' transforms by their covariance; None of one
-        lidar."""
+        """Observations for later stages: the estimate's, or the transforms by their covariance; None of one lidar."""
         if self.observations is not None or len(self.names) == 1:
             return self.observations
         return Observations.of_known_poses(tuple(self.to_first.values()), self.covariance_to_first, self.names)

@@ -11,8 +11,7 @@ MAD = 1.4826  # standard deviation of normal noise over its median absolute devi
 
 
 def tukey_weights(ratios: np.ndarray) -> np.ndarray:
-    """Return Tukey's weights (N,) of residuals over the width at which the weight reaches 0; 0 if one is not a
-    number."""
+    """Return Tukey's weights (N,) of residuals over the width at which the weight is 0; 0 for NaN."""
     return np.fmax(0.0, 1.0 - ratios**2) ** 2
 
 
@@ -22,8 +21,7 @@ def robust_deviation(residuals: np.ndarray) -> float:
 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:
-    """Return the lower weighted quantile (M,) of each row of `values` (M, N) under `weights` (N,) or (M, N), not all
-    0."""
+    """Return the lower weighted quantile (M,) of rows (M, N) under `weights` (N,) or (M, N), not all 0."""
     order = np.argsort(values, axis=1)
     cumulated = np.cumsum(np.take_along_axis(np.broadcast_to(weights, values.shape), order, axis=1), axis=1)
     place = np.argmax(cumulated >= share * cumulated[:, -1:], axis=1)[:, None]

@@ -12,13 +12,13 @@ from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
 from stretch_sim_cal.calibration.mounts.robot import Chosen
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
+from stretch_sim_cal.calibration.wheel_odometry import Wheels
 from stretch_sim_cal.command import listed
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
 
 if TYPE_CHECKING:
     from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
-    from stretch_sim_cal.calibration.driving import Wheels
 
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
@@ -129,7 +129,7 @@ def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
     return lines
 
 
-def wheels_numbers(result: "Wheels") -> dict:
+def wheels_numbers(result: Wheels) -> dict:
     """Return the lidars against the wheels as plain numbers and arrays: mm, deg, standard deviations."""
     lidars = {}
     for name, pose in result.footprint_from_lidar.items():
@@ -147,7 +147,7 @@ def wheels_numbers(result: "Wheels") -> dict:
     }  # fmt: skip
 
 
-def wheels_lines(result: "Wheels", numbers: dict) -> list[str]:
+def wheels_lines(result: Wheels, numbers: dict) -> list[str]:
     """Return the lidars against the wheels and their `wheels_numbers` as lines for the terminal."""
     lines = [
         f"lidars relative to the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
@@ -219,8 +219,7 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
 def mount_numbers(
     result: MountsResult, nominal: Mapping[str, np.ndarray], every: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> dict:  # fmt: skip
-    """Return the result as plain numbers: mm and deg; `every` are the poses (4, 4) of all lidars and their covariances
-    (6, 6), as of `each_mount`, whose described poses are in `nominal`."""
+    """Return plain numbers, mm and deg; `every` are poses (4, 4) and covariances (6, 6) as of `each_mount`."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
     for side, (pose, covariance) in every.items():
         position, angle = spread(covariance, pose)

@@ -9,16 +9,14 @@ import datetime
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import backups
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import to_xyz_rpy
 
@@ -59,28 +57,6 @@ def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
             f"{FILE_NAME}: HELLO_FLEET_ID is not set, so the robot's folder is unknown; set it, or give a path"
         )
     return Path(environment.get("HELLO_FLEET_PATH") or "~/stretch_user").expanduser() / fleet_id / FILE_NAME
-
-
-def calibrated_joints(
-    calibration: CalibrationFile, left: JointOrigin | None, right: JointOrigin | None, base: JointOrigin | None,
-    further: Mapping[str, JointOrigin] = MappingProxyType({}),
-) -> list[JointOrigin]:  # fmt: skip
-    """Return the joints with calibrated origins, as far as the calibration has them.
-
-    `left`, `right`, `base`, and `further` by name, are the described joints; the left lidar stays, the others' origins
-    are relative to it and in its parent. A None leaves its joint out (the left with the right).
-    """
-    joints = []
-    if calibration.right_to_left is not None and left is not None and right is not None:
-        calibrated = left.parent_from_child @ calibration.right_to_left
-        joints += [left, JointOrigin(right.name, right.parent, right.child, calibrated)]
-        joints += [
-            replace(joint, parent_from_child=left.parent_from_child @ calibration.further_to_left[name])
-            for name, joint in further.items()
-        ]
-    if calibration.footprint_from_base is not None and base is not None:
-        joints.append(JointOrigin(base.name, base.parent, base.child, calibration.footprint_from_base))
-    return joints
 
 
 def lidar_joints(head_from_left: np.ndarray, right_to_left: np.ndarray, parent: str = "head_link") -> list[JointOrigin]:

@@ -25,21 +25,29 @@ bounds, and subtracted.
 A single arm pose determines a lidar's pose on the robot only up to the errors of the robot's model, which are the same
 in all measurements with that arm pose. So the first measurements of an arm pose are the baseline of the later ones. The
 error of the baseline is common to all of them: it is added to the station's effect, and stations are not summed.
+
+`History` keeps all measurements, and all changes that were noticed, in a small SQLite file.
 """
 
+import contextlib
+import json
 import math
+import sqlite3
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_file import default_path
 from stretch_sim_cal.calibration.consistency import NUM_DIRECTIONS, direction_of
-from stretch_sim_cal.calibration.mounts.rays import LidarRays, PosedSample, posed
+from stretch_sim_cal.calibration.mounts.residuals import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.calibration.verification import FoundAnew
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.points import group_medians
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
@@ -57,7 +65,6 @@ FIRST = 1.5  # times the prior standard deviation: the effect of a station befor
 REMEMBERED = 200  # stations
 MEDIAN, QUARTILES = 0.4549, {1: 1.3233, 2: math.log(4.0), 3: 1.3695}  # of chi-squared over its degrees of freedom
 OFFSET_STATIONS = 20  # whose median is the error of the stored calibration
-OFFSET_SIGMAS = 2.0  # prior standard deviations of a station's effect: its bound
 OVER = 0.5  # of the threshold, below which a change is over
 CAP = 2.0  # thresholds, the bound of a sum: a temporary change is over after about as many stations as it lasted
 BASELINE_LOOKS = 20  # measurements with one arm pose
@@ -332,8 +339,7 @@ class BlockTest:
         self.changed = self._sums.max() >= (OVER * self.threshold if self.changed else self.threshold)
 
     def _leave(self, station: _Station) -> None:
-        """Add up the evidence of a station, and estimate from it the stations' scatter and the stored calibration's
-        error."""
+        """Add up the evidence of a station, and update the stations' scatter and the stored calibration's error."""
         sums, mean = self._sums, station.mean
         for index, (value, began) in enumerate(zip(sums, self._evidence(station)[1][:, NEXT], strict=True)):
             if value <= 0.0:
@@ -352,7 +358,7 @@ class BlockTest:
             if len(self._first) < OFFSET_STATIONS and sums.max() < OVER * self.threshold:
                 self._first.append(mean)
                 if len(self._first) >= STATIONS_NEEDED:
-                    bound = OFFSET_SIGMAS * self.block.station
+                    bound = 2.0 * self.block.station  # prior standard deviations of a station's effect: its bound
                     self._offset = np.clip(np.median(self._first, axis=0), -bound, bound)
         self._last, self.station = station, None
 
@@ -435,8 +441,7 @@ class DriftMonitor:
 
 
 def moved_lidar(states: Sequence[State]) -> str:
-    """Return which lidar has moved, by its returns from the robot or, of more than two lidars, by which of them still
-    agree; "" if neither shows it."""
+    """Return which lidar has moved, by its returns from the robot or by which others still agree; "" if unknown."""
     changed = [state.block for state in states if state.verdict == CHANGED]
     pairs = {state.block.vector for state in states if not state.block.on_robot and state.block.vector != "floor"}
     apart = pairs & {block.vector for block in changed}
@@ -449,3 +454,90 @@ def moved_lidar(states: Sequence[State]) -> str:
     if len(moved) > 1:
         return "both lidars have moved" if len(pairs) == 1 else f"lidars {' and '.join(moved)} have moved"
     return f"the {moved[0]} lidar has moved" if moved else ""
+
+
+FILE_NAME = "calibration_watch.sqlite"
+KEPT = 400 * 86400.0  # s: a year, and one to compare with. A look takes 2 kB
+TABLES = """
+CREATE TABLE IF NOT EXISTS looks (
+    stamp REAL NOT NULL, calibration TEXT NOT NULL, place INTEGER NOT NULL, arm TEXT NOT NULL, refused TEXT NOT NULL,
+    vectors TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS changes (
+    stamp REAL NOT NULL, calibration TEXT NOT NULL, block TEXT NOT NULL, since REAL, value REAL NOT NULL,
+    deviation REAL NOT NULL, sentence TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS looks_by_stamp ON looks (stamp);
+"""
+
+
+@dataclass(frozen=True)
+class NoticedChange:
+    """A change that was noticed at `stamp` (s), its time, size (m or rad) and standard deviation."""
+
+    stamp: float
+    calibration: str
+    block: str
+    since: float | None
+    value: float
+    deviation: float
+    sentence: str
+
+
+def default_history() -> Path:
+    """Return where a robot's history is: beside its calibration file."""
+    return default_path().with_name(FILE_NAME)
+
+
+class History:
+    """The file; `calibration` in its rows is the digest of the measurement's calibration file."""
+
+    def __init__(self, path: Path, must_exist: bool = False):
+        if must_exist and not path.is_file():
+            raise InputError(f"{path}: there is no history yet; ros_watch_calibration writes it")
+        self.path = path
+        with self._errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, timeout=10.0)
+            # A reader never stops the monitor, and no row is truncated.
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.executescript(TABLES)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def add(self, look: Measurement, calibration: str) -> None:
+        """Write a measurement, and delete those older than `KEPT`."""
+        vectors = {name: [part.tolist() for part in parts] for name, parts in look.vectors.items()}
+        row = (look.stamp, calibration, look.station, look.arm, json.dumps(look.refused), json.dumps(vectors))
+        with self._errors(), self._database:
+            self._database.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._database.execute("DELETE FROM looks WHERE stamp < ?", (look.stamp - KEPT,))
+
+    def note(self, change: NoticedChange) -> None:
+        with self._errors(), self._database:
+            self._database.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(change).values()))
+
+    def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Measurement]]:
+        """Return the measurements from a time (s) on, oldest first, with their calibrations; of one `calibration` if
+        given."""
+        query = "SELECT * FROM looks WHERE stamp >= ? AND (? IS NULL OR calibration = ?) ORDER BY stamp"
+        with self._errors():
+            rows = self._database.execute(query, (since, calibration, calibration)).fetchall()
+        measurements = []
+        for stamp, of_calibration, station, arm, refused, texts in rows:
+            vectors = {name: tuple(np.array(part) for part in parts) for name, parts in json.loads(texts).items()}
+            measurement = Measurement(stamp, station, vectors, arm, tuple(json.loads(refused)))
+            measurements.append((of_calibration, measurement))
+        return measurements
+
+    def changes(self, since: float = 0.0) -> list[NoticedChange]:
+        """Return the changes from a time (s) on, oldest first."""
+        with self._errors():
+            rows = self._database.execute("SELECT * FROM changes WHERE stamp >= ? ORDER BY stamp", (since,)).fetchall()
+        return [NoticedChange(*row) for row in rows]
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise InputError(f"{self.path}: {error}; move the file away to begin a new history") from error

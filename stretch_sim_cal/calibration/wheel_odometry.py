@@ -1,5 +1,5 @@
-"""Wheel odometry: the way between two stations, its covariance, and the information of a motion about a lidar's pose
-against the wheels."""
+"""Wheel odometry: the way between two stations, its covariance, the lidars against the wheels, and the information of a
+motion about these."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stretch_sim_cal.calibration.finding import Checked, Finding
+from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
 
 STEP = 1e-6  # of differences in place of derivatives
-LEAST_WAY = 0.02  # m: slip is at least that of such a way
 PLANAR = [0, 1, 5]  # of a twist
 CIRCLE = 8  # stops of a full circle
-WORTH = 0.95  # of the standard deviation; a motion that leaves more has no gain
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Leg:
         """Return the lower root (3, 3) of the covariance by slip of the later station's pose, in its frame."""
         poses = self.poses(np.zeros(3))
         ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
-        ways *= max(1.0, LEAST_WAY / max(ways.sum(), 1e-9))
+        ways *= max(1.0, 0.02 / max(ways.sum(), 1e-9))  # m: slip is at least that of such a way
         covariance = np.diag([STEP, STEP, STEP]) ** 2
         sizes, yaw = np.array([settings.slip, settings.slip, settings.slip_angle]), poses[-1, 2]
         for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
@@ -213,8 +213,7 @@ def known_after(
 
 
 def unknown(settings: DrivingSettings) -> np.ndarray:
-    """Return the covariance (6, 6) as of `known_after` of what nothing is known of: priors of 1 m and 1 rad, and those
-    of the odometry."""
+    """Return the prior covariance (6, 6) as of `known_after`: 1 m, 1 rad, and the odometry's."""
     return np.diag([1.0, 1.0, 1.0, settings.scale, settings.scale, settings.turn]) ** 2
 
 
@@ -232,6 +231,49 @@ def most_gained(
     if not after:
         return None
     best = int(np.argmin(after))
-    if after[best] > WORTH * before[weakest]:
+    if after[best] > 0.95 * before[weakest]:  # of the standard deviation; a motion that leaves more has no gain
         return None
     return Gain(choices[best].words, weakest, float(before[weakest]), float(after[best]))
+
+
+@dataclass(frozen=True)
+class Wheels(Checked):
+    """The lidars against the wheels: their poses `footprint_from_lidar` (4, 4) by name, with base_footprint on the
+    floor at the centre of rotation, x along the direction of driving, and the `covariance` (6 n, 6 n) of their twists.
+
+    `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`), `slip` is over the
+    expected one, `stations` are the stations' poses (4, 4) over the floor. `directions` are x, y and yaw of each lidar
+    with their bounds; `known` (6, 6) is the covariance of x, y and yaw of the first one's twist and of the odometry's
+    scales, and `gain` that of one more motion for the weakest of its directions, None if there is none. A result with
+    `refusals` must not be written.
+    """
+
+    footprint_from_lidar: dict[str, np.ndarray]
+    covariance: np.ndarray
+    odometry: dict[str, float]
+    slip: float
+    stations: list[np.ndarray]
+    refusals: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    directions: list[Direction] = field(default_factory=list)
+    gain: Gain | None = None
+    known: np.ndarray | None = None
+
+    @property
+    def enough(self) -> bool:
+        """Whether x, y and yaw are within their bounds: the drive may end."""
+        return all(direction.observed for direction in self.directions)
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """The standard deviations (lidars, 3) of x, y (m) and yaw (rad) of each lidar."""
+        return np.array([np.sqrt(np.diag(self.planar(name)[1])) for name in self.footprint_from_lidar])
+
+    def planar(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return x, y (m) and yaw (rad) of a lidar against the centre of rotation and the direction of driving, (3,),
+        with their covariance (3, 3)."""
+        pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
+        part = slice(6 * number, 6 * number + 6)
+        at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[PLANAR]
+        planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
+        return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T

@@ -80,7 +80,6 @@ class Zones:
         return {"body": classes == BODY, "obstacle": classes == OBSTACLE, "drop": classes == DROP}
 
     def nearest_hit(self, points: np.ndarray, classes: Mapping[str, np.ndarray]) -> float:
-        """Return the distance (m) from the minimum model to the nearest obstacle or drop among points (N, 3+) with
-        their `classes`; inf if there is none."""
+        """Return the distance (m) from the minimum model to the nearest obstacle or drop; inf without one."""
         hits = points[classes["obstacle"] | classes["drop"]]
         return float(self.minimum.signed_distance(hits[:, :2].astype(float)).min(initial=np.inf))

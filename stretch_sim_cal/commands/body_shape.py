@@ -11,7 +11,6 @@ import numpy as np
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence
-from stretch_sim_cal.calibration.body.grid import PoseEvidence
 from stretch_sim_cal.calibration.body.model import (
     PUBLISHED_AXES,
     BodyShapeModel,
@@ -19,6 +18,7 @@ from stretch_sim_cal.calibration.body.model import (
     save_body_shape_model,
 )
 from stretch_sim_cal.calibration.body.settings import FIT, find_settings, fit_settings
+from stretch_sim_cal.calibration.body.shape import PoseEvidence
 from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.errors import InputError

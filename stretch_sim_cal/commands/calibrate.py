@@ -342,7 +342,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
 
 
 def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: Any, robot: Any) -> list[Any]:
-    from stretch_sim_cal.calibration.mounts.rays import REACH
+    from stretch_sim_cal.calibration.mounts.residuals import REACH
 
     periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]
     poses = still_poses(recording, robot.model, robot.profile)

@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration import backups, calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.calibration.values_file import JointOrigin, calibrated_joints, default_values_path
+from stretch_sim_cal.calibration.values_file import JointOrigin, default_values_path
 from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, description_file, load_description, urdf_text
 from stretch_sim_cal.errors import InputError, Refused
@@ -63,23 +63,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
-    from stretch_sim_cal.calibration.mounts.robot import as_described, base_origin, described_lidars, mount_joints
+    from stretch_sim_cal.calibration.mounts.robot import calibrated_joints
 
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)
     if calibration.right_to_left is not None:
         check_lidars(calibration, profile.further)
-    if stored_mounts(calibration) is not None:
-        return mount_joints(calibration, model, profile)
-    lidars = {} if calibration.right_to_left is None else described_lidars(model, profile, profile.further)
-    base = base_origin(model, profile)
-    if base is None and calibration.footprint_from_base is not None:
-        raise InputError(
-            f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
-            "floor cannot be stored in it"
-        )
-    further = {name: lidars[name] for name in lidars if name in profile.further}
-    joints = calibrated_joints(calibration, lidars.get("left"), lidars.get("right"), base, further)
-    return as_described(model, joints, lidars)
+    return calibrated_joints(calibration, model, profile)
 
 
 def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:

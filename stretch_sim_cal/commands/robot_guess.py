@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.body.outline import RobotOutline
+from stretch_sim_cal.calibration.body.returns import RobotOutline
 from stretch_sim_cal.conventions import kept
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse

@@ -77,8 +77,7 @@ def _add_history(parser: argparse.ArgumentParser) -> None:
 
 def _history(args: argparse.Namespace) -> int:
     """Print the checks in short, and every change. The exit code is 1 if the present calibration has changed."""
-    from stretch_sim_cal.calibration.watch import blocks
-    from stretch_sim_cal.calibration.watch_history import History, default_history
+    from stretch_sim_cal.calibration.watch import History, blocks, default_history
 
     if not args.days > 0:
         raise InputError(f"--days: is {args.days:g}, a number above 0 is needed")

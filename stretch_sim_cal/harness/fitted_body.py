@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence, PoseReturns, SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.grid import OutlinesAt, PoseEvidence
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, description_hash
-from stretch_sim_cal.calibration.body.outline import RobotOutline
+from stretch_sim_cal.calibration.body.returns import RobotOutline
 from stretch_sim_cal.calibration.body.settings import FitSettings
-from stretch_sim_cal.calibration.body.shape import BodyShapeFit, fit_body_shape
+from stretch_sim_cal.calibration.body.shape import BodyShapeFit, OutlinesAt, PoseEvidence, fit_body_shape
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.dataset import Dataset, Sample

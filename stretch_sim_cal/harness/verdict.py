@@ -17,7 +17,7 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
-from stretch_sim_cal.calibration.body.outline import HIGHEST, LOWEST, between_heights
+from stretch_sim_cal.calibration.body.returns import HIGHEST, LOWEST, between_heights
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.drive_results import stored_wheels

@@ -35,7 +35,7 @@ from stretch_sim_cal.calibration.methods import (
     floor_method_names,
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
-from stretch_sim_cal.calibration.mounts.robot import mount_joints, mount_settings, solve_dataset
+from stretch_sim_cal.calibration.mounts.robot import calibrated_joints, mount_settings, solve_dataset
 from stretch_sim_cal.calibration.observations import (
     Observations,
     known_alignment,
@@ -323,7 +323,7 @@ def calibrate_mounts(context: RobotContext) -> int:
     stage, change, observations = shared.by_mounts(result, robot, settings, file, default_robot_id())
     code = files.finish([stage], change, observations)
     if result.accepted and files.values:
-        files.record(mount_joints(CalibrationFile.load(files.path), robot.model, profile), result)
+        files.record(calibrated_joints(CalibrationFile.load(files.path), robot.model, profile), result)
     if result.accepted:
         _wait_for_broadcast(context, result.base_from_lidar["left"])
     return code

@@ -18,14 +18,16 @@ from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import (
     CHANGED,
     DriftMonitor,
+    History,
     Measurement,
+    NoticedChange,
     Panorama,
     State,
+    default_history,
     moved_lidar,
     pose_vectors,
     vectors_of,
 )
-from stretch_sim_cal.calibration.watch_history import History, NoticedChange, default_history
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.robot.description import parse_urdf

@@ -6,7 +6,7 @@ import pytest
 
 PARTS = {
     "alignment_parts", "body_model_file", "body_settings", "calibration_file", "calibration_values", "checks",
-    "elements", "findings", "mounts_system", "problem", "robust", "zones",
+    "elements", "findings", "mounts_residuals", "problem", "robust", "zones",
 }  # fmt: skip
 
 

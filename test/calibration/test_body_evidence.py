@@ -9,8 +9,13 @@ import trimesh
 from body_scenes import LIDARS, POSES, ROBOT, box, frames, post, recording
 
 from stretch_sim_cal.calibration.body.evidence import SeenRobot, gather_evidence
-from stretch_sim_cal.calibration.body.outline import LOWEST, RobotOutline, between_heights
-from stretch_sim_cal.calibration.body.returns import EvidenceSettings, robot_views
+from stretch_sim_cal.calibration.body.returns import (
+    LOWEST,
+    EvidenceSettings,
+    RobotOutline,
+    between_heights,
+    robot_views,
+)
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy

@@ -9,9 +9,14 @@ import scipy.optimize
 from scipy.interpolate import RegularGridInterpolator
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
-from stretch_sim_cal.calibration.body.grid import PoseEvidence, most_alike
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
-from stretch_sim_cal.calibration.body.shape import BodyShapeSettings, enclosing_shape, fit_body_shape
+from stretch_sim_cal.calibration.body.shape import (
+    BodyShapeSettings,
+    PoseEvidence,
+    enclosing_shape,
+    fit_body_shape,
+    most_alike,
+)
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry import enclosing
 from stretch_sim_cal.geometry.points import convex_hull

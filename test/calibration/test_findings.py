@@ -9,9 +9,8 @@ from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.floor import findings as floor_findings
-from stretch_sim_cal.calibration.floor.cells import FloorMotion
 from stretch_sim_cal.calibration.floor.findings import Findings
-from stretch_sim_cal.calibration.floor.search import Step
+from stretch_sim_cal.calibration.floor.fit import Step
 from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts.result import JointOffset, LinkResidual, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observability import Direction
@@ -162,7 +161,7 @@ def test_two_floors_are_one_within_the_alignments_uncertainty(increment, deviati
 )
 def test_a_robot_that_moved_against_the_floor_is_refused_from_a_millimetre(height, tilt, refused):
     found = Findings()
-    floor_findings.check_motion(found, FloorMotion(4, height, tilt), 10)
+    floor_findings.check_motion(found, (4, height, tilt), 10)
     assert [bool(found.warnings), bool(found.refusals)] == [not refused, refused]
     (sentence,) = found.warnings + found.refusals
     assert f"after frame 4 of 10 it is {1e3 * height:.2f} mm and {tilt / DEGREE:.3f} deg off" in sentence

@@ -12,10 +12,9 @@ from stretch_sim_cal.calibration.findings import mount_refusals
 from stretch_sim_cal.calibration.mounts import robot as mounted_robot
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts, with_mounts
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
-from stretch_sim_cal.calibration.mounts.rays import PosedSample
+from stretch_sim_cal.calibration.mounts.residuals import CloudReader, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_joints
-from stretch_sim_cal.calibration.mounts.system import CloudReader
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, calibrated_joints
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
@@ -214,7 +213,7 @@ def test_the_entry_in_the_calibration_file_is_read_back_and_leaves_the_others(re
     stored = stored_mounts(again)
     np.testing.assert_allclose(stored.base_from_lidar["left"], result.base_from_lidar["left"], atol=1e-12)
     np.testing.assert_allclose(stored.covariance, result.covariance)
-    joints = {joint.name: joint for joint in mount_joints(again, robot.model)}
+    joints = {joint.name: joint for joint in calibrated_joints(again, robot.model)}
     assert joints["lidar_left_joint"].parent == "head_link"
     base_from_head = robot.nominal["left"] @ inverse(robot.model.joints["lidar_left_joint"].parent_from_joint)
     placed = base_from_head @ joints["lidar_left_joint"].parent_from_child

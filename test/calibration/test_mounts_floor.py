@@ -13,21 +13,23 @@ from stretch_sim_cal.calibration.mounts.file import (
     MOUNTS,
     each_mount,
     left_pose,
-    mounted_joints,
     seen_from,
     with_floor,
     with_mounts,
 )
 from stretch_sim_cal.calibration.mounts.result import MountsResult
+from stretch_sim_cal.calibration.mounts.robot import calibrated_joints
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.results import FloorResult
-from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Truth, judge_stage
 from stretch_sim_cal.recording.frame_tree import FrameTree
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.calibration_in_use import placement
 from stretch_sim_cal.ros.captures import calibrated_poses
 
@@ -151,17 +153,16 @@ def test_mounts_far_from_the_description_are_not_used(mounted):
     np.testing.assert_array_equal(left_pose(without, DESCRIBED), DESCRIBED)
 
 
-def test_the_exported_joints_hold_both_mounts_and_the_floor_under_them(mounted):
-    head = from_xyz_rpy((0.0, 0.0, 1.4), (0.0, 0.0, 0.0))
-    described = {
-        "left": JointOrigin("lidar_left_joint", "head_link", "lidar_left_link", inverse(head) @ DESCRIBED),
-        "right": JointOrigin("lidar_right_joint", "head_link", "lidar_right_link", np.eye(4)),
-    }
-    base = JointOrigin("base_ref", "base_footprint", "base_link", np.eye(4))
-    left, right, floor = mounted_joints(mounted, described, head, base)
+@pytest.mark.parametrize("name", ["base_ref", "footprint_joint"])
+def test_the_exported_joints_hold_both_mounts_and_the_floor_under_them(mounted, name):
+    model = parse_urdf(nominal_description().replace('"base_ref"', f'"{name}"'))
+    left, right, floor = calibrated_joints(mounted, model)
+    head = link_transform(model, {}, "head_link", "base_link")
     np.testing.assert_allclose(head @ left.parent_from_child, TRUE_LEFT, atol=1e-9)
     np.testing.assert_allclose(head @ right.parent_from_child, TRUE_LEFT @ LEFT_FROM_RIGHT, atol=1e-9)
-    np.testing.assert_allclose(floor.parent_from_child, footprint_from_base(TRUE_FLOOR), atol=1e-9)
+    assert (floor.name, floor.parent) == (name, model.joints[name].parent)
+    found = floor.parent_from_child if floor.parent == "base_footprint" else inverse(floor.parent_from_child)
+    np.testing.assert_allclose(found, footprint_from_base(TRUE_FLOOR), atol=1e-9)
 
 
 def test_check_and_export_show_both_mounts_with_their_deviations(mounted, tmp_path, capsys):

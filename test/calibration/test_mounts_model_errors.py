@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
+from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns, mount_covariances
 from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.mounts.robot import (
     MountedRobot,
@@ -15,7 +16,6 @@ from stretch_sim_cal.calibration.mounts.robot import (
     pose_information,
     worst_spread,
 )
-from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances, mount_covariances
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -36,7 +36,7 @@ class Observed:
         poses = [robot.sample("pose", dict(zip(JOINTS, values, strict=True)), {}, JOINTS) for values in POSES]
         self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
         first = self.unknowns.first_link
-        priors = 1.0 / model_variances(self.unknowns, SETTINGS)[first:]
+        priors = 1.0 / self.unknowns.variances()[first:]
         self.before = np.diag(np.concatenate([np.full(first, 1e-3), priors]))
 
     def solved(self, random, origins, meshes, out=None, most_released=0):
@@ -50,9 +50,7 @@ class Observed:
             true[self.unknowns.of_link(self.unknowns.links.index(out))] = 4.0 * ONE * np.sign(random.normal(size=6))
         values, vectors = np.linalg.eigh(self.by_rays)
         noise = vectors @ (np.sqrt(np.maximum(values, 0.0)) * random.normal(size=len(values)))
-        found = with_model_errors(
-            self.by_rays + self.before, self.by_rays @ true + noise, self.unknowns, SETTINGS, most_released
-        )
+        found = with_model_errors(self.by_rays + self.before, self.by_rays @ true + noise, self.unknowns, most_released)
         return found.solution[: self.unknowns.first_link], found
 
 
@@ -106,15 +104,15 @@ def test_priors_are_of_the_joints_whole_errors_however_much_of_them_is_taken_out
     values, vectors = np.linalg.eigh(observed.by_rays)
     seen = observed.by_rays @ true + vectors @ (np.sqrt(np.maximum(values, 0.0)) * random.normal(size=len(values)))
     known = observed.by_rays + observed.before
-    at_once = with_model_errors(known, seen, observed.unknowns, SETTINGS).solution
+    at_once = with_model_errors(known, seen, observed.unknowns).solution
     reached[observed.unknowns.first_joint :] = [0.02, 0.01, -0.03, 0.01, 0.0, 0.02]
-    left = with_model_errors(known, seen - known @ reached, observed.unknowns, SETTINGS, reached=reached).solution
+    left = with_model_errors(known, seen - known @ reached, observed.unknowns, reached=reached).solution
     assert left + reached == pytest.approx(at_once, abs=1e-9)
 
 
 def test_a_system_without_links_has_none_to_release():
     unknowns = RobotUnknowns({}, MountSettings(), ("left", "right"))
-    found = with_model_errors(np.eye(unknowns.size), np.ones(unknowns.size), unknowns, MountSettings())
+    found = with_model_errors(np.eye(unknowns.size), np.ones(unknowns.size), unknowns)
     assert found.solution == pytest.approx(np.ones(12)) and not found.released
 
 
@@ -136,7 +134,7 @@ def start(robot):
     """The information that there is before any pose."""
     unknowns = RobotUnknowns(robot.surfaces, SETTINGS, robot.nominal)
     lidars = map(np.linalg.inv, mount_covariances(robot.nominal, SETTINGS))
-    return block_diag(*lidars, np.diag(1.0 / model_variances(unknowns, SETTINGS)[unknowns.first_link :]))
+    return block_diag(*lidars, np.diag(1.0 / unknowns.variances()[unknowns.first_link :]))
 
 
 def test_another_view_is_preferred_to_the_same_once_more(robot, poses, information, start):

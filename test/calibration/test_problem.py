@@ -223,6 +223,14 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
     assert not found.change[others].any() and not found.covariance[others].any()
 
 
+def test_a_problem_without_unknowns_is_solved_silently(capfd):
+    """One lidar, which is where it is, with known errors: LAPACK would print a complaint about the empty matrix."""
+    solver, state = Solver.starting(Unknowns((MODEL,)), [np.eye(4)], units=(np.zeros(MODEL.size),))
+    solution = solver.solve(NormalEquations.empty(solver.unknowns.size), state)
+    assert not solution.change.any() and not solution.covariance.any()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_known_errors_of_the_lidars_stay_as_they_are():
     unknowns = Unknowns((MODEL, MODEL))
     priors = Priors(NOTHING, [np.zeros((6, 6))], units_known=True)

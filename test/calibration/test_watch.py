@@ -5,8 +5,15 @@ import pytest
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.verification import found_anew
-from stretch_sim_cal.calibration.watch import WINDOW, DriftMonitor, Measurement, Panorama, moved_lidar
-from stretch_sim_cal.calibration.watch_history import History, NoticedChange
+from stretch_sim_cal.calibration.watch import (
+    WINDOW,
+    DriftMonitor,
+    History,
+    Measurement,
+    NoticedChange,
+    Panorama,
+    moved_lidar,
+)
 from stretch_sim_cal.errors import InputError
 
 PERIOD = 300.0

@@ -9,7 +9,7 @@ from node_process import PATIENCE
 from robot_client import robot_client
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.watch_history import History
+from stretch_sim_cal.calibration.watch import History
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth

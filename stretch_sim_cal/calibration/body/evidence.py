@@ -1,32 +1,299 @@
 """The evidence of returns for a body shape: the robot's pose, payloads, and links that are misplaced or missing.
 
 The model's surfaces represent all returns that they explain: their projection is exact, the returns are noisy and never
-show hidden parts. Other returns are sorted by the frame in which they are constant (`payload.py`): those that belong to
-a link become a surface, all others are reported and left out.
+show hidden parts. Other returns are sorted by the frame in which they are constant. A payload is at the same place in
+its link's frame in most poses and touches the link: it becomes a surface, the convex hull of its returns, smoothed
+along the rays. An object that is at the same place beside the robot (only the arm moves) is room; one that is there in
+some poses only is a person, or a wrong joint value. Both are reported and left out.
 
 It assumes that only the arm moves, that joint values are of the time of the clouds, and that a right description is
 right to a centimetre.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import ConvexHull, cKDTree
 
 from stretch_sim_cal.calibration.body import returns as seen
-from stretch_sim_cal.calibration.body.outline import RobotOutline
-from stretch_sim_cal.calibration.body.payload import UnmodelledObject, payload_surface, smoothed, unmodelled_objects
-from stretch_sim_cal.geometry.points import convex_hull
+from stretch_sim_cal.calibration.body.returns import RobotOutline, Sighting
+from stretch_sim_cal.geometry.points import convex_hull, group_means, rank_in_cell, thinned, voxel_keys
 from stretch_sim_cal.geometry.rays import RangeImage
+from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse, rotation_angle
 from stretch_sim_cal.robot.surfaces import Surface
 
-SMALLEST_MOTION = 0.001  # m: a smaller motion of the model is not applied
+CELL = 0.015  # m, to which extra returns are downsampled for counts and connections
+SAME_PLACE = 0.03  # m, within which returns of different poses are at the same place
+TOUCHING = 0.05  # m, from the model's surface: an object fixed to it is nearer
+PART = 0.10  # m, between parts of one payload whose connection is hidden
+HIDING = 0.06  # m, by which a return has to be nearer than a place to hide it
+HIDDEN_HEIGHT = 0.25  # m, by which the support of an object may end below its lowest visible point
+IN_MOST = 0.6  # of the poses
+MIN_POINTS = 12  # thinned, of an object that is reported
+
+
+@dataclass(frozen=True)
+class UnmodelledObject:
+    """Connected returns beyond the model: `points` (N, 3) in the frame of `link`, in `samples` (indices), `gap` (m)
+    from the model. `kind` is `payload` (of `link`), `room` (`link` is the base) or `passing`."""
+
+    kind: str
+    link: str
+    points: np.ndarray
+    samples: tuple[int, ...]
+    gap: float
+
+    @property
+    def centre(self) -> np.ndarray:
+        return (self.points.min(axis=0) + self.points.max(axis=0)) / 2
+
+    @property
+    def size(self) -> np.ndarray:
+        return np.ptp(self.points, axis=0)
+
+    def holds(self, points: np.ndarray, frame: np.ndarray) -> np.ndarray:
+        """Return which of points (N, 3) are of it with its link at `frame` (4, 4) in the points' frame."""
+        return _near(apply(inverse(frame), points), self.points)
+
+
+def _near(points: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return np.isfinite(cKDTree(others).query(points, distance_upper_bound=SAME_PLACE)[0])
+
+
+def rigid_groups(
+    poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str], tolerance: float = 1e-3
+) -> np.ndarray:
+    """Return for each link the index of the first link that it does not move against, within `tolerance` (m, rad)."""
+    frames = {link: np.array([pose[link] for pose in poses]) for link in links}
+    group = np.full(len(links), -1)
+    for i, link in enumerate(links):
+        if group[i] >= 0:
+            continue
+        back = inverse(frames[link])
+        for j in range(i, len(links)):
+            relative = back @ frames[links[j]]
+            if group[j] < 0 and np.abs(relative - relative[0]).max() <= tolerance:
+                group[j] = i
+    return group
+
+
+def unmodelled_objects(
+    sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], surfaces: Mapping[str, Surface],
+    origins: np.ndarray, images: Callable[[], Sequence[Sequence[RangeImage]]],
+) -> list[UnmodelledObject]:  # fmt: skip
+    """Return the unmodelled objects in the returns of all poses.
+
+    `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order of the sightings' link
+    numbers; `images` returns the range images of the lidars at `origins` (L, 3) in each pose, room included.
+    """
+    links = list(surfaces)
+    groups = rigid_groups(poses, links)
+    names = {int(group): links[group] for group in np.unique(groups)}
+    extra = _Extra.of(sightings, groups)
+    if len(extra.points) < MIN_POINTS:
+        return []
+    order, seen = sorted(names), images()
+    local = {g: extra.in_frame([pose[names[g]] for pose in poses]) for g in order}
+    support = np.array([_support(extra, local[g], [pose[names[g]] for pose in poses], origins, seen) for g in order])
+    # Of the frames in which a point is (almost) equally steady, that of the nearest link is taken.
+    best = (support + 0.15 * (np.array(order)[:, None] == extra.groups)).argmax(axis=0)
+    steady = np.take_along_axis(support, best[None], axis=0)[0] >= IN_MOST
+    objects = []
+    for row, g in enumerate(order):
+        chosen = np.flatnonzero((best == row) & steady)
+        for part in _connected(local[g][chosen]):
+            item = extra.item(chosen[part], names[g], local[g], g)
+            body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
+            # An object in only half of the poses may be passing, even if its place is hidden in the others.
+            often = len(item.samples) > len(poses) / 2 or len(poses) < 3
+            held = often and (item.gap <= TOUCHING or _adjoins(apply(poses[0][item.link], item.points), body, poses[0]))
+            objects.append(replace(item, kind="payload") if held else item)
+    objects = _with_near_parts(objects)
+    # Returns that are steady in no frame are passing, and reported in the frame of the first link, the base.
+    chosen = np.flatnonzero(~steady)
+    for part in _connected(local[order[0]][chosen]):
+        members = chosen[part]
+        near = int(extra.groups[members][extra.gaps[members].argmin()])
+        item = extra.item(members, names.get(near, names[order[0]]), extra.points, near)
+        objects.append(replace(item, kind="passing"))
+    return objects
+
+
+def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
+    """Return the objects, with room near a payload of the same link as payload."""
+    for _ in objects:
+        held = [(item.link, cKDTree(item.points)) for item in objects if item.kind == "payload"]
+        near = [
+            item.kind == "room"
+            and any(link == item.link and tree.query(item.points)[0].min() <= PART for link, tree in held)
+            for item in objects
+        ]
+        if not any(near):
+            break
+        objects = [replace(item, kind="payload") if joins else item for item, joins in zip(objects, near, strict=True)]
+    return objects
+
+
+def _adjoins(points: np.ndarray, body: Mapping[str, Surface], pose: Mapping[str, np.ndarray]) -> bool:
+    """Return whether points (N, 3), of an object above or beside links, touch them in plan: the support of an object is
+    often hidden under it. Links that end well below it do not support it."""
+    corners = np.concatenate([apply(pose[link], surface.corners) for link, surface in body.items()])
+    beside = corners[corners[:, 2] > points[:, 2].min() - HIDDEN_HEIGHT]
+    hull = convex_hull(beside[:, :2])
+    if len(hull) < 3:
+        return False
+    return np.count_nonzero(ConvexPolygon(hull).signed_distance(points[:, :2]) <= 0.03) >= 3  # m, in plan
+
+
+@dataclass(frozen=True)
+class _Extra:
+    """The extra returns of all poses, downsampled: `points` (N, 3) in base_footprint, their `samples` (N,) and lidars
+    (-1: unknown), `gaps` from the model and `groups` of the nearest links."""
+
+    points: np.ndarray
+    samples: np.ndarray
+    lidars: np.ndarray
+    gaps: np.ndarray
+    groups: np.ndarray
+
+    @classmethod
+    def of(cls, sightings: Sequence[Sighting], groups: np.ndarray) -> "_Extra":
+        parts = []
+        for number, sighting in enumerate(sightings):
+            extra = np.flatnonzero(sighting.extra)
+            keys = voxel_keys(sighting.points[extra], CELL)
+            _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+            extra = extra[first[counts > 1]]
+            near = np.append(groups, -1)[sighting.links[extra]]
+            samples = np.full(len(extra), number)
+            parts.append((sighting.points[extra], samples, sighting.lidars[extra], sighting.gaps[extra], near))
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def in_frame(self, frames: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the points in the frame that is at footprint_from_frame (4, 4) in each pose."""
+        back = inverse(np.array(frames))[self.samples]
+        return np.einsum("nij,nj->ni", back[:, :3, :3], self.points) + back[:, :3, 3]
+
+    def item(self, members: np.ndarray, link: str, points: np.ndarray, group: int) -> UnmodelledObject:
+        of_group = self.groups[members] == group
+        gaps = np.sort(self.gaps[members][of_group])
+        gap = float(gaps[min(2, len(gaps) - 1)]) if len(gaps) else np.inf  # of the third nearest: one may be noise
+        return UnmodelledObject("room", link, points[members], tuple(np.unique(self.samples[members]).tolist()), gap)
+
+
+def _support(
+    extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], origins: np.ndarray,
+    images: Sequence[Sequence[RangeImage]],
+) -> np.ndarray:  # fmt: skip
+    """Return for each extra return the share of poses with returns at its place, of those that could see it.
+
+    `local` (N, 3) are the returns in the frame at `frames` in each pose. A place is hidden if the return's lidar has
+    another return in front of it.
+    """
+    present, possible = np.zeros(len(local)), np.zeros(len(local))
+    for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
+        there = local[extra.samples == number]
+        seen = _near(local, there) if len(there) else np.zeros(len(local), dtype=bool)
+        places = apply(frame, local)
+        hidden = np.zeros(len(local), dtype=bool)
+        for lidar, image in enumerate(views):
+            its = extra.lidars == lidar
+            cells, ranges = image.cells(places[its] - origins[lidar])
+            hidden[its] = image.nearest.reshape(-1)[cells] < ranges - HIDING
+        present += seen
+        possible += seen | ~hidden
+    return present / np.maximum(possible, 1)
+
+
+def _connected(points: np.ndarray) -> list[np.ndarray]:
+    """Return the indices of each connected part of points (N, 3) that is large enough."""
+    if len(points) < MIN_POINTS:
+        return []
+    pairs = cKDTree(points).query_pairs(0.045, output_type="ndarray")  # m, between points of one object
+    links = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(points), len(points)))
+    labels = connected_components(links, directed=False)[1]
+    parts = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    return [part for part in parts if len(np.unique(voxel_keys(points[part], CELL))) >= MIN_POINTS]
+
+
+SMOOTHING = 0.025  # m, radius of the neighbourhood whose plane represents a return
+EVEN = 0.007  # m: denser returns become one per cell, so that near surfaces do not outweigh far ones
+DEEP = 0.1  # m, of a cell along the ray, much deeper than noise
+NEIGHBOURS, MOST_NEIGHBOURS = 8, 80  # of a return: at least, and at most as many as are used
+MOST_SMOOTHED = 6000
+GRAZING = 0.5  # cosine of incidence below which a return is moved straight to the plane
+MARGIN = 0.8  # of the range noise, by which an object's hull is inflated: returns are rarely of its corners
+
+
+def payload_surface(
+    item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
+) -> Surface:
+    """Return the convex hull, in its link's frame, around an object's smoothed returns of all poses."""
+    clouds, rays = [], []
+    for sighting, pose in zip(sightings, poses, strict=True):
+        frame = pose[item.link]
+        of_item = sighting.extra & item.holds(sighting.points, frame)
+        clouds.append(apply(inverse(frame), sighting.points[of_item]))
+        rays.append(sighting.directions[of_item] @ frame[:3, :3])
+    cloud = smoothed(np.concatenate(clouds), np.concatenate(rays), range_noise, MOST_SMOOTHED)
+    if len(cloud) < MIN_POINTS:
+        cloud = item.points
+    steps = MARGIN * range_noise * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
+    cloud = (cloud + steps[:, None]).reshape(-1, 3)
+    return Surface(cloud, ConvexHull(cloud).simplices)
+
+
+def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, most: int) -> np.ndarray:
+    """Return up to `most` of points (M, 3), moved onto the planes of their neighbours; points without neighbours are
+    left out. They move along their rays' `directions` (M, 3), as noise does; at grazing incidence along the normal."""
+    if not len(points):
+        return points
+    # Cells are `EVEN` wide across the rays and `DEEP` along them: with narrow cells along the rays, dense returns would
+    # fill the whole range of their noise evenly, without a middle.
+    along = (points * directions).sum(axis=1)
+    in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
+    _, cell, counts = np.unique(voxel_keys(in_layer, EVEN), return_inverse=True, return_counts=True)
+    means = group_means(cell, len(counts), points)
+    some = _spread(cell, counts, most)
+    points, directions = points[some], directions[some]
+    count, mean, normals = _neighbour_planes(points, means, counts, SMOOTHING)
+    slope = (normals * directions).sum(axis=1)
+    off = ((mean - points) * normals).sum(axis=1)
+    steep = np.abs(slope) > GRAZING
+    shift = np.where(steep[:, None], directions * (off / np.where(steep, slope, 1.0))[:, None], normals * off[:, None])
+    return (points + shift)[(count >= NEIGHBOURS) & (np.linalg.norm(shift, axis=1) < 4 * range_noise)]
+
+
+def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
+    """Return up to `most` indices of returns by their cells (N,): one of every cell, then more of each."""
+    order = np.lexsort((cell, rank_in_cell(cell, counts)))
+    return thinned(order[: len(counts)], most) if len(counts) > most else order[:most]
+
+
+def _neighbour_planes(
+    points: np.ndarray, cloud: np.ndarray, counts: np.ndarray, radius: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each of points (N, 3) the number of returns around it, their mean and the normal of their plane;
+    `cloud` (K, 3) are means of `counts` (K,) returns."""
+    most = min(MOST_NEIGHBOURS, len(cloud))
+    distances, index = cKDTree(cloud).query(points, k=np.arange(1, most + 1), distance_upper_bound=radius)
+    there = np.isfinite(distances)
+    index = np.where(there, index, 0)
+    neighbours, returns = cloud[index], (there * counts[index]).sum(axis=1)
+    mean = np.einsum("nk,nkx->nx", there, neighbours) / np.maximum(there.sum(axis=1), 1)[:, None]
+    centred = neighbours - mean[:, None]
+    spread = (centred * there[:, :, None]).transpose(0, 2, 1) @ centred
+    return returns, mean, np.linalg.eigh(spread)[1][:, :, 0]
+
+
 MIN_RETURNS = 100  # from the robot in a pose, below which a warning is given
 SEEN_THROUGH = 0.6  # share of a link's returns from behind it, above which the link is misplaced
 SEEN_RETURNS = 60
 BIN = np.deg2rad(1.5)  # of a direction in which one return may hide a place behind it
-FLOOR_RETURNS = 20_000  # of a pose that are looked at
 
 
 @dataclass(frozen=True)
@@ -147,7 +414,7 @@ def _compared(
     apart = seen.nearest_range(points, lidars) > seen.OWN_HEAD
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
     floor = np.flatnonzero(apart & (points[:, 2] <= settings.lowest))
-    every = max(1, len(floor) // FLOOR_RETURNS)
+    every = max(1, len(floor) // 20_000)  # returns of the floor in a pose
     body = np.flatnonzero(apart & counts)
     chosen = np.concatenate([body, floor[::every]])
     stands_for = np.where(np.arange(len(chosen)) < len(body), 1, every)
@@ -159,7 +426,7 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     if registration is None:
         return np.eye(4), ["too few returns are near the model to determine where the lidars see the robot"]
     seen_from_model, reach, standard_error = registration
-    if reach <= max(SMALLEST_MOTION, 3 * standard_error):
+    if reach <= max(0.001, 3 * standard_error):  # m: a smaller motion of the model is not applied
         return np.eye(4), []
     message = (
         f"the returns show the robot displaced by up to {1e3 * reach:.1f} mm and "

@@ -153,8 +153,7 @@ def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
 
 
 def load_body_shape_model(path: str | Path) -> BodyShapeModel:
-    """Return the model in a YAML file, ours or the published tool's. Raises `InputError` with file and entry if one is
-    missing or invalid."""
+    """Read a model, ours or the published tool's. Raises `InputError` with file and entry."""
     data = read_yaml(path)
     key = next((key for key in (KEY, POLYGON_KEY, OTHER_ROBOT_KEY) if key in data), None)
     if key is None:

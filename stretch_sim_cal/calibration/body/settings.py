@@ -118,8 +118,7 @@ def fit_settings(path: Path, given: Mapping[str, Any] | None = None) -> FitSetti
 
 
 def save_zones(zones: ZoneSettings, source: Path, target: Path) -> Path | None:
-    """Write the settings file `source`, with its comments and these zones, to `target`; return the backup of the
-    replaced file, if any. Raises `InputError`."""
+    """Write the settings file `source`, comments included, with these zones to `target`; return the backup, if any."""
     block = "zones:\n" + "".join(
         f"  {key + ':':<11}{value!r:<6}  # {ZONES[key][2]}\n" for key, value in dataclasses.asdict(zones).items()
     )

@@ -16,7 +16,6 @@ import numpy as np
 from scipy import ndimage
 
 from stretch_sim_cal.geometry.planes import Plane, height_slopes
-from stretch_sim_cal.geometry.points import group_sums
 
 # Rays at flatter incidence on the nominal floor depend more on its roughness than on its height.
 MIN_INCIDENCE_COSINE = 0.2
@@ -34,7 +33,6 @@ GATE = 4.0  # standard deviations; so wide that the gate itself does not pull th
 BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it an object is there
 BEYOND_SHARE = 0.5  # of a cell's rays; beyond it there is a hole. Mirror images below a shiny floor are fewer
 OCCUPIED_MARGIN = 0.05  # m around such cells: the foot of a wall or a chair looks like slightly raised floor
-MOTION_SIGNIFICANCE = 30.0  # chi square of three values: one in a million, since every split of the frames is tried
 
 
 @dataclass(frozen=True)
@@ -102,19 +100,6 @@ class FloorRays:
         return RayResiduals(points, cosines, nominal + self.excess - assumed, directions)
 
 
-@dataclass(frozen=True)
-class HeightNoise:
-    """Standard deviations in m: `along_ray` of a range, `across_surface` of the surface's roughness and the aim."""
-
-    along_ray: float
-    across_surface: float
-
-    def of_heights(self, cosines: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the standard deviation (N,) of mean heights over the floor of `counts` (N,) returns at incidence
-        `cosines` (N,)."""
-        return np.hypot(self.along_ray * cosines, self.across_surface) / np.sqrt(counts)
-
-
 def cells_of(aims: np.ndarray) -> np.ndarray:
     """Return the cell (N,) of each aim (N, 2) within the radius."""
     columns = np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64)
@@ -143,8 +128,10 @@ class CellSums:
     residuals of the hits, along the ray and across the floor.
     """
 
-    def __init__(self, rays: FloorRays, floor: Plane, noise: HeightNoise):
-        self.floor, self.noise = floor, noise
+    def __init__(self, rays: FloorRays, floor: Plane, along_ray: float, across_surface: float):
+        """`along_ray` is the standard deviation (m) of a range, `across_surface` that of the surface's roughness and
+        the aim."""
+        self.floor, self._along_ray, self._across_surface = floor, along_ray, across_surface
         cells, residuals, heights, gate, sigma = self._against_floor(rays)
         near = (np.abs(heights) < gate) & ~rays.on_robot
         self.blocked = self._sum(cells, rays.counts * ((heights >= gate) | rays.on_robot))
@@ -169,9 +156,9 @@ class CellSums:
     def _against_floor(self, rays: FloorRays) -> tuple[np.ndarray, RayResiduals, np.ndarray, np.ndarray, np.ndarray]:
         """Return the rays' cells, residuals, heights over the floor, gates of these, and their standard deviations."""
         residuals = rays.against(self.floor)
-        sigma = self.noise.of_heights(residuals.cosines, rays.counts)
+        sigma = np.hypot(self._along_ray * residuals.cosines, self._across_surface) / np.sqrt(rays.counts)
         # A mean of many returns still has the surface's roughness.
-        gate = GATE * np.hypot(sigma, self.noise.across_surface)
+        gate = GATE * np.hypot(sigma, self._across_surface)
         return cells_of(rays.aims), residuals, residuals.heights, gate, sigma
 
     def equations_of(self, rays: FloorRays, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -191,40 +178,12 @@ class CellSums:
         return (self.hits > 0) & ~near_occupied
 
 
-class PatchSums:
-    """Normal equations of the `used` cells of one lidar by patch: `information` (P, 3, 3), `gradient` (P, 3)."""
-
-    def __init__(self, sums: CellSums, used: np.ndarray):
-        patch, count = patch_of_cells()[used], PATCHES_PER_SIDE**2
-        information = group_sums(patch, count, sums.information[used].reshape(-1, SIZE**2))
-        self.information = information.reshape(count, SIZE, SIZE)
-        self.gradient = group_sums(patch, count, sums.gradient[used])
-
-    @property
-    def weight(self) -> np.ndarray:
-        """The inverse variance (P,) of each patch's mean height by noise, in 1/m2."""
-        return self.information[:, 0, 0]
-
-    def weighted_heights(self, increment: np.ndarray) -> np.ndarray:
-        """Return the patches' mean heights over the floor after an increment (3,), times their weights (P,)."""
-        return self.information[:, 0] @ increment - self.gradient[:, 0]
-
-
-@dataclass(frozen=True)
-class FloorMotion:
-    """The largest change of the floor between frames: after frame `after` (counted from 1) it lies `height` (m) and
-    `tilt` (rad) off."""
-
-    after: int
-    height: float
-    tilt: float
-
-
-def floor_motion(information: np.ndarray, gradient: np.ndarray) -> FloorMotion | None:
+def floor_motion(information: np.ndarray, gradient: np.ndarray) -> tuple[int, float, float] | None:
     """Return the most significant split of frames into two floors, by the normal equations (F, 3, 3) and (F, 3) of each
-    frame against one assumed floor; None if chance explains it."""
+    frame against one assumed floor: after which frame, counted from 1, it lies how far off in height (m) and tilt
+    (rad); None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
-    best, largest = None, MOTION_SIGNIFICANCE
+    best, largest = None, 30.0  # chi square of three values: one in a million, since every split of the frames is tried
     for split in range(len(gradient) - 1):
         parts = (information[split], information[-1] - information[split])
         if any(np.linalg.cond(part) > 1e8 for part in parts):
@@ -234,5 +193,5 @@ def floor_motion(information: np.ndarray, gradient: np.ndarray) -> FloorMotion |
         chi_square = float(change @ np.linalg.solve(before + after, change))
         if chi_square > largest:
             largest = chi_square
-            best = FloorMotion(split + 1, float(abs(change[0])), float(np.linalg.norm(change[1:])))
+            best = split + 1, float(abs(change[0])), float(np.linalg.norm(change[1:]))
     return best

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stretch_sim_cal.calibration.finding import Finding, when
-from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorMotion, patch_centres, patch_of_cells
-from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor
-from stretch_sim_cal.calibration.floor.search import Tiles, direction_in_words
+from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, patch_centres, patch_of_cells
+from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor, Tiles
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
@@ -53,6 +52,15 @@ class Findings:
     def refuse(self, *finding: str) -> None:
         """Add a finding (code, sentence, perhaps remedy) that forbids it."""
         self.refusals.append(Finding(*finding))
+
+
+DIRECTIONS = ("ahead", "ahead to the left", "to the left", "behind to the left",
+              "behind", "behind to the right", "to the right", "ahead to the right")  # fmt: skip
+
+
+def direction_in_words(bearing: float) -> str:
+    """Return a bearing (rad, 0 ahead, positive to the left) as one of eight directions."""
+    return DIRECTIONS[int(np.round(bearing / (np.pi / 4))) % 8]
 
 
 def support_of(floor: FoundFloor, level_share: float) -> Support:
@@ -198,15 +206,16 @@ def check_disagreement(findings: Findings, both: Disagreement | None, name: str 
         findings.warn("lidars_disagree", sentence, "align the lidars again")
 
 
-def check_motion(findings: Findings, motion: FloorMotion | None, num_frames: int) -> None:
-    """Did the robot move against the floor between the frames?"""
+def check_motion(findings: Findings, motion: tuple[int, float, float] | None, num_frames: int) -> None:
+    """Did the robot move against the floor between the frames, by `motion` as of `floor_motion`?"""
     if motion is None:
         return
+    after, height, tilt = motion
     sentence = (
-        f"the robot moved against the floor: after frame {motion.after} of {num_frames} it is "
-        f"{motion.height * 1e3:.2f} mm and {np.degrees(motion.tilt):.3f} deg off"
+        f"the robot moved against the floor: after frame {after} of {num_frames} it is "
+        f"{height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off"
     )
-    if motion.height > MAX_MOTION_HEIGHT or motion.tilt > MAX_MOTION_TILT:
+    if height > MAX_MOTION_HEIGHT or tilt > MAX_MOTION_TILT:
         findings.refuse("moved", sentence, "record again with the robot at rest")
     else:
         findings.warn("moved", sentence)

@@ -1,11 +1,20 @@
-"""The robust plane through the patches of floor that lie on one surface.
+"""The search for the floor, and the robust plane through the patches of floor that lie on one surface.
 
-The fit begins at a robust initialisation near the robot and weights patches by their distance from the plane (carpets,
-thresholds and cables lose their weight), with a scale of at most the initial scatter (V. Yohai, "High breakdown-point
-and high efficiency robust estimates for regression", 1987). If a step runs through the floor, only the robot's side is
-fitted. Curvature is fitted as well if it explains most of the residuals of a plane; the plane is then the tangent at
-the robot. The lidars' errors and poses are those of the joint estimate, which takes from this fit the weights of
-patches, their unevenness, and whether the floor is curved.
+`search_floor` does not take the surface with most returns, which may be a table, but the one under the wheels: within
+the search height and tilt about the description's base_footprint, and near the robot.
+
+The fit begins at a robust initialisation near the robot, which no carpet, step or second level pulls: weighted least
+trimmed squares over patches (P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006).
+It weights patches by their distance from the plane (carpets, thresholds and cables lose their weight), with a scale of
+at most the initial scatter (V. Yohai, "High breakdown-point and high efficiency robust estimates for regression",
+1987).
+
+A step of a few millimetres leaves two levels with the fitted plane between them. Neither is an outlier, and the
+patches' heights scatter about the plane as on an uneven floor. So `find_step` seeks the straight line whose sides
+differ most significantly in height. It is a step if it explains the residuals of the plane better than curvature; only
+the robot's side is fitted. Curvature is fitted if it explains most of the residuals of a plane; the plane is then the
+tangent at the robot. The lidars' errors and poses are those of the joint estimate, which takes from this fit the
+weights of patches, their unevenness, and whether the floor is curved.
 """
 
 from collections.abc import Sequence
@@ -14,18 +23,214 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.floor import cells
-from stretch_sim_cal.calibration.floor.search import (
-    Tiles,
-    find_step,
-    level_tiles,
-    range_noise,
-    robust_initialisation,
-    search_floor,
-)
-from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights, weighted_quantile
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.geometry.planes import Plane, incremented
+from stretch_sim_cal.geometry.planes import Plane, fit_plane, incremented
+from stretch_sim_cal.geometry.points import group_sums
 
+# The search.
+TILE = 0.15  # m; large enough for a robust height, small enough to lie on one surface
+MIN_TILES = 12
+HYPOTHESES = 800
+SUPPORT_DISTANCE = 0.012  # m; a tile this near to a hypothesis supports it
+NEARNESS = 0.9  # m; tiles count by exp(-r^2 / 2 NEARNESS^2): those near the wheels decide
+HALF_INTERQUARTILE = 0.674  # of normal noise, over its standard deviation
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Level pieces of surface: `centres` (T, 3), the median height over each tile; `noise` (T,) its standard deviation;
+    `thickness` (T,) half the interquartile range of heights. In m, frame of the description's base_footprint."""
+
+    centres: np.ndarray
+    noise: np.ndarray
+    thickness: np.ndarray
+
+
+def level_tiles(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Tiles:
+    """Return the tiles near the nominal floor that lie on one surface each (without walls, feet of furniture or steps)
+    by the measured points of all rays, without those on the robot."""
+    nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
+    points = np.concatenate([part.against(nominal).measured[~part.on_robot] for part in rays])
+    distances = np.linalg.norm(points[:, :2], axis=1)
+    allowed = settings.search_height + distances * np.tan(settings.search_tilt) + 0.03
+    points = points[(np.abs(points[:, 2]) < allowed) & (distances < cells.RADIUS)]
+    columns = np.floor(points[:, :2] / TILE).astype(np.int64)
+    keys = columns[:, 0] * 100_003 + columns[:, 1]
+    order = np.lexsort((points[:, 2], keys))
+    keys, points = keys[order], points[order]
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, int)
+    counts = np.diff(np.r_[starts, len(keys)])
+    enough = counts >= 5
+    if not enough.any():
+        return Tiles(np.zeros((0, 3)), np.zeros(0), np.zeros(0))
+    heights = points[:, 2]
+    lower, median, upper = (heights[(starts + (counts * share).astype(int))[enough]] for share in (0.25, 0.5, 0.75))
+    centres = np.add.reduceat(points[:, :2], starts, axis=0)[enough] / counts[enough, None]
+    thickness = (upper - lower) / 2
+    # The median of n values scatters by 1.253 sigma / sqrt(n).
+    noise = 1.253 * np.maximum(thickness, 1e-3) / HALF_INTERQUARTILE / np.sqrt(counts[enough])
+    level = thickness < max(2.0 * np.median(thickness), 0.003)
+    return Tiles(np.column_stack([centres, median])[level], noise[level], thickness[level])
+
+
+def search_floor(tiles: Tiles, settings: FloorSettings) -> Plane | None:
+    """Return the plane that most of the level surface near the robot lies on, or None: planes through random triples of
+    tiles (the same in every run) are compared by the tiles on them, then fitted to these."""
+    if len(tiles.noise) < MIN_TILES:
+        return None
+    weights = np.exp(-np.sum(tiles.centres[:, :2] ** 2, axis=1) / (2 * NEARNESS**2))
+    triples = np.random.default_rng(0).choice(len(weights), size=(HYPOTHESES, 3), p=weights / weights.sum())
+    a, b, c = (tiles.centres[triples[:, k]] for k in range(3))
+    normals = np.cross(b - a, c - a)
+    lengths = np.linalg.norm(normals, axis=1)
+    wide = lengths > 0.05  # m2, twice the triangle's area: thin triangles do not determine a tilt
+    normals, a = normals[wide] / lengths[wide, None], a[wide]
+    normals *= np.where(normals[:, 2] < 0, -1.0, 1.0)[:, None]
+    offsets = -np.einsum("ij,ij->i", normals, a)
+    possible = _within(normals, offsets, settings)
+    normals, offsets = normals[possible], offsets[possible]
+    if not len(offsets):
+        return None
+    distances = np.abs(tiles.centres @ normals.T + offsets)
+    best = np.argmax(weights @ (distances < SUPPORT_DISTANCE))
+    plane = Plane(normals[best], float(offsets[best]))
+    for _ in range(3):
+        on_plane = np.abs(plane.distance(tiles.centres)) < SUPPORT_DISTANCE
+        if on_plane.sum() < MIN_TILES:
+            return None
+        plane = fit_plane(tiles.centres[on_plane], weights[on_plane] / (tiles.noise[on_plane] ** 2 + 0.002**2))[0]
+        plane = plane.facing(np.array([0.0, 0.0, 1.0]))
+    return plane if within_search(plane, settings) else None
+
+
+def within_search(plane: Plane, settings: FloorSettings) -> bool:
+    """Return whether a plane lies within the height and tilt that the search allows."""
+    return bool(_within(plane.normal[None], np.array([plane.offset]), settings)[0])
+
+
+def _within(normals: np.ndarray, offsets: np.ndarray, settings: FloorSettings) -> np.ndarray:
+    tilts = np.arctan2(np.linalg.norm(normals[:, :2], axis=1), normals[:, 2])
+    return (np.abs(offsets) <= settings.search_height) & (tilts <= settings.search_tilt)
+
+
+# The robust initialisation.
+AGREEING_SHARE = 0.45  # of the floor's weight that has to agree: a second level cannot outvote it
+LTS_HYPOTHESES, REFINED, CONCENTRATIONS = 300, 12, 12
+QUANTILE_OF_NORMAL = 0.5978  # of |z|, at that share
+LTS_NEARNESS = 0.6  # m; patches within it count as much as twice all the others together, if all are seen
+FAR_WEIGHT = 0.03
+
+
+def robust_initialisation(
+    heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """Return the increment (3,) to the plane that most patches lie on, and their scatter about it beyond noise (m).
+
+    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are as of `FloorFit`, `distances` (P,) from the robot. None if no
+    three patches span a plane.
+    """
+    weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
+    scale = np.hypot(noise, 0.0003)  # m; closer agreement is not sought
+    chances = np.sqrt(weights)  # a compromise: heavy patches, and patches that span the floor
+    # The same triples in every run.
+    triples = np.random.default_rng(0).choice(len(heights), size=(LTS_HYPOTHESES, 3), p=chances / chances.sum())
+    systems = slopes[triples]
+    spanning = np.abs(np.linalg.det(systems)) > 0.2  # m2, twice the triangle's area
+    candidates = np.linalg.solve(systems[spanning], -heights[triples][spanning][:, :, None])[:, :, 0]
+    if not len(candidates):
+        return None
+    scores, _ = _trimmed_squares(np.abs(heights + candidates @ slopes.T) / scale, weights)
+    increments = candidates[np.argsort(scores, kind="stable")[:REFINED]]
+    for _ in range(CONCENTRATIONS):
+        ratios = np.abs(heights + increments @ slopes.T) / scale
+        agreeing = (ratios <= _trimmed_squares(ratios, weights)[1][:, None]) * weights / scale**2
+        normal = (agreeing @ (slopes[:, :, None] * slopes[:, None]).reshape(-1, 9)).reshape(-1, 3, 3)
+        determined = np.linalg.cond(normal) < 1e8
+        right = -(agreeing[determined] * heights) @ slopes
+        increments[determined] = np.linalg.solve(normal[determined], right[:, :, None])[:, :, 0]
+    best = increments[np.argmin(_trimmed_squares(np.abs(heights + increments @ slopes.T) / scale, weights)[0])]
+    residuals = np.abs(heights + slopes @ best)
+    spread = weighted_quantile(residuals[None], weights, AGREEING_SHARE)[0] / QUANTILE_OF_NORMAL
+    usual_noise = weighted_quantile(noise[None], weights, 0.5)[0]
+    return best, float(np.sqrt(max(spread**2 - usual_noise**2, 0.0)))
+
+
+def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the trimmed sums of squares (H,) of ratios (H, P), and the limits (H,) of the trimming."""
+    limits = weighted_quantile(ratios, weights, AGREEING_SHARE)
+    return np.where(ratios <= limits[:, None], ratios**2, 0.0) @ weights, limits
+
+
+# Steps.
+ANGLES = 24  # over half a turn
+REACH, SPACING = 2.5, 0.1  # m: how far from the robot lines are sought, and how far apart
+GATE = 0.006  # m beyond noise; patches farther off the plane are another level to every method
+STEP_SIGNIFICANCE = 25.0  # chi square of one height, at the best of a thousand lines; on even floors it is 6 to 10
+SUSPICION = 12.0  # from here on there may be a step that is not seen
+STEP_EXPLAINS = 0.5  # of the squared residuals beyond chance at most this part may remain
+LEAST_SHARE = 0.1  # of the patches on either side
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line at `distance` (m) from the robot in the direction `bearing` (rad), beyond which the floor is `height` (m)
+    higher."""
+
+    distance: float
+    bearing: float
+    height: float
+
+    def beyond(self, places: np.ndarray) -> np.ndarray:
+        """Return how far (N,), in m, places (N, 2) lie beyond the line; negative on the robot's side."""
+        return places @ np.array([np.cos(self.bearing), np.sin(self.bearing)]) - self.distance
+
+
+def find_step(
+    places: np.ndarray, heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, others: np.ndarray
+) -> tuple[Step | None, float]:
+    """Return the step in the patches, or None, and the height (m) of a step that is not significant.
+
+    `places` (P, 2) are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,),
+    `slopes` (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible causes.
+    """
+    near = np.abs(heights) < GATE + 3.0 * noise
+    places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]
+    scale = 1.0 / np.hypot(noise[near], 0.0003)  # m; patches need not agree better
+    angles = np.arange(ANGLES) * np.pi / ANGLES
+    normals = np.column_stack([np.cos(angles), np.sin(angles)])
+    distances = np.arange(-REACH, REACH + SPACING / 2, SPACING)  # of lines from the robot, along their normals
+    sides = (places @ normals.T)[:, :, None] > distances  # (P, lines' normals, distances)
+    sides = sides.reshape(len(places), -1)
+    share = sides.mean(axis=0)
+    sides = (sides & (share > LEAST_SHARE) & (share < 1.0 - LEAST_SHARE)).astype(float)
+
+    plane = np.linalg.qr(slopes * scale[:, None])[0]
+    left_over = _without(plane, (heights * scale)[:, None])[:, 0]
+    columns = _without(plane, sides * scale[:, None])
+    lengths = np.einsum("pl,pl->l", columns, columns)
+    steps = columns.T @ left_over / np.maximum(lengths, 1e-12)
+    explained = np.where(lengths > 1e-6, steps**2 * lengths, 0.0)
+    best = int(np.argmax(explained))
+    excess = float(left_over @ left_over) - len(heights)
+    if explained[best] < SUSPICION or excess - explained[best] > STEP_EXPLAINS * excess:
+        return None, 0.0
+    otherwise = np.linalg.qr(_without(plane, others * scale[:, None]))[0]
+    if np.sum((otherwise.T @ left_over) ** 2) > explained[best]:
+        return None, 0.0
+    if explained[best] < STEP_SIGNIFICANCE or abs(steps[best]) < 0.0008:  # m; lower ones do little harm
+        return None, float(abs(steps[best]))
+    normal, distance = normals[best // len(distances)], float(distances[best % len(distances)])
+    sign = 1.0 if distance >= 0 else -1.0
+    return Step(sign * distance, float(np.arctan2(*(sign * normal)[::-1])), sign * float(steps[best])), 0.0
+
+
+def _without(basis: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return columns (P, L) less their parts in an orthonormal basis (P, K)."""
+    return columns - basis @ (basis.T @ columns)
+
+
+# The fit.
 ITERATIONS = 15  # at most, until the weights' sum changes by no more than:
 CONVERGED = 1e-3
 # Bounds of how far patches of one floor may lie off its plane beyond noise (m): 1.5 mm is a poor floor already.
@@ -40,8 +245,6 @@ EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
 WAVES = 1.0
 LEVER = 1.5  # m over which a hidden step tilts the plane
 TOUCHING_POINT = 0.05  # m
-MOVED_BY_STEP = 0.4  # of its height a step moves a plane that lies between its levels
-STEP_MARGIN = 0.2  # m before a step: a patch's half diagonal
 
 # The unknowns of the fit, and the prior standard deviations (1/m) of the curvature if there is one, and if there is
 # none.
@@ -51,15 +254,9 @@ SIGNIFICANCE = 25.0  # chi square of three values: one in a hundred thousand
 EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for the floor to be curved
 CORE = 0.5  # weight of patches that a curvature is fitted to: an edge to another level looks like the rim of a dome
 
-FIRST_ERROR = 0.006  # m, of the first plane: it must pass the gate
-LEAST_NOISE = 0.0005  # m
-SURFACE_NOISE = 0.001  # m, across the surface: roughness, and the aim
-WIDE_HEIGHT, WIDE_TILT = 0.5, float(np.deg2rad(10.0))
-
 
 def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> "FloorFit | None":
-    """Fit the floor to the cells of all lidars, without `refine` a plane without steps and curvature; None if there is
-    too little floor."""
+    """Fit the floor to all cells, without `refine` a plane without steps and curvature; None for too little floor."""
     fit = FloorFit(lidars)
     if not (fit.initialise() and fit.converge()):
         return None
@@ -85,17 +282,19 @@ class FloorFit:
 
     def __init__(self, lidars: Sequence[cells.CellSums]):
         self.clean = [sums.unobstructed() for sums in lidars]
-        self.patch_of_cells = cells.patch_of_cells()
-        self.patches = [cells.PatchSums(sums, clean) for sums, clean in zip(lidars, self.clean, strict=True)]
-        # Of each patch, by all lidars together: the mean height over the assumed floor, its standard deviation by noise
-        # (NaN if unseen), and its derivatives by the increment.
-        weight = sum(patches.weight for patches in self.patches)
+        self.patch_of_cells, self.centres = cells.patch_of_cells(), cells.patch_centres()
+        # Of each patch, by all lidars together: the normal equations of the increment, the mean height over the assumed
+        # floor, its standard deviation by noise (NaN if unseen), and its derivatives by the increment.
+        self.by_plane, self.gradient = np.zeros((len(self.centres), 3, 3)), np.zeros((len(self.centres), 3))
+        for sums, clean in zip(lidars, self.clean, strict=True):
+            patch, count = self.patch_of_cells[clean], len(self.centres)
+            self.by_plane += group_sums(patch, count, sums.information[clean].reshape(-1, 9)).reshape(-1, 3, 3)
+            self.gradient += group_sums(patch, count, sums.gradient[clean])
+        weight = self.by_plane[:, 0, 0]
         weight = np.where(weight > 0, weight, np.nan)
-        self.heights = sum(patches.weighted_heights(np.zeros(3)) for patches in self.patches) / weight
-        self.noise = weight**-0.5
-        self.slopes = sum(patches.information[:, 0] for patches in self.patches) / weight[:, None]
+        self.heights, self.noise = -self.gradient[:, 0] / weight, weight**-0.5
+        self.slopes = self.by_plane[:, 0] / weight[:, None]
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
-        self.centres = cells.patch_centres()
         # The mean points at which the patches' rays meet the floor: the levers of their slopes.
         levers = np.column_stack([self.slopes[:, 2], -self.slopes[:, 1]])
         x, y = np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0).T
@@ -134,7 +333,7 @@ class FloorFit:
         )
         if self.step is None:
             return False
-        self.allowed = self.step.beyond(self.centres) < -STEP_MARGIN
+        self.allowed = self.step.beyond(self.centres) < -0.2  # m before a step: a patch's half diagonal
         return True
 
     def converge(self) -> bool:
@@ -142,11 +341,11 @@ class FloorFit:
         total = 0.0
         for _ in range(ITERATIONS):
             self.reweight()
-            if np.count_nonzero(self.trust > LEAST_WEIGHT) < MIN_PATCHES:
+            trusted = self.trust > LEAST_WEIGHT
+            if np.count_nonzero(trusted) < MIN_PATCHES:
                 return False
             self.solve()
             # The standard deviation of the patches' means beyond noise and curvature.
-            trusted = self.trust > LEAST_WEIGHT
             excess = robust_deviation(self.residuals()[trusted]) ** 2 - np.median(self.noise[trusted] ** 2)
             scatter = float(np.clip(np.sqrt(max(excess, 0.0)), LEAST_UNEVENNESS, MOST_UNEVENNESS))
             self.unevenness = min(scatter, self.most_uneven)
@@ -165,27 +364,18 @@ class FloorFit:
 
     def residuals(self) -> np.ndarray:
         """Return the patches' mean heights (P,) over the present floor; NaN if unseen."""
-        weighted = sum(patches.weighted_heights(self.solution[INCREMENT]) for patches in self.patches)
-        return weighted * self.noise**2 - self.rises
-
-    @property
-    def rises(self) -> np.ndarray:
-        """The heights (P,) of the patches over the plane by the curvature, in m."""
-        return self.shapes @ self.solution[CURVATURE]
+        heights = (self.by_plane[:, 0] @ self.solution[INCREMENT] - self.gradient[:, 0]) * self.noise**2
+        return heights - self.shapes @ self.solution[CURVATURE]
 
     def solve(self) -> None:
         """Solve the normal equations of the weighted patches."""
-        information, gradient = self.prior.copy(), np.zeros(6)
-        for patches in self.patches:
-            plane = np.einsum("p,pij->ij", self.weights, patches.information)
-            # A patch's mean over its plane is the curvature's rise there: a regressor like the increment's slopes.
-            both = -(self.weights[:, None] * patches.information[:, 0]).T @ self.shapes
-            curved = ((self.weights * patches.weight)[:, None] * self.shapes).T @ self.shapes
-            information += np.block([[plane, both], [both.T, curved]])
-            gradient[INCREMENT] += self.weights @ patches.gradient
-            gradient[CURVATURE] -= (self.weights * patches.gradient[:, 0]) @ self.shapes
-        self.information = information
-        self.solution = np.linalg.solve(information, gradient)
+        # A patch's mean over its plane is the curvature's rise there: a regressor like the increment's slopes.
+        plane = np.einsum("p,pij->ij", self.weights, self.by_plane)
+        both = -(self.weights[:, None] * self.by_plane[:, 0]).T @ self.shapes
+        curved = ((self.weights * self.by_plane[:, 0, 0])[:, None] * self.shapes).T @ self.shapes
+        self.information = self.prior + np.block([[plane, both], [both.T, curved]])
+        by_curvature = -(self.weights * self.gradient[:, 0]) @ self.shapes
+        self.solution = np.linalg.solve(self.information, np.r_[self.weights @ self.gradient, by_curvature])
 
     def is_curved(self) -> bool:
         """Return whether curvature explains most of the residuals of the plane. Patches with little weight are left
@@ -207,18 +397,14 @@ class FloorFit:
         """Return the variance ratio, at least 1, of the increment's scatter between blocks over its covariance by
         noise, `formal` (3, 3). That scatter (a clustered sandwich estimate) contains the shape of the floor and errors
         of single channels."""
-        inverse = np.linalg.inv(self.information)
-        scores = np.zeros((len(self.weights), 6))
-        for patches in self.patches:
-            curved = patches.information[:, 0] * self.rises[:, None]
-            plane = np.einsum("pij,j->pi", patches.information, self.solution[INCREMENT])
-            score = patches.gradient - plane + curved
-            scores += self.weights[:, None] * np.hstack([score, -score[:, :1] * self.shapes])
+        inverse, rises = np.linalg.inv(self.information), self.shapes @ self.solution[CURVATURE]
+        plane = np.einsum("pij,j->pi", self.by_plane, self.solution[INCREMENT])
+        score = self.gradient - plane + self.by_plane[:, 0] * rises[:, None]
+        scores = self.weights[:, None] * np.hstack([score, -score[:, :1] * self.shapes])
         ratios = [1.0]
         for size in BLOCKS:
             blocks = np.unique(np.floor(self.centres / size).astype(int), axis=0, return_inverse=True)[1].ravel()
-            sums = np.zeros((blocks.max() + 1, 6))
-            np.add.at(sums, blocks, scores)
+            sums = group_sums(blocks, blocks.max() + 1, scores)
             count = np.count_nonzero(np.any(sums != 0, axis=1))
             meat = sums.T @ sums * (count / max(count - 3, 1))
             clustered = (inverse @ meat @ inverse)[INCREMENT, INCREMENT]
@@ -232,7 +418,7 @@ class FloorFit:
             return np.zeros((3, 3))
         seen = self.trust > LEAST_WEIGHT
         regressors = np.hstack([self.slopes, -self.shapes])[seen]
-        weights = (self.weights * sum(patches.weight for patches in self.patches))[seen]
+        weights = (self.weights * self.by_plane[:, 0, 0])[seen]
         by_heights = np.linalg.solve(self.information, (weights[:, None] * regressors).T)
         apart = np.linalg.norm(self.centres[seen, None] - self.centres[seen], axis=2)
         carried = by_heights @ np.exp(-apart / WAVES)
@@ -253,7 +439,7 @@ class FloorFit:
         systematic = (self.inflation - 1.0) * formal
         # The point at which the plane touches a curved floor is known no better than the robot's place on it.
         systematic[1:, 1:] += np.eye(2) * np.sum(self.curvature**2) * TOUCHING_POINT**2
-        variance = (MOVED_BY_STEP * self.hidden_step) ** 2
+        variance = (0.4 * self.hidden_step) ** 2  # of its height a step moves a plane that lies between its levels
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
         self.systematic = systematic + self._by_waves()
         return self
@@ -262,46 +448,48 @@ class FloorFit:
 @dataclass(frozen=True)
 class FoundFloor:
     """The `floor` (in the description's base_footprint) before the last fit, the level `tiles` of the search, the
-    `noise` of heights, the `sums` of each lidar's rays over that floor, and their `fit`."""
+    `range_noise` (m), the `sums` of each lidar's rays over that floor, and their `fit`."""
 
     floor: Plane
     tiles: Tiles
-    noise: cells.HeightNoise
+    range_noise: float
     sums: list[cells.CellSums]
     fit: FloorFit
 
 
+LEAST_NOISE = 0.0005  # m
+SURFACE_NOISE = 0.001  # m, across the surface: roughness, and the aim
+FIRST_ERROR = 0.006  # m, of the first plane: it must pass the gate
+
+
 def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> FoundFloor | None:
-    """Search the floor in the rays of all lidars, refine the plane twice, and fit it; None if there is no floor within
-    the search limits."""
-    tiles = level_tiles(_measured(rays), settings)
+    """Search the floor, refine the plane twice, and fit it; None if there is no floor within the search limits."""
+    tiles = level_tiles(rays, settings)
     floor = search_floor(tiles, settings)
     if floor is None:
         return None
+    # The noise of a range, by the tiles' thickness.
+    lidar_height = rays[0].origin[2]
+    reach = np.hypot(np.linalg.norm(tiles.centres[:, :2], axis=1), lidar_height)
+    range_noise = float(np.median(tiles.thickness / HALF_INTERQUARTILE * reach / lidar_height))
     returns = float(np.median(np.concatenate([part.counts for part in rays])))
-    along_ray = max(range_noise(tiles, rays[0].origin[2]) * np.sqrt(returns), LEAST_NOISE)
+    range_noise = max(range_noise * np.sqrt(returns), LEAST_NOISE)
     for across_surface in (FIRST_ERROR, SURFACE_NOISE):
         # The first plane is millimetres off: only the second sums contain nothing but noise.
-        sums = [cells.CellSums(part, floor, cells.HeightNoise(along_ray, across_surface)) for part in rays]
+        sums = [cells.CellSums(part, floor, range_noise, across_surface) for part in rays]
         fit = fit_floor(sums, refine=False)
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
     squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
     means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
-    noise = cells.HeightNoise(max(float(np.sqrt(squares / means)), LEAST_NOISE), SURFACE_NOISE)
-    sums = [cells.CellSums(part, floor, noise) for part in rays]
+    range_noise = max(float(np.sqrt(squares / means)), LEAST_NOISE)
+    sums = [cells.CellSums(part, floor, range_noise, SURFACE_NOISE) for part in rays]
     fit = fit_floor(sums)
-    return None if fit is None else FoundFloor(floor, tiles, noise, sums, fit)
+    return None if fit is None else FoundFloor(floor, tiles, range_noise, sums, fit)
 
 
 def nearest_level_surface(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Plane | None:
     """Return the level surface around the robot within much wider limits, for messages."""
-    wider = replace(settings, search_height=WIDE_HEIGHT, search_tilt=WIDE_TILT)
-    return search_floor(level_tiles(_measured(rays), wider), wider)
-
-
-def _measured(rays: Sequence[cells.FloorRays]) -> np.ndarray:
-    """Return the measured points (N, 3) of all rays in the description's base_footprint, without those on the robot."""
-    nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    return np.concatenate([part.against(nominal).measured[~part.on_robot] for part in rays])
+    wider = replace(settings, search_height=0.5, search_tilt=float(np.deg2rad(10.0)))
+    return search_floor(level_tiles(rays, wider), wider)

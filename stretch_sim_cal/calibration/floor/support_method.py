@@ -18,7 +18,6 @@ from stretch_sim_cal.calibration.floor import findings as checks
 from stretch_sim_cal.calibration.floor.cells import (
     MIN_INCIDENCE_COSINE,
     RADIUS,
-    FloorMotion,
     FloorRays,
     cells_of,
     floor_motion,
@@ -29,8 +28,8 @@ from stretch_sim_cal.calibration.floor.fit import (
     FoundFloor,
     find_floor,
     nearest_level_surface,
+    within_search,
 )
-from stretch_sim_cal.calibration.floor.search import within_search
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
@@ -51,9 +50,8 @@ from stretch_sim_cal.geometry.planes import (
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-# The room without the floor, then twice with it: how far the surfaces may still be apart (m), shifted grids.
-ROOM_PASSES = ((0.002, 1), (0.0, 1))
-FLOOR_PASSES = ((0.001, 1), (0.0, 2))
+# How far the surfaces may still be apart (m), how many shifted grids of patches there are, and whether with the floor.
+PASSES = ((0.002, 1, False), (0.0, 1, False), (0.001, 1, True), (0.0, 2, True))
 # How far (m) beyond its unevenness a patch may lie from the floor.
 FLOOR_GATE = 0.01
 # Cells this near (m) to the nominal floor are kept without confirmation by another lidar.
@@ -135,27 +133,24 @@ class JointFloor:
             self._alignment = self._alignment.of_the_transform()
         # Observations with the lidars' errors replace the room that several lidars see here.
         with_room = self._alignment is None or not self._alignment.knows_units
-        noise, room = Noise.first(len(lidars)), replace(state, floor=None)
-        given = solver.solve(self._prior_equations(room, unknowns), room)
-        for slack, grids in ROOM_PASSES:
-            equations = self._prior_equations(room, unknowns)
-            if with_room:
-                block = room_block(lidars, room, noise, slack, grids)
-                block.add_to(equations, unknowns, lidars)
-                noise = block.noise
-            room, _ = solver.step(equations, room)
-        state = replace(room, floor=nominal)
-        for slack, grids in FLOOR_PASSES:
-            found = self._search(lidars, state)
-            if found is None:
-                return self._refused(lidars, state)
-            state = replace(state, floor=incremented(found.floor, found.fit.increment), curvature=found.fit.curvature)
-            solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(found.fit.curvature) else 0.0)
-            block = room_block(lidars, state, noise, slack, grids, _trust(found))
+        state, noise, trust = replace(state, floor=None), Noise.first(len(lidars)), None
+        given = solver.solve(self._prior_equations(state, unknowns), state)
+        for slack, grids, on_floor in PASSES:
+            if on_floor:
+                found = self._search(lidars, state)
+                if found is None:
+                    return self._refused(lidars, state)
+                fit, trust = found.fit, _trust(found)
+                state = replace(state, floor=incremented(found.floor, fit.increment), curvature=fit.curvature)
+                solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(fit.curvature) else 0.0)
             equations = self._prior_equations(state, unknowns)
-            (block if with_room else block.only_floor()).add_to(equations, unknowns, lidars)
+            if with_room or on_floor:
+                block = room_block(lidars, state, noise, slack, grids, trust)
+                (block if with_room else block.only_floor()).add_to(equations, unknowns, lidars)
+                noise = block.noise
             solution = solver.solve(equations, state)
-            state, noise = unknowns.moved(state, solution.change), block.noise
+            state = unknowns.moved(state, solution.change)
+            state = state if on_floor else solver.decided(state, solution)
         # The checks are of the floor without the errors that were estimated with it.
         found = self._search(lidars, state)
         if found is None:
@@ -203,8 +198,8 @@ class JointFloor:
     def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
         return find_floor(self._rays(lidars, state), self.settings)
 
-    def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> FloorMotion | None:
-        """Return the motion of the floor between the blocks of time, if any."""
+    def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> tuple[int, float, float] | None:
+        """Return the `floor_motion` between the blocks of time."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
@@ -251,7 +246,7 @@ class JointFloor:
             footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
             self._intake.num_frames, int(hits), self.name, support, warnings, findings.refusals,
             {
-                "range_noise": found.noise.along_ray, "unevenness": fit.unevenness,
+                "range_noise": found.range_noise, "unevenness": fit.unevenness,
                 "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)), **numbers,
             },

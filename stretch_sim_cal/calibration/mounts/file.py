@@ -5,8 +5,6 @@ one at first, later the calibrated one. The floor's entries name the pose.
 """
 
 import datetime
-from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -29,7 +27,6 @@ from stretch_sim_cal.calibration.calibration_file import (
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult, StoredMounts
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
 from stretch_sim_cal.calibration.results import FloorResult
-from stretch_sim_cal.calibration.values_file import BASE_JOINT, JointOrigin
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, error, exp, inverse, log
@@ -205,26 +202,3 @@ def each_mount(file: CalibrationFile, mounts: StoredMounts | None) -> dict[str, 
         return {}
     stored = StoredMounts(*every_mount(file, mounts))
     return {name: (pose, stored.covariance_of(name)) for name, pose in stored.base_from_lidar.items()}
-
-
-def mounted_joints(
-    file: CalibrationFile, described: Mapping[str, JointOrigin], base_from_parent: np.ndarray, base: JointOrigin | None
-) -> list[JointOrigin]:
-    """Return the joints of the lidars, and of the floor, with their calibrated origins; none for a file without
-    extrinsics.
-
-    `described` are the lidars' described joints by name; all origins are in the left one's parent, at
-    `base_from_parent` (4, 4). The file's alignment, if it has one, places the other lidars on the left one.
-    """
-    mounts = stored_mounts(file)
-    if mounts is None:
-        return []
-    left = mounts.base_from_lidar["left"]
-    poses = mounts.base_from_lidar | {name: left @ pose for name, pose in file.to_left.items()}
-    joints = [
-        replace(joint, parent_from_child=inverse(base_from_parent) @ poses[name]) for name, joint in described.items()
-    ]
-    if base is not None and file.floor_plane is not None:
-        floor = floor_with_left_at(file, left, base_from_parent @ described["left"].parent_from_child)
-        joints.append(JointOrigin(BASE_JOINT, base.parent, base.child, footprint_from_base(floor)))
-    return joints

@@ -3,7 +3,7 @@
 Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
 the minimum with the most explained returns: narrow parts make local minima, since a ray that misses the arm by the
 error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
-poses, the lidars' errors (`problem.py`) and the errors of the robot's model (`system.py`) with their variances
+poses, the lidars' errors (`problem.py`) and the errors of the robot's model (`residuals.py`) with their variances
 (`model_errors.py`), until the lidars' errors converge.
 
 Joints have errors of zero, of scale and, in every pose, of reading; bending is in the latter and in the errors of the
@@ -19,7 +19,17 @@ import numpy as np
 
 from stretch_sim_cal.calibration.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings, unit_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
-from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, Matches, PosedSample, posed
+from stretch_sim_cal.calibration.mounts.residuals import (
+    REACH,
+    CloudReader,
+    LidarRays,
+    Matches,
+    PosedSample,
+    RobotUnknowns,
+    mount_covariances,
+    noise_weights,
+    posed,
+)
 from stretch_sim_cal.calibration.mounts.result import (
     JointOffset,
     LinkResidual,
@@ -28,16 +38,6 @@ from stretch_sim_cal.calibration.mounts.result import (
     MountsResult,
     Residuals,
     at_lidar,
-)
-from stretch_sim_cal.calibration.mounts.system import (
-    CloudReader,
-    RobotUnknowns,
-    add_returns,
-    model_variances,
-    mount_covariances,
-    noise_weights,
-    residuals_with_links,
-    without_readings,
 )
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
@@ -59,7 +59,6 @@ from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
 SEARCH_GRAZING = 0.25
-SEARCH_POINTS = 8000  # of each lidar, over all samples
 SEARCH_TUKEY = 3.0
 START_ANGLE = np.deg2rad(1.8)
 WEAK_POSITION, WEAK_ANGLE = 0.03, np.deg2rad(3.0)  # prior of one step, for directions that are not determined
@@ -88,25 +87,28 @@ MIN_POINTS = 500  # of each lidar
 Poses = dict[str, np.ndarray]
 
 
+Seen = list[tuple[str, PosedSample, LidarRays]]
+"""Some returns of each lidar, by name, in each sample."""
+
+
 def search(
     samples: Sequence[PosedSample], nominal: Poses, alignment: Observations | None, settings: MountSettings,
     readers: Mapping[str, CloudReader], units: Sequence[np.ndarray],
 ) -> tuple[Poses, list[float]]:  # fmt: skip
     """Return the best of the minima from all starts, and the cost of each: the share of unexplained returns. The errors
     of the lidars with parameters `units` (n,) are subtracted."""
-    clouds: dict[str, list[LidarRays]] = {name: [] for name in nominal}
+    seen: Seen = []
     for (name, pose), values in zip(nominal.items(), units, strict=True):
         for sample in samples:
-            near = thinned(sample.around(name, pose), SEARCH_POINTS // len(samples))
-            clouds[name].append(readers[name].rays(readers[name].returns(near), values))
-    ends = [_descend(samples, clouds, start, alignment, settings) for start in _starts(nominal, alignment)]
-    costs = [_cost(samples, clouds, end, settings) for end in ends]
+            near = thinned(sample.around(name, pose), 8000 // len(samples))  # rays of a lidar in all samples
+            seen.append((name, sample, readers[name].rays(readers[name].returns(near), values)))
+    ends = [_descend(seen, start, alignment, settings) for start in _starts(nominal, alignment)]
+    costs = [_cost(seen, end, settings) for end in ends]
     return ends[int(np.argmin(costs))], costs
 
 
 def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
-    """Return initial poses: the nominal ones (with an alignment, one rigid body at the nominal pose of each lidar), and
-    turned by `START_ANGLE` about each axis."""
+    """Return the nominal poses (with an alignment, rigid bodies at the nominal pose of each lidar), and turned ones."""
     bodies = [nominal]
     if alignment is not None:
         to_first = dict(zip(nominal, (np.eye(4), *alignment.poses), strict=True))
@@ -125,16 +127,12 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
     return starts
 
 
-def _descend(
-    samples: Sequence[PosedSample], clouds: Mapping[str, list[LidarRays]], start: Poses, alignment: Observations | None,
-    settings: MountSettings,
-) -> Poses:  # fmt: skip
-    poses = start
+def _descend(seen: Seen, poses: Poses, alignment: Observations | None, settings: MountSettings) -> Poses:
     for gate in GATES:
         information, gradient = np.zeros((6 * len(poses), 6 * len(poses))), np.zeros(6 * len(poses))
         for index, (name, pose) in enumerate(poses.items()):
             part = slice(6 * index, 6 * index + 6)
-            found = [s.match(cloud, pose, gate, SEARCH_GRAZING) for s, cloud in zip(samples, clouds[name], strict=True)]
+            found = [sample.match(rays, pose, gate, SEARCH_GRAZING) for of, sample, rays in seen if of == name]
             jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.by_twist, found), strict=True))
             if len(distances):
                 own = robust_equations(jacobian, distances, settings.range_noise / 2, SEARCH_TUKEY)
@@ -150,27 +148,19 @@ def _descend(
     return poses
 
 
-def _cost(
-    samples: Sequence[PosedSample], clouds: Mapping[str, list[LidarRays]], poses: Poses, settings: MountSettings
-) -> float:
+def _cost(seen: Seen, poses: Poses, settings: MountSettings) -> float:
     """Return the mean over all returns of the squared residual in units of 3 sigma, 1 for what is not explained."""
     limit = 3.0 * settings.range_noise
-    explained, count = 0.0, 0
-    for name, pose in poses.items():
-        for sample, cloud in zip(samples, clouds[name], strict=True):
-            along = sample.match(cloud, pose, limit, 0.05).along
-            explained += float((1.0 - (along / limit) ** 2).sum())
-            count += len(cloud)
-    return 1.0 - explained / max(count, 1)
+    along = [sample.match(rays, poses[name], limit, 0.05).along for name, sample, rays in seen]
+    explained = sum(float((1.0 - (own / limit) ** 2).sum()) for own in along)
+    return 1.0 - explained / max(sum(len(rays) for *_, rays in seen), 1)
 
 
-def consistent(
-    matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns, settings: MountSettings
-) -> np.ndarray:
+def consistent(matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns) -> np.ndarray:
     """Return a mask (M,) of the matches in patches whose median residual, of residuals (M,) `left` with the estimated
     links, is explained by model and noise. An object that is fixed to a surface and no thicker than the noise moves the
     median of its patch, and no single return by much."""
-    count = len(matches.indices)
+    count, settings = len(matches.indices), unknowns.settings
     if not count:
         return np.zeros(0, dtype=bool)
     frames = [sample.base_from_link[link] for link in unknowns.links]
@@ -190,12 +180,12 @@ def consistent(
 
 
 def link_residuals(
-    unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], errors: ModelErrors, settings: MountSettings
+    unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], errors: ModelErrors
 ) -> list[LinkResidual]:
     """Return the estimated error of every link with returns, largest first; in sigma of its prior, or of the errors of
     this robot's links if these are larger."""
     seen = sum(np.bincount(of_sample.links, minlength=len(unknowns.links)) for of_sample in matches.values())
-    priors = np.sqrt(model_variances(unknowns, settings))
+    priors = np.sqrt(unknowns.variances())
     residuals = []
     for index in np.flatnonzero(seen):
         parts = [(unknowns.of_link(index), errors.origin_scale), (unknowns.of_mesh(index), errors.mesh_scale)]
@@ -315,8 +305,7 @@ class _Mounts:
             noise, noises = self._noise(clouds, matches, left)
             equations = self._equations(clouds, matches, left, noises, inflated)
             errors = with_model_errors(
-                equations.information, equations.gradient, self.robot, self.settings, MOST_RELEASED if step > 1 else 0,
-                self.joints,
+                equations.information, equations.gradient, self.robot, MOST_RELEASED if step > 1 else 0, self.joints
             )  # fmt: skip
             moved_by = self._move(equations, errors)
             if step + 1 < FINE_STEPS:
@@ -360,10 +349,10 @@ class _Mounts:
             found = found.without_incidence(self.state.units[number][INCIDENCE])
             found = found.chosen(model.inside(found, EDGE_ANGLES[min(step, 1)], MARGIN))
             found = found.chosen(model.unambiguous(found))
-            distances = residuals_with_links(self.robot, name, model, found, self.links)
+            distances = self.robot.residuals(name, model, found, self.links)
             fits = np.ones(len(distances), dtype=bool)
             if step > 0:
-                fits = consistent(found, distances, model, self.robot, self.settings)
+                fits = consistent(found, distances, model, self.robot)
             kept[name, index], left[name, index] = found.chosen(fits), distances[fits]
         return kept, left
 
@@ -386,15 +375,15 @@ class _Mounts:
         for (name, index), found in matches.items():
             along = noises[name, index]
             weights = noise_weights(found, along) * tukey_weights(left[name, index] / found.incidence / (TUKEY * along))
-            add_returns(
-                equations, self.unknowns, self.robot, name, self.models[index], found, weights,
+            self.robot.add_to(
+                equations, self.unknowns, name, self.models[index], found, weights,
                 clouds[name, index].only(found.indices), self.state,
             )  # fmt: skip
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
         others = np.arange(self.unknowns.others.start, self.unknowns.others.stop)
         first = self.robot.first_link
-        precisions = 1.0 / model_variances(self.robot, self.settings)[first:]
+        precisions = 1.0 / self.robot.variances()[first:]
         equations.information[others, others] += precisions
         equations.gradient[others] -= precisions * self.joints[first:]
         return self.solver.without_units(equations, self.state, inflated)
@@ -405,7 +394,7 @@ class _Mounts:
         self.state = self.unknowns.moved(self.state, change)
         self.links = errors.solution.copy()
         self.links[: self.robot.first_link] = self.links[self.robot.first_joint :] = 0.0
-        self.robot.learn(self.joints + errors.solution, errors.covariance.diagonal(), self.settings)
+        self.robot.learn(self.joints + errors.solution, errors.covariance.diagonal())
         steps = self._offsets(errors.solution)
         if max((abs(step) for of_sample in steps for step in of_sample.values()), default=0.0) > SAME_OFFSET:
             self.joints[self.robot.first_joint :] += errors.solution[self.robot.first_joint :]
@@ -419,7 +408,7 @@ class _Mounts:
         self, costs: list[float], matches, left, noise, equations, errors, of_scalars, converged
     ) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
-        by_link = link_residuals(robot, matches, errors, settings)
+        by_link = link_residuals(robot, matches, errors)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
         along = np.concatenate([left[key] / matches[key].incidence for key in matches])
         observed = {}
@@ -427,7 +416,7 @@ class _Mounts:
             part = robot.of_lidar(name)
             about = at_lidar(errors.covariance[part, part], pose)
             observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
-        joints = joint_offsets(robot, self.joints, errors.covariance, settings, self.samples)
+        joints = joint_offsets(robot, self.joints, errors.covariance, self.samples)
         numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
         drawn = residuals_of(
             self.models, poses, SEEN * settings.range_noise,
@@ -437,7 +426,7 @@ class _Mounts:
             poses, errors.covariance[: robot.first_link, : robot.first_link],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
-            without_readings(robot, equations.information),
+            robot.without_readings(equations.information),
             mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
             ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not converged),
@@ -455,13 +444,12 @@ class _Mounts:
 
 
 def joint_offsets(
-    unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, settings: MountSettings,
-    samples: Sequence[MountSample],
-) -> list[JointOffset]:  # fmt: skip
+    unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, samples: Sequence[MountSample]
+) -> list[JointOffset]:
     """Return the joints' zero offsets by `errors` (n,) of the robot, including the common part of the errors of their
     readings, and whether they are separable from the extrinsics; unless they were asked for, only those beyond their
     priors."""
-    offsets, priors = [], np.sqrt(model_variances(unknowns, settings))
+    offsets, priors = [], np.sqrt(unknowns.variances())
     for index, joint in enumerate(unknowns.joints):
         columns = list(unknowns.of_joint(index, None))
         rows = np.zeros((2, unknowns.size))
@@ -471,7 +459,7 @@ def joint_offsets(
         rows[:, readings] = np.linalg.pinv(np.column_stack([np.ones(len(samples)), values]))
         (value, scale), (of_value, of_scale) = rows @ errors, np.sqrt(np.diag(rows @ covariance @ rows.T))
         expected = priors[columns] / [1.0, unknowns.scale_size]
-        if settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * expected / 2):
+        if unknowns.settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * expected / 2):
             turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
             separable = bool(of_value < SEPARABLE * priors[columns[0]])
             offsets.append(

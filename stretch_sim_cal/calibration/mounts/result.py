@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
 from stretch_sim_cal.sensor.sensor import Sensors
@@ -129,7 +130,7 @@ class StoredMounts:
 
 
 @dataclass(frozen=True)
-class MountsResult(StoredMounts):
+class MountsResult(StoredMounts, Checked):
     """Extrinsics that were found; `information` (k, k) is that of all unknowns, links and joints included. `units` are
     the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars. `directions` by
     lidar; a result with `refusals` must not be written."""
@@ -147,11 +148,6 @@ class MountsResult(StoredMounts):
     diagnostics: dict[str, float] = field(default_factory=dict)
     units: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
     scalar_covariance: np.ndarray | None = field(default=None, repr=False)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the data supports the result."""
-        return not self.refusals
 
     @property
     def method(self) -> str:

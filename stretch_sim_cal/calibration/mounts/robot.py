@@ -15,15 +15,22 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import left_off
-from stretch_sim_cal.calibration.mounts.file import MOUNTS, mounted_joints
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, floor_with_left_at, stored_mounts
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
-from stretch_sim_cal.calibration.mounts.rays import REACH, LidarRays, PosedSample, posed
+from stretch_sim_cal.calibration.mounts.residuals import (
+    REACH,
+    LidarRays,
+    PosedSample,
+    RobotUnknowns,
+    noise_weights,
+    posed,
+)
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals, at_lidar
-from stretch_sim_cal.calibration.mounts.system import RobotUnknowns, model_variances, noise_weights, without_readings
 from stretch_sim_cal.calibration.observations import Observations, known_alignment
 from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import load_model, parse_urdf
@@ -226,13 +233,13 @@ def pose_information(
     rays = LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
     information = np.zeros((unknowns.size, unknowns.size))
     readings = np.arange(unknowns.first_reading, unknowns.size)
-    information[readings, readings] = 1.0 / model_variances(unknowns, settings)[readings]
+    information[readings, readings] = 1.0 / unknowns.variances()[readings]
     for name, pose in nominal.items():
         hits = model.match(rays, pose, REACH, GRAZING)
         weights = noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
         for chosen, columns, jacobian in unknowns.rows(name, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
-    return without_readings(unknowns, information)
+    return unknowns.without_readings(information)
 
 
 def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
@@ -268,21 +275,47 @@ def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings)
     return best_next(result.information, robot.surfaces, poses, result.base_from_lidar, settings)
 
 
-def mount_joints(
+def calibrated_joints(
     calibration: CalibrationFile, model: RobotModel, profile: RobotProfile | None = None
 ) -> list[JointOrigin]:
-    """Return the description's joints with their origins by a calibration file with extrinsics. Raises `InputError` if
-    a lidar is on no fixed joint."""
+    """Return the description's joints with their calibrated origins, as far as the file has them: of the lidars by its
+    extrinsics, without these of the left one as described and of the others by its alignment; and of base_footprint.
+
+    Raises `InputError` if a lidar is on no fixed joint, or the description has none for a floor without extrinsics.
+    """
     profile = profile or stretch_profile()
-    joints = described_lidars(model, profile, calibration.further_to_left)
-    base_from_parent = link_transform(model, {}, joints["left"].parent, profile.base_frame)
-    calibrated = mounted_joints(calibration, joints, base_from_parent, base_origin(model, profile))
-    return as_described(model, calibrated, joints)
+    mounts, joints = stored_mounts(calibration), []
+    footprint, base = calibration.footprint_from_base, base_origin(model, profile)
+    if mounts is not None or (calibration.right_to_left is not None and "right" in profile.every_lidar):
+        lidars = described_lidars(model, profile, calibration.further_to_left)
+        first, left = lidars["left"].parent, lidars["left"].parent_from_child
+        if mounts is not None:
+            base_from_first = link_transform(model, {}, first, profile.base_frame)
+            if footprint is not None:
+                described, calibrated = base_from_first @ left, mounts.base_from_lidar["left"]
+                footprint = footprint_from_base(floor_with_left_at(calibration, calibrated, described))
+            by_mounts = {name: inverse(base_from_first) @ pose for name, pose in mounts.base_from_lidar.items()}
+            left = by_mounts["left"]
+        aligned = {name: left @ pose for name, pose in calibration.to_left.items()}
+        poses = ({"left": left} if mounts is None else by_mounts) | aligned
+        for name, joint in lidars.items():  # each in its own parent; neither that nor the left one's moves
+            between = np.eye(4) if joint.parent == first else link_transform(model, {}, first, joint.parent)
+            joints.append(replace(joint, parent_from_child=between @ poses[name]))
+    if footprint is None or (base is None and mounts is not None):
+        return joints
+    if base is None:
+        raise InputError(
+            f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
+            "floor has no place in it"
+        )
+    joint = replace(base, parent_from_child=footprint)
+    if model.joints[base.name].child == base.parent:
+        joint = JointOrigin(base.name, base.child, base.parent, inverse(footprint))
+    return [*joints, joint]
 
 
 def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
-    """Return the fixed joint between base_footprint and base_link, as if the former were the parent; None if the
-    description has no such joint."""
+    """Return the fixed joint of base_footprint and base_link, as if the former were the parent; None without one."""
     base, footprint = profile.base_frame, profile.footprint_frame
     for link, parent in ((base, footprint), (footprint, base)):
         joint = model.parent_joint(link) if link in model.links else None
@@ -311,25 +344,6 @@ def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
     if missing := " and no ".join(profile.every_lidar[name].frame for name, link in links.items() if link is None):
         raise InputError(f"robot '{model.name}': has no {missing}; a {profile.name}'s description is needed")
     return links
-
-
-def as_described(
-    model: RobotModel, joints: Sequence[JointOrigin], lidars: Mapping[str, JointOrigin]
-) -> list[JointOrigin]:
-    """Return `joints` in the description's form: those of `lidars`, whose origins are given in the left one's parent,
-    in their own parents, none of which moves (the profile is checked for that); and with parent and child exchanged
-    where the description has them so."""
-    described = []
-    first = lidars["left"].parent if lidars else None
-    elsewhere = {joint.name for joint in lidars.values() if joint.parent != first}
-    for joint in joints:
-        if model.joints[joint.name].child == joint.parent:
-            joint = JointOrigin(joint.name, joint.child, joint.parent, inverse(joint.parent_from_child))
-        if joint.name in elsewhere:
-            between = link_transform(model, {}, first, joint.parent)
-            joint = replace(joint, parent_from_child=between @ joint.parent_from_child)
-        described.append(joint)
-    return described
 
 
 class LeftMountCheck:

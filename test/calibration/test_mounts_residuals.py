@@ -6,18 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.mounts.rays import Matches
-from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.mounts.system import (
+from stretch_sim_cal.calibration.mounts.residuals import (
     CloudReader,
+    Matches,
     RobotUnknowns,
-    add_returns,
-    model_variances,
     mount_covariances,
     noise_weights,
-    residuals_with_links,
-    without_readings,
 )
+from stretch_sim_cal.calibration.mounts.result import MountSettings
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, from_xyz_rpy
@@ -30,8 +26,8 @@ SETTINGS = MountSettings(
 )  # fmt: skip
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, channel_range=0.002), np.linspace(-0.3, 0.3, 4), np.zeros(4))
 CENTRES = {"mast": np.array([0.0, 0.1, 0.5]), "arm": np.array([0.2, 0.0, 0.1])}
-ROBOT = RobotUnknowns({link: SimpleNamespace(corners=centre + [[0.1], [-0.1]]) for link, centre in CENTRES.items()},
-                      SETTINGS, ("left", "right"), num_samples=2)  # fmt: skip
+SURFACES = {link: SimpleNamespace(corners=centre + [[0.1], [-0.1]]) for link, centre in CENTRES.items()}
+ROBOT = RobotUnknowns(SURFACES, SETTINGS, ("left", "right"), num_samples=2)
 JOINTS = {"lift_joint": 0.7, "yaw_joint": -1.1}
 POSES = {"mast": from_xyz_rpy((0.0, 0.1, 0.2), (0.1, 0.0, 0.3)), "arm": from_xyz_rpy((0.3, 0.1, 0.8), (0.0, 0.5, -1.0))}
 ORIGINS = {
@@ -111,8 +107,8 @@ def test_the_size_of_the_joints_errors_is_learned_of_readings_by_joint_and_of_sc
     errors, variances = np.zeros(robot.size), np.zeros(robot.size)
     errors[robot.first_reading :], variances[robot.first_reading :] = [0.003, 0.0, -0.003, 0.0], [1e-6, 0.0, 1e-6, 0.0]
     errors[first:last] = [0.006, 0.0]
-    robot.learn(errors, variances, SETTINGS)
-    deviations = np.sqrt(model_variances(robot, SETTINGS))
+    robot.learn(errors, variances)
+    deviations = np.sqrt(robot.variances())
     assert deviations[last:] == pytest.approx([np.sqrt(10.0) * 0.001, 0.02 * 0.002] * 2)
     assert deviations[first:last] == pytest.approx([np.sqrt(4.5) * 0.002, np.sqrt(4.5) * 0.004])
 
@@ -122,15 +118,15 @@ def test_without_the_readings_the_rest_is_as_uncertain_as_with_them():
     root = random.normal(size=(2 * ROBOT.size, ROBOT.size))
     information = root.T @ root
     rest = np.linalg.inv(information)[: ROBOT.first_reading, : ROBOT.first_reading]
-    np.testing.assert_allclose(np.linalg.inv(without_readings(ROBOT, information)), rest, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.inv(ROBOT.without_readings(information)), rest, rtol=1e-8, atol=1e-12)
 
 
 def test_what_the_expected_errors_explain_is_no_remainder():
     matches, expected = seen(distances=0.003), np.zeros(ROBOT.size)
-    np.testing.assert_array_equal(residuals_with_links(ROBOT, "left", POSED, matches, expected), matches.distances)
+    np.testing.assert_array_equal(ROBOT.residuals("left", POSED, matches, expected), matches.distances)
     expected[:] = 1e-3 * np.sin(np.arange(ROBOT.size))
     explained = matches.distances + rows("left", matches) @ expected
-    np.testing.assert_allclose(residuals_with_links(ROBOT, "left", POSED, matches, expected), explained, atol=1e-15)
+    np.testing.assert_allclose(ROBOT.residuals("left", POSED, matches, expected), explained, atol=1e-15)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -142,7 +138,7 @@ def test_returns_add_their_rows_written_out(side):
     returns = MODEL.returns(np.random.default_rng(1).normal(size=(30, 3)), channel, None)
     unknowns, weights = ROBOT.beside((MODEL, MODEL)), np.linspace(1e4, 4e4, 30)
     equations = NormalEquations.empty(unknowns.size)
-    add_returns(equations, unknowns, ROBOT, side, POSED, matches, weights, returns, state)
+    ROBOT.add_to(equations, unknowns, side, POSED, matches, weights, returns, state)
     normals = matches.normals @ state.base_from_lidar[number][:3, :3]
     errors = MODEL.sensitivity(returns, matches.incidence, normals, state.units[number], beyond=matches.along)
     whole = np.zeros((30, unknowns.size))
@@ -166,12 +162,13 @@ def test_priors_of_the_lidars_are_about_their_own_origins():
 
 
 def test_links_vary_by_half_for_their_origin_and_half_for_their_mesh():
-    deviations = np.sqrt(model_variances(ROBOT, SETTINGS))
+    deviations = np.sqrt(ROBOT.variances())
     half = np.sqrt(0.5)
     one = np.repeat([1e-3 * half, np.radians(0.1) * half], 3)
     joints = [0.003, 0.004, 0.002, 0.004, *[0.001, 0.002] * 2]
     np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), *joints])
-    exact = np.sqrt(model_variances(ROBOT, MountSettings(link_position=0.0, link_angle=0.0)))
+    settings = MountSettings(link_position=0.0, link_angle=0.0, joint_offsets=SETTINGS.joint_offsets)
+    exact = np.sqrt(RobotUnknowns(SURFACES, settings, ("left", "right"), num_samples=2).variances())
     np.testing.assert_allclose(exact[:38], [*np.zeros(12), *np.full(24, 1e-5), 0.02, 0.02])
     np.testing.assert_allclose(exact[38:], [2e-5, 2e-5, *[1e-5] * 4])
 

@@ -1,0 +1,381 @@
+"""The residual block of the robot's surfaces: the distances of the lidars' returns from the model, along their rays.
+
+Nearer than `COLLAR` m a lidar sees only the collar around its dome, which moves with it: rays begin beyond it. Rays at
+the edge of a part are excluded, since whether they hit it depends on the pose: their neighbours meet another surface.
+
+The unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of links and joints. Joints have
+zeros, scales, and in every pose an error of their reading (play, sag, noise). A link has two twists (6,), the same in
+all samples: one of its joint's origin, which moves the link and all that it carries, and one of its mesh, which moves
+nothing else. The former is in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin
+moves along a turned axis; the latter in the link's frame about the mesh's centre. base_link is the reference frame and
+has no joint origin. The errors are constrained by the model's uncertainty (`model_errors.py`), so that many returns of
+one link do not count as more than the link's pose is known.
+
+The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from stretch_sim_cal.calibration.body.returns import PosedTriangles, RobotView
+from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
+from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel, Returns, weak_echo
+
+COLLAR = 0.10  # m
+REACH = 2.2  # m: no part of a robot is farther from its lidars
+AROUND = 0.15  # m around the model's box, in which returns are used
+EDGE = 0.006  # m, the bound of a neighbouring ray's hit from the plane of the ray's hit
+BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a surface of another link is too close
+
+
+@dataclass(frozen=True)
+class LidarRays:
+    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their rays, by default the
+    frame's."""
+
+    points: np.ndarray
+    origins: np.ndarray | float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The M returns of one lidar in one sample whose rays meet the model.
+
+    `points` (M, 3) are in base_link, `hits` (M, 3) where their rays, from `origins` (M, 3), meet the model; `distances`
+    (M,) of the points from the plane there, positive in front of it; `normals` (M, 3), against the ray; `incidence`
+    (M,) the cosine between both; `links` (M,) indices of the model's links; `indices` (M,) of the returns.
+    """
+
+    points: np.ndarray
+    origins: np.ndarray
+    hits: np.ndarray
+    distances: np.ndarray
+    normals: np.ndarray
+    incidence: np.ndarray
+    links: np.ndarray
+    indices: np.ndarray
+
+    def chosen(self, keep: np.ndarray) -> "Matches":
+        """Return those of a mask (M,)."""
+        return Matches(*(array[keep] for array in vars(self).values()))
+
+    def without_incidence(self, error: float) -> "Matches":
+        """Return the matches with a lidar's error by incidence (m) subtracted from the distances."""
+        return replace(self, distances=self.distances + error * (1.0 - self.incidence))
+
+    def by_twist(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Return how the distances change (M, 6) with a twist of the lidar about a point (3,), and the distances."""
+        return np.hstack([self.normals, np.cross(self.hits - about, self.normals)]), self.distances
+
+    @property
+    def along(self) -> np.ndarray:
+        """Distances (M,), in m, of the returns beyond the model along the rays, negative in front of it."""
+        return -self.distances / self.incidence
+
+
+class PosedSample:
+    """One sample with the model's surfaces in its pose, with joint offsets."""
+
+    def __init__(
+        self, sample: MountSample, surfaces: Mapping[str, Surface], offsets: Mapping[str, float],
+        number: int | None = None,
+    ):  # fmt: skip
+        """`number` is the index among several samples, whose readings have errors of their own."""
+        self.sample, self.number = sample, number
+        self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
+        self._view = RobotView([PosedTriangles(surfaces, self.base_from_link, list(surfaces))])
+        corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
+        self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
+
+    def around(self, name: str, base_from_lidar: np.ndarray) -> np.ndarray:
+        """Return the returns of a lidar, (N, 3 or 5) in its frame, that may be of the robot."""
+        cloud = self.sample.clouds[name]
+        ranges = np.linalg.norm(cloud[:, :3], axis=1)
+        cloud = cloud[(ranges > COLLAR) & (ranges < REACH)]
+        seen = apply(base_from_lidar, cloud[:, :3])
+        return cloud[((seen > self._low) & (seen < self._high)).all(axis=1)]
+
+    def match(self, rays: LidarRays, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:
+        """Return the returns within `gate` (m) of the model along their rays, with a cosine of incidence above
+        `grazing`."""
+        points = apply(base_from_lidar, rays.points)
+        origins = np.broadcast_to(apply(base_from_lidar, np.zeros(3) + rays.origins), points.shape)
+        directions = _unit(points - origins)
+        ahead, normals, links, _ = self._view.ahead(points, origins + COLLAR * directions)
+        incidence = -(normals * directions).sum(axis=1)
+        kept = np.flatnonzero((np.abs(ahead) < gate) & (incidence > grazing))
+        arrays = (points, origins, directions, ahead, normals, incidence, links)
+        points, origins, directions, ahead, normals, incidence, links = (array[kept] for array in arrays)
+        hits = points + ahead[:, None] * directions
+        return Matches(points, origins, hits, ahead * incidence, normals, incidence, links, kept)
+
+    def inside(self, matches: Matches, angle: float, margin: float) -> np.ndarray:
+        """Return a mask (M,) of the matches whose neighbours, beside the ray by the larger of `angle` (rad) and
+        `margin` (m), meet the same plane."""
+        directions = _unit(matches.hits - matches.origins)
+        across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
+        across /= np.linalg.norm(across, axis=1)[:, None]
+        ranges = np.linalg.norm(matches.hits - matches.origins, axis=1)
+        slopes = np.maximum(angle, margin / ranges)[:, None]
+        keep = np.ones(len(directions), dtype=bool)
+        for side_step in (across, -across, (up := np.cross(directions, across)), -up):
+            where = np.flatnonzero(keep)
+            beside = directions[where] + slopes[where] * side_step[where]
+            beside /= np.linalg.norm(beside, axis=1)[:, None]
+            origins = matches.origins[where] + COLLAR * beside
+            ahead, _, links, _ = self._view.ahead(origins + beside, origins)
+            hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
+            off = np.abs(((hits - matches.hits[where]) * matches.normals[where]).sum(axis=1))
+            keep[where] = np.isfinite(ahead) & (links == matches.links[where]) & (off < EDGE)
+        return keep
+
+    def unambiguous(self, matches: Matches) -> np.ndarray:
+        """Return a mask (M,) of the matches whose rays meet no other link just behind: of two surfaces as close as the
+        links' errors, as of a tube in a tube, either may be the one that was seen."""
+        directions = _unit(matches.hits - matches.origins)
+        behind = matches.hits + BEYOND * directions
+        ahead, _, links, _ = self._view.ahead(behind + directions, behind)
+        return (1.0 + ahead > CLOSE) | (links == matches.links)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1)[:, None]
+
+
+def _offset(sample: MountSample, link: str, offsets: Mapping[str, float]) -> np.ndarray:
+    """Return base_from_link with the joints' offsets; their small motions are added."""
+    pose, twist = sample.base_from_link[link], np.zeros(6)
+    for joint, offset in offsets.items():
+        if link in sample.joint_motions.get(joint, {}):
+            twist = twist + offset * sample.joint_motions[joint][link]
+    return exp(twist) @ pose if np.any(twist) else pose
+
+
+def posed(
+    samples: Sequence[MountSample], surfaces: Mapping[str, Surface],
+    offsets: Sequence[Mapping[str, float]] | None = None,
+) -> list[PosedSample]:  # fmt: skip
+    """Return every sample with the model in its pose, the joints' `offsets` by sample."""
+    by_sample = zip(samples, offsets or [{}] * len(samples), strict=True)
+    return [PosedSample(sample, surfaces, of_joints, number) for number, (sample, of_joints) in enumerate(by_sample)]
+
+
+HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance is the joint origin's, half the mesh's
+RIGID = 1e-5  # m and rad, of links that are set to be exact
+# The prior of a joint's scale, 1 / m or 1 / rad, over that of its reading: 0.2 % of a lift's way for 1 mm.
+SCALE_PER_READING = 2.0
+LEAST_SIZE = 0.02  # times the prior of errors of joints
+SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
+RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
+
+
+class RobotUnknowns:
+    """The unknowns of the robot: the twists of the `lidars`, by name, of the links' joint origins, of the links'
+    meshes, the joints' zeros, their scales, and the errors of their readings by sample."""
+
+    def __init__(
+        self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
+    ):  # fmt: skip
+        self.settings, self.lidars, self.links = settings, list(lidars), list(surfaces)
+        self.joints = list(settings.joint_offsets)
+        self.centres = {link: surface.corners.mean(axis=0) for link, surface in surfaces.items()}
+        self.first_link = 6 * len(self.lidars)
+        self.first_mesh = self.first_link + 6 * len(self.links)
+        self.first_joint = self.first_mesh + 6 * len(self.links)
+        self.first_reading = self.first_joint + 2 * len(self.joints)
+        self.num_samples = num_samples
+        self.size = self.first_reading + num_samples * len(self.joints)
+        # The prior standard deviations of the joints' errors of reading, and, over their priors, the sizes of these by
+        # joint and of the errors of scale of all joints (`learn`).
+        self._readings = np.array([settings.joint_reading.get(joint, RIGID) for joint in self.joints])
+        self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
+
+    def of_lidar(self, name: str) -> slice:
+        first = 6 * self.lidars.index(name)
+        return slice(first, first + 6)
+
+    def of_link(self, index: int) -> slice:
+        return slice(self.first_link + 6 * index, self.first_link + 6 * index + 6)
+
+    def of_mesh(self, index: int) -> slice:
+        return slice(self.first_mesh + 6 * index, self.first_mesh + 6 * index + 6)
+
+    def of_joint(self, index: int, sample: int | None) -> np.ndarray:
+        """Return the columns of a joint's zero, its scale and, for a sample with a number, its reading."""
+        columns = self.first_joint + index + len(self.joints) * np.array([0, 1, 2 + (sample or 0)])
+        return columns[: 2 if sample is None else 3]
+
+    def offsets(self, errors: np.ndarray, number: int, sample: MountSample) -> dict[str, float]:
+        """Return the joints' values minus their readings in a sample, by `errors` (n,) of the robot."""
+        return {
+            joint: float(errors[self.of_joint(index, number)] @ (1.0, sample.joint_values.get(joint, 0.0), 1.0))
+            for index, joint in enumerate(self.joints)
+        }
+
+    def variances(self) -> np.ndarray:
+        """Return the prior variances (n,) of links and joints, 0 for the extrinsics."""
+        settings = self.settings
+        one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
+        zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in self.joints]
+        return np.concatenate([
+            np.zeros(self.first_link), np.tile(np.maximum(one, RIGID) ** 2, 2 * len(self.links)), np.square(zeros),
+            np.square(SCALE_PER_READING * self._readings * self.scale_size),
+            np.tile((self._readings * self.reading_sizes) ** 2, self.num_samples),
+        ])  # fmt: skip
+
+    def learn(self, errors: np.ndarray, variances: np.ndarray) -> None:
+        """Update the sizes of the joints' errors of reading and of scale by an estimate (n,) with its variances (n,): a
+        step of expectation maximisation."""
+        squares = (errors**2 + variances)[self.first_joint :]
+        if not squares.size:
+            return
+        _, scales, *by_sample = squares.reshape(2 + self.num_samples, len(self.joints))
+        self.scale_size = max(float(np.sqrt((scales / (SCALE_PER_READING * self._readings) ** 2).mean())), LEAST_SIZE)
+        if by_sample:
+            self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / self._readings, LEAST_SIZE)
+
+    def without_readings(self, information: np.ndarray) -> np.ndarray:
+        """Return the information (n, n) with the errors of readings, of single samples, marginalised."""
+        kept, readings = slice(0, self.first_reading), slice(self.first_reading, None)
+        coupling = information[kept, readings]
+        return information[kept, kept] - coupling @ np.linalg.solve(information[readings, readings], coupling.T)
+
+    def beside(self, models: tuple[ErrorModel, ...]) -> Unknowns:
+        """Return all unknowns of the problem with lidars of these error models."""
+        return Unknowns(models, self.size - self.first_link)
+
+    def columns(self, unknowns: Unknowns) -> np.ndarray:
+        """Return the columns (n,) of these unknowns among all of the problem."""
+        return np.concatenate(list(map(columns_of, (*unknowns.poses, unknowns.others))))
+
+    def rows(
+        self, lidar: str, sample: PosedSample, matches: Matches
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield for each link in sight the mask of its matches, the columns (C,) of the unknowns, and the jacobian (N,
+        C) of the distances.
+
+        The distance of a return from the plane of the surface on its ray is linear in all twists. The arms of the
+        rotations are those of the hits: the noise of the returns would correlate with the distances and bias the
+        rotations.
+        """
+        pose = sample.sample
+        for index in np.unique(matches.links):
+            link, chosen = self.links[index], matches.links == index
+            normals = matches.normals[chosen]
+            # Of the returns, in base_link; the surface's has the opposite sign.
+            by_twist = np.hstack([normals, np.cross(matches.hits[chosen], normals)])
+            surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
+            columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
+            parts = [by_twist, -by_twist @ adjoint(surface)]
+            for carrier in (link, *pose.held_by.get(link, ())):
+                if carrier in pose.held_at:
+                    columns.append(columns_of(self.of_link(self.links.index(carrier))))
+                    parts.append(-by_twist @ adjoint(pose.held_at[carrier]))
+            for number, joint in enumerate(self.joints):
+                motion = pose.joint_motions.get(joint, {}).get(link)
+                if motion is not None:
+                    columns.append(self.of_joint(number, sample.number))
+                    factors = np.array([1.0, pose.joint_values.get(joint, 0.0), 1.0])[: len(columns[-1])]
+                    parts.append(-(by_twist @ motion)[:, None] * factors)
+            yield chosen, np.concatenate(columns), np.hstack(parts)
+
+    def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
+        """Return distances (M,) with the twists `expected` (n,) of links: outliers are off the others of their link."""
+        left = np.array(matches.distances)
+        if np.any(expected):
+            for chosen, columns, jacobian in self.rows(lidar, sample, matches):
+                left[chosen] += jacobian @ expected[columns]
+        return left
+
+    def add_to(
+        self, equations: NormalEquations, unknowns: Unknowns, lidar: str, sample: PosedSample, matches: Matches,
+        weights: np.ndarray, returns: Returns, state: State,
+    ) -> None:  # fmt: skip
+        """Add matches (M,) with their weights (M,), 1 / m^2, to the equations; `returns` (M,) are uncorrected."""
+        number, columns = self.lidars.index(lidar), self.columns(unknowns)
+        model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
+        normals = matches.normals @ state.base_from_lidar[number][:3, :3]
+        scalars, channels = model.sensitivity(returns, matches.incidence, normals, values, beyond=matches.along)
+        first = unit.start + np.arange(len(SCALARS))
+        of_kind = [unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS]
+        information, gradient = equations.information, equations.gradient
+        # Link by link, since a return depends on few of them; a channel's errors depend on its returns only.
+        for chosen, of_robot, jacobian in self.rows(lidar, sample, matches):
+            used, rows = np.concatenate([columns[of_robot], first]), np.hstack([jacobian, scalars[chosen]])
+            weighted, distances = weights[chosen, None] * rows, matches.distances[chosen]
+            information[np.ix_(used, used)] += rows.T @ weighted
+            gradient[used] -= weighted.T @ distances
+            count, channel = len(rows), returns.channel[chosen]
+            of_channel = sparse.csr_array((np.ones(count), (channel, np.arange(count))), (model.num_channels, count))
+            weighted_channels = weights[chosen, None] * channels[chosen]
+            for part, kind, weighted_kind in zip(of_kind, channels[chosen].T, weighted_channels.T, strict=True):
+                crossed = of_channel @ (kind[:, None] * weighted)
+                information[np.ix_(part, used)] += crossed
+                information[np.ix_(used, part)] += crossed.T
+                gradient[part] -= of_channel @ (weighted_kind * distances)
+                for other, products in zip(of_kind, (of_channel @ (kind[:, None] * weighted_channels)).T, strict=True):
+                    information[part, other] += products
+
+
+def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
+    """Return the prior covariances (6, 6) of the lidars' twists about their `nominal` poses (4, 4) by name."""
+    prior = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
+    about = [adjoint(from_rotation_translation(np.eye(3), pose[:3, 3])) for pose in nominal.values()]
+    return [by @ prior @ by.T for by in about]
+
+
+def noise_weights(matches: Matches, range_noise: float | np.ndarray) -> np.ndarray:
+    """Return 1 / variance (M,) of distances from the surface, by noise along the ray and the surface's errors."""
+    return 1.0 / ((range_noise * matches.incidence) ** 2 + SURFACE**2)
+
+
+class CloudReader:
+    """Converts clouds of lidars of one kind to returns of the channels of one error `model`: the sensor's, if clouds
+    have rings, (N, 5): x, y, z, ring, intensity; otherwise (N, 3) rows of about equal elevation."""
+
+    def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
+        """`clouds` are all to be converted; `noise` (m) is the unit of `relative_noise`, by default the sensor's."""
+        self._grid = None
+        self._relative_noise = None if sensor is None else sensor.relative_noise
+        self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
+        if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
+            self.model = sensor.error_model()
+            return
+        self._grid = DirectionGrid.by_elevation()
+        rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
+        self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
+        self._channel[rows] = np.arange(len(rows))
+        self.model = model_of_rows(sensor, self._grid.elevations[rows])
+
+    def _row(self, points: np.ndarray) -> np.ndarray:
+        ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
+        return self._grid.row_of(self._grid.cell_of(points, ranges))
+
+    def returns(self, cloud: np.ndarray) -> Returns:
+        """Return the returns of a cloud (N, 3 or 5) in its lidar's frame."""
+        points = cloud[:, :3]
+        channel = cloud[:, RING].astype(np.int64) if self._grid is None else self._channel[self._row(points)]
+        echo = weak_echo(cloud[:, INTENSITY]) if cloud.shape[1] > INTENSITY else None
+        return self.model.returns(points, channel, echo)
+
+    def rays(self, returns: Returns, values: np.ndarray) -> LidarRays:
+        """Return the rays of returns without the errors of parameters (n,), except that by incidence."""
+        return LidarRays(*self.model.corrected_with_origins(returns, 1.0, values))
+
+    def relative_noise(self, returns: Returns, cosines: np.ndarray) -> np.ndarray:
+        """Return the range noise of returns at `cosines` (N,) of incidence, by the sensor file, over that of a near,
+        bright surface at normal incidence, or over `noise`."""
+        if self._relative_noise is None:
+            return np.ones(len(returns))
+        return self._times * self._relative_noise(returns.ranges, cosines, returns.echo)
