@@ -492,7 +492,7 @@ class History:
 
     def __init__(self, path: Path, must_exist: bool = False):
         if must_exist and not path.is_file():
-            raise InputError(f"{path}: there is no history yet; ros_watch_calibration writes it")
+            raise InputError(f"{path}: there is no history yet; run ros_watch_calibration")
         self.path = path
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -540,4 +540,4 @@ class History:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise InputError(f"{self.path}: {error}; move the file away to begin a new history") from error
+            raise InputError(f"{self.path}: {error}; move the file away to start a new history") from error

@@ -306,7 +306,7 @@ def calibrated_joints(
     if base is None:
         raise InputError(
             f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
-            "floor has no place in it"
+            "floor cannot be stored in it"
         )
     joint = replace(base, parent_from_child=footprint)
     if model.joints[base.name].child == base.parent:
