@@ -81,12 +81,18 @@ def test_the_report_is_one_page_that_needs_no_network(units):
     assert "http" not in page
 
 
-def test_without_rings_nothing_can_be_identified_but_a_calibration_is_found(simulator, tmp_path, capsys):
+def test_without_rings_nothing_can_be_identified_but_clouds_of_a_driver_that_corrects_them_are_aligned(
+    simulator, tmp_path, capsys
+):  # fmt: skip
+    """Uncorrected and without rings, the clouds' frames may be centimetres from the lidars'."""
     folder = record(simulator, tmp_path / "bag", without=("ring",))
     assert main(["sensor", str(folder), "--out", str(tmp_path / "units")]) == 2
     assert "left lidar: the points have no field ring" in capsys.readouterr().err
     assert not (tmp_path / "units").exists()
-    assert main(["calibrate", str(folder), "--only", "alignment", "--out", str(tmp_path / "cal.yaml")]) == 0
+    align = ["calibrate", "--only", "alignment", "--out", str(tmp_path / "cal.yaml")]
+    assert main([*align, str(folder)]) == 1
+    corrected = simulated(seed=1, driver={"distance_correction": True, "firing_time_correction": True})
+    assert main([*align, str(record(corrected, tmp_path / "corrected", without=("ring",)))]) == 0
     assert "left lidar: the points have no field ring" in capsys.readouterr().err
 
 
