@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from comparing import Effect, Recording
 from real_data import NO_BODY, recordings, turned
+from recordings import Recorded
 from scipy import ndimage, stats
 from stage import Stage
 
@@ -705,6 +706,10 @@ def read(folder: Path, sets: list[str] | None) -> None:
         raise InputError(f"--data {folder}: holds no recording of a lidar at rest")
 
 
+def _hand_over(recordings: list[Recorded]) -> None:
+    STILL[:] = recordings
+
+
 def _real(seed: int, elsewhere: bool) -> Case:
     """Return scans of a real lidar against others of the same one, turned about its axis, from a guess 1 deg and 1 cm
     off, with its sensor file or without; or what another lidar saw `elsewhere`."""
@@ -788,7 +793,7 @@ def main() -> int:
     if args.data:
         args.kinds = [REAL]
         read(args.data, args.sets)
-    with ProcessPoolExecutor(args.jobs, initializer=STILL.extend, initargs=(list(STILL),)) as pool:
+    with ProcessPoolExecutor(args.jobs, initializer=_hand_over, initargs=(list(STILL),)) as pool:
         for found in pool.map(verdict, *zip(*drawn_cases(args), strict=True)):
             counts["two edits" if " + " in found.edit else found.edit][found.what] += 1
             if found.what in ("wrong", "traceback", "needless"):
