@@ -33,6 +33,7 @@ from stretch_sim_cal.collection.drive_plan import (
 from stretch_sim_cal.collection.plan import duration
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.clouds import CLOUD_TYPE
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.recording.stations import (
@@ -45,7 +46,7 @@ from stretch_sim_cal.recording.stations import (
     sweeps_between,
     way_of,
 )
-from stretch_sim_cal.recording.topics import CLOUD_TYPE, DESCRIPTION_TOPIC, TF_TYPE
+from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.captures import STALE
