@@ -79,7 +79,7 @@ def main() -> int:
     if args.sleepers:
         campaign = Campaign.from_mapping(smoke, "benchmark")
         with (
-            dask.config.set(engine.WITHOUT_MONITORS),
+            dask.config.set(engine.CONFIGURATION),
             LocalCluster(
                 n_workers=args.sleepers, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
             ) as cluster,

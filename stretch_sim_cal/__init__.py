@@ -9,6 +9,7 @@
 What can be used from here is in `stretch_sim_cal/api.py`. It is imported when it is first asked for.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
         open_recording,
         sensor_of,
     )
-    from stretch_sim_cal.simulated import Errors, Simulated, Truth, simulate
+    from stretch_sim_cal.simulated import Simulated, simulate
+    from stretch_sim_cal.truth import Errors, Truth
 
 __version__ = "1.0.0"
-_SIMULATED = ("Errors", "Simulated", "Truth", "simulate")
+_ELSEWHERE = {"Errors": "truth", "Simulated": "simulated", "Truth": "truth", "simulate": "simulated"}
 __all__ = [
     "DrivingSettings", "Errors", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "Simulated", "Truth",
     "calibrate", "calibrate_by_driving", "open_drive", "open_recording", "sensor_of", "simulate",
@@ -38,13 +40,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    if name in _SIMULATED:
-        from stretch_sim_cal import simulated
-
-        return getattr(simulated, name)
-    from stretch_sim_cal import api
-
-    return getattr(api, name)
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'api')}"), name)
 
 
 def __dir__() -> list[str]:

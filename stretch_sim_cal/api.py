@@ -26,12 +26,13 @@ Transforms are named target_from_source, lengths are in m, angles in rad (see `g
 """
 
 import html
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -64,9 +65,7 @@ from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
 from stretch_sim_cal.sensor.recognition import sensor_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, sensors_called
 from stretch_sim_cal.sensor.unit import SCALARS
-
-if TYPE_CHECKING:
-    from stretch_sim_cal.simulated import Errors, Truth
+from stretch_sim_cal.truth import Errors, Truth
 
 __all__ = [
     "DrivingSettings", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "calibrate_by_driving",
@@ -306,12 +305,22 @@ class Result:
                 if abs(one.value) > 2.0 * one.standard_deviation:
                     yield lidar, name, error_in_units(name, *one)
 
-    def errors(self, truth: "Truth") -> "Errors":
+    def errors(self, truth: Truth) -> Errors:
         """Return how far this is from the truth of a simulation (`cal.simulate(...).truth`): mm, deg and NEES of every
-        pair of lidars and of the floor."""
-        from stretch_sim_cal import simulated
-
-        return simulated.errors(self, truth)
+        pair of lidars, of the floor, and of each lidar against the wheels. Raises `InputError` for a truth of other
+        lidars."""
+        names = self.rig.names
+        if missing := [name for name in names if name not in truth.base_from_lidar]:
+            raise InputError(f"errors: the truth is of {', '.join(truth.base_from_lidar)}, not of {', '.join(missing)}")
+        pairs = {
+            pair: truth.pair_error(*pair, self.transform(*pair), self.covariance_of(*pair))
+            for pair in itertools.combinations(names, 2)
+        }
+        floor = None if self.floor is None else truth.floor_error(self.floor.plane, self.floor.covariance)
+        if self.wheels is None or not truth.footprint_from_lidar:
+            return Errors(pairs, floor)
+        wheels = {name: truth.wheels_error(name, *self.wheels.planar(name)) for name in names}
+        return Errors(pairs, floor, wheels)
 
     def save(self, path: str | Path, robot_id: str | None = None) -> None:
         """Write all stages to a calibration file (docs/calibration_file.md), and their observations beside it.

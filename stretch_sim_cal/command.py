@@ -86,6 +86,9 @@ def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
     it: what is filled in, and the error that ends the context."""
     from stretch_sim_cal.files import write_text  # YAML is not needed for --help
 
+    if path:
+        with contextlib.suppress(OSError):  # writing it says why
+            Path(path).unlink()  # of an earlier run: a crash would leave it
     outcome: dict[str, Any] = {"accepted": True, "warnings": [], "refusals": [], "proposal": ""}
     try:
         yield outcome

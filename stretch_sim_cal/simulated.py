@@ -10,40 +10,24 @@ print(result.errors(sim.truth))
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.api import Result, Rig
+from stretch_sim_cal.api import Rig
 from stretch_sim_cal.calibration.wheel_odometry import Sweep
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, floor_between
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.recording.stations import Scan, sweeps_between
 from stretch_sim_cal.sensor.points import returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.truth import Truth
 from stretch_sim_cal.validate import numbers
 
 FRAMES = 20
 ODOMETRY_PERIOD = 0.05  # s
 MOUNT_ERRORS = (0.005, float(np.radians(0.5)))  # m, rad
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """Where the lidars of a simulated robot really are: `base_from_lidar`, their poses (4, 4) in base_link by name, and
-    the `floor` in base_link, as it is if the first lidar is where the description has it; `footprint_from_lidar`, (4,
-    4) by name, over the floor, about the centre about which the base turns."""
-
-    base_from_lidar: Mapping[str, np.ndarray]
-    floor: Plane
-    footprint_from_lidar: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def transform(self, target: str, source: str) -> np.ndarray:
-        """Return the transform (4, 4) that maps points of lidar `source` into the frame of lidar `target`, by name."""
-        pose: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
-        return pose
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,69 +53,6 @@ class Simulated:
     truth: Truth
     simulator: EmbeddedSimulator
     stations: list[Station] = field(default_factory=list)
-
-
-class PairError(NamedTuple):
-    """How far the pose of one lidar to another is from the truth: mm, deg, and NEES over its six degrees of freedom,
-    1 on average if the covariance is honest."""
-
-    mm: float
-    deg: float
-    nees: float
-
-
-class FloorError(NamedTuple):
-    """How far a floor is from the truth: height in mm, tilt in deg, and NEES over its three degrees of freedom."""
-
-    height_mm: float
-    tilt_deg: float
-    nees: float
-
-
-class WheelsError(NamedTuple):
-    """How far a lidar's place against the wheels is from the truth: mm over x and y, yaw in deg, and NEES over its
-    three degrees of freedom."""
-
-    mm: float
-    yaw_deg: float
-    nees: float
-
-
-@dataclass(frozen=True)
-class Errors:
-    """How far a calibration is from the truth: by pair of lidars, (target, source), the floor, None without one, and,
-    of a robot that drove, each lidar against the `wheels`, by name."""
-
-    pairs: dict[tuple[str, str], PairError] = field(default_factory=dict)
-    floor: FloorError | None = None
-    wheels: dict[str, WheelsError] = field(default_factory=dict)
-
-    @property
-    def mm(self) -> float:
-        """The largest translation error of all pairs; 0 without any."""
-        return max((pair.mm for pair in self.pairs.values()), default=0.0)
-
-    @property
-    def deg(self) -> float:
-        """The largest rotation error of all pairs; 0 without any."""
-        return max((pair.deg for pair in self.pairs.values()), default=0.0)
-
-    @property
-    def nees(self) -> float:
-        """The largest NEES of all pairs, the floor and the wheels."""
-        every = (*self.pairs.values(), *filter(None, [self.floor]), *self.wheels.values())
-        return max((each.nees for each in every), default=0.0)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{target} from {source}: {off.mm:.3f} mm {off.deg:.4f} deg, NEES {off.nees:.2f}"
-            for (target, source), off in self.pairs.items()
-        ]
-        if self.floor is not None:
-            lines.append("floor: {:.3f} mm {:.4f} deg, NEES {:.2f}".format(*self.floor))
-        for name, off in self.wheels.items():
-            lines.append(f"{name} to the wheels: {off.mm:.3f} mm {off.yaw_deg:.4f} deg, NEES {off.nees:.2f}")
-        return "\n".join(lines)
 
 
 def simulate(
@@ -253,39 +174,3 @@ def _with_mount_errors(setup: SimulationSetup, given: Mapping, size: tuple[float
     own = {f"lidar_{side}_error": drawn[side] for side in SIDES if f"lidar_{side}_error" not in given}
     further = {name: drawn[name] for name in setup.profile.further} | dict(setup.further_errors)
     return replace(setup, **own, further_errors=further)
-
-
-def errors(result: Result, truth: Truth) -> Errors:
-    """Return how far a result is from the truth: every pair of lidars, and the floor if there is one. Raises
-    `InputError` for a truth of other lidars."""
-    names = result.rig.names
-    missing = [name for name in names if name not in truth.base_from_lidar]
-    if missing:
-        raise InputError(f"errors: the truth is of {', '.join(truth.base_from_lidar)}, not of {', '.join(missing)}")
-    pairs = {}
-    for number, target in enumerate(names):
-        for source in names[number + 1 :]:
-            true, found = truth.transform(target, source), result.transform(target, source)
-            distance, angle = error(true, found)
-            twist = log(true @ inverse(found))
-            consistency = nees(twist, result.covariance_of(target, source))
-            pairs[target, source] = PairError(1e3 * distance, float(np.degrees(angle)), consistency)
-    wheels = {}
-    for name in names if result.wheels is not None and truth.footprint_from_lidar else ():
-        (x, y, yaw), covariance = result.wheels.planar(name)
-        pose = truth.footprint_from_lidar[name]
-        turned = np.remainder(np.arctan2(pose[1, 0], pose[0, 0]) - yaw + np.pi, 2.0 * np.pi) - np.pi
-        off = np.array([pose[0, 3] - x, pose[1, 3] - y, turned])
-        distance = 1e3 * float(np.hypot(*off[:2]))
-        wheels[name] = WheelsError(distance, float(np.degrees(abs(turned))), nees(off, covariance))
-    if result.floor is None:
-        return Errors(pairs, wheels=wheels)
-    off = floor_between(result.floor.plane, truth.floor)
-    tilt = float(np.degrees(np.linalg.norm(off[1:])))
-    return Errors(pairs, FloorError(1e3 * abs(float(off[0])), tilt, nees(off, result.floor.covariance)), wheels)
-
-
-def nees(off: np.ndarray, covariance: np.ndarray) -> float:
-    """Return the normalised estimation error squared of an error (N,) over its degrees of freedom: 1 on average if the
-    covariance (N, N) is consistent."""
-    return float(off @ np.linalg.solve(covariance, off)) / len(off)

@@ -229,6 +229,13 @@ class DrivenArray:
                     "field 'timestamp' in s"
                 )
             self._intakes[-1].admit(*in_order)
+            times = np.concatenate([returns_of(cloud)["timestamp"] for cloud in in_order])
+            known = self._sweeps[-1].times
+            if len(times) and not known[0] <= times.min() <= times.max() <= known[-1]:
+                raise InputError(
+                    f"station {len(self._cells)}: its points are of {times.min():.3f} to {times.max():.3f} s, its "
+                    f"sweep of {known[0]:.3f} to {known[-1]:.3f} s"
+                )
             self._moving[-1].append(tuple(in_order))
             return
         for cells, cloud in zip(self._cells[-1], self._intakes[-1].admit(*in_order), strict=True):

@@ -52,12 +52,13 @@ from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import CORRECTIONS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
-from stretch_sim_cal.simulated import nees, stations_of
+from stretch_sim_cal.simulated import stations_of
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.rooms import Room, write_room
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 from stretch_sim_cal.simulation.true_robot import PayloadBox
+from stretch_sim_cal.truth import nees
 
 DRAWN_PAIRS = 3
 POSES_BETWEEN = 40  # at which the body shape is held against the robot, besides those that it was fitted to

@@ -169,10 +169,10 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
     lacking = [words for (_, words), length in zip(aside, lengths[best], strict=True) if not length]
     note = f"there is no room for a straight path of {SHORTEST:g} m " if lacking else ""
     if len(lacking) == len(aside):
-        note += (
-            "in any direction, so the robot turns only: yaw against the direction of driving stays unknown; move "
-            "it to a place with more room"
-        )
+        note, remedy = f"{note}in any direction", "move it to a place with more room"
+        if settings.distance < SHORTEST:
+            note, remedy = f"straight paths of {settings.distance:g} m are too short", f"allow {SHORTEST:g} m or more"
+        note += f", so the robot turns only: yaw against the direction of driving stays unknown; {remedy}"
     else:
         note += " and ".join(lacking)
     additions = [("another full turn and back", tuple(Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)) for yaw in turns))]

@@ -108,20 +108,26 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
+    _ = _given_accept(args)
+    of_drive = {"odometry_topic": None, "continuous": False}
     if args.mounts:
-        only_with(args, {option.name: option.default for option in VIEW_OPTIONS}, "alignment and floor")
+        views = {option.name: option.default for option in VIEW_OPTIONS}
+        only_with(args, views | {"accept": None}, "alignment and floor")
+        only_with(args, {"drive": False} | of_drive, "a robot that drove, not with --mounts,")
         return calibrate_mounts(args)
     only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
     if not args.drive:
-        only_with(args, {"odometry_topic": None, "continuous": False}, "--drive")
+        only_with(args, of_drive, "--drive")
     elif len(args.recording) > 1:
         raise InputError(f"--drive: takes one recording, {len(args.recording)} were given")
     else:
         only_with(args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a standing robot, not with --drive,")
     view = opened(args)
     if args.only:
-        other = {"alignment": "floor_method", "floor": "method"}[args.only]
-        only_with(args, {other: None}, f"--only {'floor' if args.only == 'alignment' else 'alignment'}, or both,")
+        other, unread = {"alignment": ("floor", ("floor_method",)), "floor": ("alignment", ("method", "accept"))}[
+            args.only
+        ]
+        only_with(args, dict.fromkeys(unread), f"--only {other}, or both,")
     for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
         if name is not None:
             method(name)  # an unknown one shows now, not after the alignment
@@ -141,9 +147,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _accepted_up_to(source: Source) -> tuple[float, float] | None:
-    if source.args.accept is None:
-        return source.profile.accept
-    millimetres, degrees = source.args.accept
+    return _given_accept(source.args) or source.profile.accept
+
+
+def _given_accept(args: argparse.Namespace) -> tuple[float, float] | None:
+    if args.accept is None:
+        return None
+    millimetres, degrees = args.accept
     if not (0 < millimetres <= 1e3 and 0 < degrees <= 90):
         raise InputError(f"--accept {millimetres:g} {degrees:g}: greater than zero, at most 1000 mm and 90 deg")
     return 1e-3 * millimetres, float(np.deg2rad(degrees))
@@ -201,7 +211,7 @@ def _samples(args: argparse.Namespace, stage: str) -> int:
 
 def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     """Calibrate the lidars of a robot that drove against each other, the floor and the wheels; return the exit code."""
-    from stretch_sim_cal.recording.stations import recorded_stations
+    from stretch_sim_cal.recording.stations import NONE_MOVING, recorded_stations
     from stretch_sim_cal.ros.watchdog import progressing
 
     args, profile = source.args, source.profile
@@ -211,6 +221,8 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
         warn, args.continuous,
     )  # fmt: skip
+    if args.continuous and all(station.sweep is None for station in stations):
+        warn(NONE_MOVING)
     robot_id, seen = args.robot_id or default_robot_id(), progressing(stations, "reading every stop")
     found = shared.solve_drive(source, source.lidars, seen, _accepted_up_to(source))
     stages, change, written, by_arm = shared.drive(source, found, file, robot_id)

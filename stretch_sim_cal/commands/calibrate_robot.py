@@ -121,6 +121,8 @@ def run(args: argparse.Namespace) -> int:
                 return _accept(session, args, say)
             say(f"discarded; its files are in {session.close()}")
             return 0
+        if args.drive and args.only and "drive" not in args.only:
+            raise InputError(f"--drive: --only {' '.join(args.only)} leaves it out; add drive to these")
         args.drive |= "drive" in (args.begin, *(args.only or ()))
         if not args.drive:
             command.only_with(args, {name: option.default for name, option in DRIVES.items()}, "--drive")

@@ -347,7 +347,8 @@ def sections(
             raise InputError("the run ended before the simulator was ready")
         return mounts_before_and_after(files.mounts_dataset, calibration(), profile)
 
-    pairs = {"right": "Both clouds before and after"}
+    one = profile is not None and profile.one_lidar
+    pairs = {} if one else {"right": "Both clouds before and after"}
     pairs |= {name: f"Lidars left and {name} before and after" for name in further}
     pictures: list[tuple[set[str], str, Callable[[], bytes | str]]] = [
         *(({"alignment", "drive"}, title, functools.partial(pair, name)) for name, title in pairs.items()),

@@ -61,6 +61,8 @@ def run_scenario(
 
     `processes` gives other processes, the simulator first; `echo` is as in `Runner`; with `in_process` all runs in this
     process, without ROS. Raises `InputError` if `out` is not an earlier run's folder."""
+    if in_process and simulator != "embedded":
+        raise InputError(f"--in-process: runs the embedded simulator, not {simulator}")
     files = _fresh_folder(out, scenario)
     if processes is None:
         steps = scenario_processes(scenario, files, simulator, simulator_options)
@@ -69,8 +71,6 @@ def run_scenario(
     sequence, broken, started = ProcessSequence(steps), "", time.monotonic()
     runner: InProcess | Runner
     if in_process:
-        if simulator != "embedded":
-            raise InputError(f"--in-process: runs the embedded simulator, not {simulator}")
         runner = InProcess(scenario, files, echo)
         runner.run(sequence)
     else:

@@ -13,6 +13,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS, are_returns, coordinates, is_dense
 
+CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 # sensor_msgs/PointField: INT8 = 1 .. FLOAT64 = 8.
 DATATYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 8: "f8"}
 _DATATYPE_OF = {code: datatype for datatype, code in DATATYPES.items()}

@@ -18,8 +18,7 @@ from rosbags.typesys import Stores, TypesysError, get_typestore
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
-from stretch_sim_cal.recording.clouds import cloud_attributes, layout
-from stretch_sim_cal.recording.topics import CLOUD_TYPE
+from stretch_sim_cal.recording.clouds import CLOUD_TYPE, cloud_attributes, layout
 
 # Exceptions of the storage readers on truncated or foreign files, besides their own.
 BROKEN = (

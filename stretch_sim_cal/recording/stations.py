@@ -28,6 +28,11 @@ WINDOW = 0.15
 STEADY, SLOW = np.array([0.002, 0.002, np.radians(0.1)]), np.array([0.05, 0.05, np.radians(6.0)])
 APART = 0.1  # s between the middles of the lidars' scans, at most
 GAP = 0.11  # s between messages of odometry, at most
+NONE_MOVING = (
+    "--continuous adds nothing: between the stops there is no scan of all lidars while the base moved steadily, by "
+    f"{SLOW[0] / WINDOW:.2f} m/s and {np.degrees(SLOW[2]) / WINDOW:.0f} deg/s at most, over {SPACING[0]:g} m or "
+    f"{np.degrees(SPACING[2]):.0f} deg"
+)
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,12 @@ class Scan(NamedTuple):
         """Return that of a cloud's message. Raises `InputError` if it has no times of its points, or of another
         clock than its stamp."""
         records, stamp = records_from_message(message), 1e-9 * stamp_of(message)
-        if "timestamp" not in records.dtype.names:
+        times = records["timestamp"][records["timestamp"] != 0] if "timestamp" in records.dtype.names else []
+        if len(records) and not len(times):
             raise InputError(
                 f"a cloud of '{message.header.frame_id}' has no time for each point (a field 'timestamp' in s); "
                 "use only the stops (without --continuous)"
             )
-        times = records["timestamp"][records["timestamp"] != 0]
         begin, end = (float(times.min()), float(times.max())) if len(times) else (stamp, stamp)
         if not (abs(begin - stamp) < 2e-9 * SCAN and abs(end - stamp) < 2e-9 * SCAN):
             raise InputError(
@@ -66,6 +71,18 @@ class Scan(NamedTuple):
                 f"{end:.3f} s; use only the stops (without --continuous)"
             )
         return cls(begin, end, message)
+
+    @classmethod
+    def of_stop(cls, message: Any) -> "Scan":
+        """As `of`. Raises `InputError` also if all points have one time, as drivers write that know no other. (On the
+        move that may be right: Gazebo casts a scan at one instant then.)"""
+        scan = cls.of(message)
+        if scan.begin == scan.end and message.width * message.height > 1:
+            raise InputError(
+                f"all points of a cloud of '{message.header.frame_id}' have the same time, so their motion cannot be "
+                "taken out; use the stops alone (without --continuous)"
+            )
+        return scan
 
 
 def sweeps_between(
@@ -143,6 +160,7 @@ def stations_of(
             part = slice(spans[to - 1][1], spans[to][0] + 1)
             moving[to] = sweeps_between(1e-9 * stamps[part], poses[part], ways.pop(to))
 
+    untimed = set(names) if continuous else set()
     for name, stamp, held in clouds:
         number = int(np.searchsorted(begins, stamp - SCAN, side="right")) - 1
         on_the_way = 0 <= number < len(spans) - 1 and stamp + SCAN > ends[number]
@@ -151,6 +169,9 @@ def stations_of(
             choose(number + 1)
         if number < 0 or stamp + SCAN > ends[number] or len(seen_at[number][name]) == limit:
             continue
+        if name in untimed and not isinstance(held, np.ndarray):
+            Scan.of_stop(held)
+            untimed.remove(name)
         if len(cloud := held if isinstance(held, np.ndarray) else returns_from_message(held)):
             seen_at[number][name].append(cloud)
     choose(len(spans))

@@ -9,7 +9,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.recording.clouds import returns_from_message, scan_from_message
+from stretch_sim_cal.recording.clouds import CLOUD_TYPE, returns_from_message, scan_from_message
 from stretch_sim_cal.recording.frame_tree import FrameCheck, FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.recording.pairing import MatchingCounts, StampMatching, StampSet, stamp_of
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -18,7 +18,6 @@ from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import Recording
 
-CLOUD_TYPE = "sensor_msgs/msg/PointCloud2"
 TF_TYPE = "tf2_msgs/msg/TFMessage"
 DESCRIPTION_TOPIC = "/robot_description"
 JOINT_STATES = "/joint_states"

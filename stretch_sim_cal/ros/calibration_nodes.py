@@ -338,6 +338,7 @@ def calibrate_by_driving(context: RobotContext) -> int:
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now
     directory = arguments.directory or Path(f"drive_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     check_asked(arguments, directory)
+    _ = profile.driven_base  # a robot that does not drive shows before anything is waited for
     robot = _Robot(context)
     described, description = robot.described, robot.frames.wait_for_description(robot.watchdog)
     driven = DrivenRobot(profile, lidars_of(options), described, robot.footprint_from_base, robot.body, description)

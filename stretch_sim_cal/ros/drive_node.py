@@ -33,9 +33,11 @@ from stretch_sim_cal.collection.drive_plan import (
 from stretch_sim_cal.collection.plan import duration
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.clouds import CLOUD_TYPE
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.recording.stations import (
+    NONE_MOVING,
     ODOMETRY_TYPE,
     SCAN,
     SETTLE,
@@ -45,7 +47,7 @@ from stretch_sim_cal.recording.stations import (
     sweeps_between,
     way_of,
 )
-from stretch_sim_cal.recording.topics import CLOUD_TYPE, DESCRIPTION_TOPIC, TF_TYPE
+from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.captures import STALE
@@ -209,7 +211,10 @@ def drive(
             lidars.close()  # more would be sent, and simulated, for nobody while the result is computed
         lidars = None
         context.log.info(f"estimating from {number} stops")
-        results.append(solve(tape.stations()))
+        stations = tape.stations()
+        if options.continuous and all(station.sweep is None for station in stations):
+            context.log.warning(NONE_MOVING)
+        results.append(solve(stations))
         return known_of(results[-1])
 
     with _Tape(context, robot, odometer, directory) as tape:
@@ -243,7 +248,7 @@ def _look_around(
         for scan in _taken(scanned):
             if context.options.continuous:
                 for message in scan.messages.values():
-                    Scan.of(message)  # clouds without times of their points show before anything moves
+                    Scan.of_stop(message)  # clouds without times of their points show before anything moves
             for name, cloud in scan.clouds.items():
                 if len(seen[name]) < SCANS:
                     seen[name].append(robot.in_footprint(name, cloud))

@@ -192,7 +192,9 @@ class SimulationSetup:
             "driver": driver_corrections(data.get("driver"), f"{where}: driver"),
             "robot": robot,
             "robot_keys": robot_keys,
-            "lidar_geometry": geometry and lidar_geometry(geometry, Path(source), f"{where}: lidar_geometry"),
+            "lidar_geometry": geometry
+            if geometry is None
+            else lidar_geometry(geometry, Path(source), f"{where}: lidar_geometry"),
             "floor": floor,
         }
         errors = [f"lidar_{side}_error" for side in SIDES]
@@ -213,6 +215,10 @@ class SimulationSetup:
         data = validate.written(replace(self, robot=None, robot_keys={})) | apart
         optional = ("lidar_geometry", "lidar_errors", "floor", "robot", "robot_keys")
         return {key: each for key, each in data.items() if each or key not in optional} | dict(self.robot_keys)
+
+    def with_seed(self, seed: int) -> "SimulationSetup":
+        """Return the same simulation with other noise."""
+        return replace(self, seed=seed)
 
 
 def _file(value: Any, source: str, where: str) -> str | Path:

@@ -249,6 +249,7 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
         (["--drive"], "the robot stood at 1 places"), (["--drive", "--odometry-topic", "/odom"], "has no topic /odom"),
         (["--odometry-topic", "/odom"], "--odometry-topic applies to --drive only"),
         (["--drive", "--only", "floor"], "not with --drive"),
+        (["--drive", "--accept", "0", "1"], "--accept 0 1: greater than zero"),
     ):  # fmt: skip
         assert cli.main(["calibrate", str(recording), "--out", out, "--sensor", SENSOR, *options]) == 2
         assert message in capsys.readouterr().err
@@ -354,22 +355,48 @@ def test_clouds_on_the_move_without_times_and_a_first_station_on_the_move_are_na
     array.new_station([0.0, 0.0, 1.0], sweep)
     with pytest.raises(InputError, match="station 2: .* a field 'timestamp' in s"):
         array.add({"left": np.ones((10, 5))})
+    timed = driven.stations[0].clouds["left"][0].copy()
+    timed["timestamp"] = 0.0
+    array.add({"left": timed})
+    timed["timestamp"] = 5.0
+    with pytest.raises(InputError, match="station 2: its points are of 5.000 to 5.000 s, its sweep of -1.000 to 1.000"):
+        array.add({"left": timed})
 
 
-def record_on_the_move(folder, driven, without: str = "") -> None:
+def test_clouds_whose_points_have_no_time_of_their_own_are_refused(on_the_move, tmp_path, capsys):
+    out = str(tmp_path / "calibration.yaml")
+    for name, time, said in (("zero", lambda _: 0.0, "has no time of each point"), ("same", min, "have the same time")):
+        record_on_the_move(tmp_path / name, on_the_move, time=time)
+        arguments = ["calibrate", str(tmp_path / name), "--drive", "--out", out, "--sensor", SENSOR, "--continuous"]
+        assert cli.main(arguments) == 2
+        refused = capsys.readouterr().err.splitlines()[-1]
+        assert refused.startswith("error: ") and said in refused and "without --continuous" in refused
+
+
+def test_a_drive_without_scans_on_the_move_says_that_asking_for_them_adds_nothing(on_the_move, tmp_path, capsys):
+    stops = [station for station in on_the_move.stations if station.sweep is None]
+    record_on_the_move(tmp_path / "drive", dataclasses.replace(on_the_move, stations=stops))
+    arguments = ["calibrate", str(tmp_path / "drive"), "--drive", "--out", str(tmp_path / "file.yaml"), "--continuous"]
+    assert cli.main([*arguments, "--sensor", SENSOR]) == 0
+    assert "warning: --continuous adds nothing" in capsys.readouterr().err
+
+
+def record_on_the_move(folder, driven, without: str = "", time=None) -> None:
     """Write a drive in simulated time: odometry at 20 Hz, and the clouds of all stations, without a field of their
-    points."""
+    points, or with one `time` of those of a cloud for all of them."""
     driving = driven.simulator.driving
     with RecordingWriter(folder) as writer:
         write_description(writer, driven.simulator.nominal_description)
-        for time in np.arange(0.0, driving.now, 0.05):
-            write_odometry(writer, "/wheel_odom", driving.odometry(time)[0], SECOND + round(time * SECOND))
+        for moment in np.arange(0.0, driving.now, 0.05):
+            write_odometry(writer, "/wheel_odom", driving.odometry(moment)[0], SECOND + round(moment * SECOND))
         for station in driven.stations:
             for side, clouds in station.clouds.items():
                 for cloud in clouds:
                     stamp = SECOND + round(cloud["timestamp"].min() * SECOND)
                     kept = cloud.copy()
                     kept["timestamp"] += 1.0
+                    if time is not None:
+                        kept["timestamp"] = time(kept["timestamp"])
                     kept = recfunctions.drop_fields(kept, without) if without else kept
                     writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, kept)
 

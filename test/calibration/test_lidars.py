@@ -20,7 +20,7 @@ from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, log
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.unit import weak_echo
-from stretch_sim_cal.simulated import nees
+from stretch_sim_cal.truth import nees
 
 ROBOT, NAMES, WIDE, REAL = "three_lidar_amr", ("left", "right", "mast"), "os0_32_sparse", "jt128_sparse_real"
 PAIRS = list(itertools.combinations(NAMES, 2))

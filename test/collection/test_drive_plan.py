@@ -54,6 +54,9 @@ def test_ways_are_as_long_and_where_there_is_room():
 def test_a_small_place_is_for_turns_only_and_a_smaller_one_for_none():
     plan = plan_drive(CYLINDER, box((-0.7, -0.7, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
     assert plan.only_turns and len(plan.stops) == 12 and "the robot turns only" in plan.note
+    assert "no room" in plan.note
+    short = plan_drive(CYLINDER, ROOM, strafes=True, settings=DriveSettings(distance=0.2))
+    assert short.only_turns and "straight paths of 0.2 m are too short" in short.note and "no room" not in short.note
     with pytest.raises(Refused, match="no room to turn: .* nearer than 0.60 m .* nearest at x"):
         plan_drive(CYLINDER, box((-0.7, -0.55, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
 

@@ -1,12 +1,16 @@
 """A run's page: what it enlarges, how sure it says a result is, and whose names it uses."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 from stretch_sim_cal.harness.clouds_3d import turnable
-from stretch_sim_cal.harness.report import _telling_window, clouds_before_and_after
+from stretch_sim_cal.harness.processes import RunFiles
+from stretch_sim_cal.harness.report import _telling_window, clouds_before_and_after, sections
 from stretch_sim_cal.harness.verdict import _compared_poses
+from stretch_sim_cal.robot.profile import profile_called
 
 
 def wall(count: int, heights: tuple[float, float]) -> np.ndarray:
@@ -15,6 +19,15 @@ def wall(count: int, heights: tuple[float, float]) -> np.ndarray:
     return np.column_stack([
         2.2 + random.normal(0, 1e-3, count), random.uniform(0.0, 0.5, count), random.uniform(*heights, count)
     ])  # fmt: skip
+
+
+def test_a_robot_with_one_lidar_has_no_pictures_of_two(tmp_path):
+    profile = profile_called("two_lidar_amr")
+    one = dataclasses.replace(profile, lidars={"left": profile.lidars["left"], "right": profile.lidars["left"]})
+    titles = [
+        [section.title for section in sections(RunFiles(tmp_path), ["drive"], [], each)] for each in (profile, one)
+    ]
+    assert one.one_lidar and titles == [["Both clouds before and after", "Floor residuals"], ["Floor residuals"]]
 
 
 @pytest.mark.parametrize("heights", [(1.07, 1.13), (0.7, 1.5)])

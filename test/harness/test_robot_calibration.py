@@ -262,6 +262,8 @@ def test_a_drive_comes_after_the_arm_or_in_place_of_its_mounts():
 
 
 def test_what_keeps_it_from_driving_is_said_before_anything_runs(robot, capsys):
+    assert calibrate_robot.main(["--yes", "--drive", "--only", "floor"]) == 2
+    assert "--drive: --only floor leaves it out" in capsys.readouterr().err
     assert calibrate_robot.main(["--yes", "--turn-step", "90"]) == 2
     assert "--turn-step applies to --drive only" in capsys.readouterr().err
     assert calibrate_robot.main(["--yes", "--drive", "--robot", "two_lidar_manipulator"]) == 2

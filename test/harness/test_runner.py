@@ -171,3 +171,13 @@ def test_how_a_program_ended_is_read_from_the_outcome_that_it_left(tmp_path, err
     sequence.printed(step, "the last line\n")
     sequence.ended(step, 1)
     assert [each["code"] for each in sequence.failure.refusals] == refusals and sequence.failure.reason == reason
+
+
+def test_a_crash_leaves_no_outcome_of_an_earlier_run(tmp_path):
+    path = tmp_path / "outcome.json"
+    with outcome_in(path):
+        assert not path.exists()
+    assert path.exists()
+    with pytest.raises(ZeroDivisionError), outcome_in(path):
+        raise ZeroDivisionError
+    assert not path.exists()

@@ -138,6 +138,15 @@ def test_options_that_cannot_be_meant_are_refused_before_anything_runs(tmp_path,
     assert said in told and told.count("\n") == 1 and not list(tmp_path.rglob("*.json"))
 
 
+def test_a_run_that_cannot_be_leaves_an_earlier_one_alone(tmp_path):
+    folder = tmp_path / load_scenario(SPARSE).name
+    folder.mkdir()
+    for name in ("scenario.yaml", "result.json"):
+        (folder / name).write_text("{}")
+    assert main(["run", SPARSE, "--in-process", "--simulator", "gazebo", "--out", str(tmp_path)]) == 2
+    assert (folder / "result.json").read_text() == "{}"
+
+
 @pytest.mark.long
 def test_a_robot_with_three_lidars_is_calibrated_by_the_nodes_each_judged_and_in_one_process_the_same(tmp_path, capsys):
     run = tmp_path / "three_lidar_amr"

@@ -55,6 +55,11 @@ def test_a_setup_survives_being_written_down():
         assert getattr(again, key) == getattr(setup, key)
 
 
+def test_another_seed_is_all_that_differs():
+    setup = SimulationSetup(world="tables", seed=1)
+    assert setup.with_seed(8) == SimulationSetup(world="tables", seed=8)
+
+
 def test_relative_paths_start_at_the_scenario_s_folder(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "room.sdf").write_text("")
@@ -90,6 +95,8 @@ def test_relative_paths_start_at_the_scenario_s_folder(tmp_path):
         ({"odometry": {"scale": 2}}, "odometry"),
         ({"odometry": {"slip": 1}}, "odometry"),
         ({"floor": {"rms_mm": 0}}, "floor"),
+        ({"lidar_geometry": ""}, "lidar_geometry"),
+        ({"lidar_geometry": []}, "lidar_geometry"),
         ("furnished_room", "mapping"),
     ],
 )

@@ -10,20 +10,17 @@ into view only then (a wall, mostly, while the floor is seen all around) counts 
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import small_gicp
 
+from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE
 from stretch_sim_cal.calibration.problem import RIGHT, Solver
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
-
-if TYPE_CHECKING:
-    from stretch_sim_cal.calibration.alignment.planes import JointEstimate
 
 TURN = np.radians(90.0)
 # A cell looks at a patch that was seen so near (rad) to its direction: channels of sparse lidars are as far apart.
@@ -48,7 +45,7 @@ class AnotherPlace:
 
 
 def after_turning(
-    lidars: tuple[Lidar, Lidar], found: "JointEstimate", solver: Solver, base_from_left: np.ndarray
+    lidars: tuple[Lidar, Lidar], found: JointEstimate, solver: Solver, base_from_left: np.ndarray
 ) -> AnotherPlace:
     """Return what a turn on the spot would gain on what was `found` from the place where the lidars see this."""
     block = found.blocks[0]

@@ -20,6 +20,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
+from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
@@ -28,13 +29,11 @@ from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
 from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.motion import Motion, motion_of
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
 from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses, SeenPair
-from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block, scale_of
+from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
@@ -43,9 +42,6 @@ from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import by_lidar
 from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
 
-# How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
-# how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
-PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
 # By such a factor the surfaces may be further apart than under the coarse transform where few are flat; on real
@@ -149,7 +145,7 @@ class RoomAlignment:
         seen = evidence.blocks[0].seen()
         return replace(result, observations=replace(observations, patches=seen, by_chance=weight * found.by_chance))
 
-    def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", "JointEstimate"]:
+    def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", JointEstimate]:
         """Return the estimate by what the lidars see that tie each other, and the evidence for it."""
         settings = self._settings
         # Only what two lidars see determines their poses to each other.
@@ -175,7 +171,7 @@ class RoomAlignment:
 
     @staticmethod
     def _against_views(
-        view: tuple[View, ...], estimate: "JointEstimate", coarse: State, opinions: Mapping[Pair, SecondOpinion],
+        view: tuple[View, ...], estimate: JointEstimate, coarse: State, opinions: Mapping[Pair, SecondOpinion],
         ties: Ties,
     ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
         """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
@@ -220,33 +216,6 @@ class PlaneAlignment(RoomAlignment):
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
         return replace(self.aligned().aligned(*SIDES), method=self.name)
-
-
-@dataclass(frozen=True)
-class JointEstimate:
-    """The `state` after the last pass, and its `solution` with the `equations`, of whose information about the poses
-    `by_chance` (6 (n - 1), 6 (n - 1)) is noise, and the `blocks` (by place) that gave it."""
-
-    state: State
-    solution: Solution
-    equations: NormalEquations
-    by_chance: np.ndarray
-    blocks: list[RoomBlock]
-
-
-def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver) -> JointEstimate:
-    """Return the estimate, from a first state, by the patches of the rooms that the lidars see from all standing
-    places."""
-    noises = [Noise.first(len(places[0]))] * len(places)
-    for slack, grids in PASSES:
-        blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
-        equations = NormalEquations.empty(solver.unknowns.size)
-        for block, lidars in zip(blocks, places, strict=True):
-            block.add_to(equations, solver.unknowns, lidars)
-        by_chance = sum(block.noise_information() for block in blocks)
-        state, solution = solver.step(equations, state, by_chance)
-        noises = [block.noise for block in blocks]
-    return JointEstimate(state, solution, equations, by_chance, blocks)
 
 
 @dataclass(frozen=True)
