@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from comparing import Effect, Recording
-from scipy import stats
+from scipy import ndimage, stats
 from stage import Stage
 
 import stretch_sim_cal as cal
@@ -356,6 +356,243 @@ def somebody(case: Case, random: np.random.Generator) -> bool:
     return True
 
 
+def frozen(case: Case, random: np.random.Generator) -> bool:
+    """A driver that publishes its first frame over and over."""
+    for side in some_sides(random):
+        case.clouds[side] = [case.clouds[side][0].copy() for _ in range(FRAMES)]
+    return False
+
+
+def merged(case: Case, random: np.random.Generator) -> bool:
+    """A topic of all lidars' returns, brought together by the description, in place of one lidar's."""
+    (side,) = one_side(random)
+    (other,) = set(SIDES) - {side}
+    nominal = inverse(case.rig.base_from_left) @ case.rig.base_from_right
+    to_side = nominal if side == "left" else inverse(nominal)
+    case.clouds[side] = [
+        np.concatenate([own, transformed(added.copy(), to_side)])
+        for own, added in zip(case.clouds[side], case.clouds[other], strict=True)
+    ]
+    return False
+
+
+def voxels(case: Case, random: np.random.Generator) -> bool:
+    """A filter that gives the mean of the returns in each voxel, and the fields of one of them."""
+    size = random.uniform(0.02, 0.15)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        points = coordinates(cloud).astype(float)
+        _, first, number = np.unique(np.floor(points / size), axis=0, return_index=True, return_inverse=True)
+        counts = np.bincount(number.ravel())
+        means = [np.bincount(number.ravel(), column) / counts for column in points.T]
+        return placed(cloud[first], np.column_stack(means))
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def smoothed(case: Case, random: np.random.Generator) -> bool:
+    """A filter over the ranges of neighbouring firings of each channel."""
+    width, of_median = 2 * int(random.integers(1, 6)) + 1, random.uniform() < 0.5
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        ranges, azimuths, new = ranges_of(cloud), azimuths_of(cloud), ranges_of(cloud)
+        for ring in np.unique(cloud["ring"]):
+            own = np.flatnonzero(cloud["ring"] == ring)
+            own = own[np.argsort(azimuths[own])]
+            run = ndimage.median_filter if of_median else ndimage.uniform_filter
+            new[own] = run(ranges[own], width, mode="wrap")
+        return scaled(cloud, new / ranges)
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def deskewed(case: Case, random: np.random.Generator) -> bool:
+    """Returns moved by what an odometry says of a motion that was none, one side or both."""
+    twist = np.r_[random.normal(0.0, 0.01, 3), np.radians(random.normal(0.0, 0.2, 3))]
+    sides = some_sides(random)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        points, shares = coordinates(cloud).astype(float), azimuths_of(cloud) / (2.0 * np.pi)
+        for begin in np.arange(-0.5, 0.5, 0.01):
+            own = (shares >= begin) & (shares < begin + 0.01)
+            points[own] = apply(exp((begin + 0.005) * twist), points[own])
+        return placed(cloud, points)
+
+    case.change(sides, edit)
+    if len(sides) == 1:
+        case.truths = [_after(case.truths[0], sides[0], exp(share * twist)) for share in (-0.5, 0.0, 0.5)]
+    return False
+
+
+def another_table(case: Case, random: np.random.Generator) -> bool:
+    """Elevations of the next channel, or of every second channel exchanged with the next."""
+    exchanged = random.uniform() < 0.5
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        points, ranges, azimuths = coordinates(cloud).astype(float), ranges_of(cloud), azimuths_of(cloud)
+        level, rings = np.arcsin(np.clip(points[:, 2] / ranges, -1.0, 1.0)), cloud["ring"].astype(int)
+        numbers = np.arange(rings.max() + 1)
+        table = np.array([np.median(level[rings == n]) if (rings == n).any() else np.nan for n in numbers])
+        other = np.minimum(numbers ^ 1 if exchanged else numbers + 1, len(numbers) - 1)
+        level = level + np.nan_to_num(table[other] - table)[rings]
+        rays = [np.cos(level) * np.cos(azimuths), np.cos(level) * np.sin(azimuths), np.sin(level)]
+        return placed(cloud, ranges[:, None] * np.column_stack(rays))
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def late_block(case: Case, random: np.random.Generator) -> bool:
+    """Half of the channels fire later than the driver knows."""
+    by, upper = np.radians(random.uniform(0.05, 0.5)), random.uniform() < 0.5
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        late = cloud["ring"] >= np.median(cloud["ring"]) if upper else cloud["ring"] % 2 == 1
+        points = coordinates(cloud).astype(float)
+        turned = apply(exp(np.r_[0.0, 0.0, 0.0, 0.0, 0.0, by]), points)
+        return placed(cloud, np.where(late[:, None], turned, points))
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def bright(case: Case, random: np.random.Generator) -> bool:
+    """Bright surfaces look nearer, or farther."""
+    by, above = random.uniform(-0.04, 0.04), random.uniform(0.3, 0.8)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        bright = cloud["intensity"] > np.quantile(cloud["intensity"], above)
+        return scaled(cloud, 1.0 + bright * by / ranges_of(cloud))
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def dust(case: Case, random: np.random.Generator) -> bool:
+    """Some returns come from near the lidar."""
+    share = random.uniform(0.01, 0.1)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        ranges = ranges_of(cloud)
+        near = np.minimum(random.uniform(0.3, 3.0, len(cloud)), ranges)
+        return scaled(cloud, np.where(random.uniform(size=len(cloud)) < share, near / ranges, 1.0))
+
+    case.change(some_sides(random), edit)
+    return True
+
+
+def half_floats(case: Case, random: np.random.Generator) -> bool:
+    """Points stored in 16 bits."""
+    case.change(some_sides(random), lambda cloud, _: placed(cloud, coordinates(cloud).astype(np.float16).astype(float)))
+    return False
+
+
+def averaged(case: Case, random: np.random.Generator) -> bool:
+    """A driver that publishes the returns of its last scans, too."""
+    depth = int(random.integers(2, FRAMES + 1))
+    for side in some_sides(random):
+        clouds = case.clouds[side]
+        case.clouds[side] = [np.concatenate(clouds[max(0, n - depth + 1) : n + 1]) for n in range(FRAMES)]
+    return False
+
+
+def cropped(case: Case, random: np.random.Generator) -> bool:
+    """A driver that gives what is above a height only, or below it, or on one side."""
+    axis, sign = random.normal(size=3) * [1.0, 1.0, 2.0], random.uniform(-0.5, 0.5)
+    axis /= np.linalg.norm(axis)
+    case.change(some_sides(random), lambda cloud, _: cloud[coordinates(cloud).astype(float) @ axis > sign])
+    return False
+
+
+def copied(case: Case, random: np.random.Generator) -> bool:
+    """One lidar's returns on both topics, brought into the other's frame by the description."""
+    nominal = inverse(case.rig.base_from_left) @ case.rig.base_from_right
+    case.clouds["left"] = [transformed(cloud.copy(), nominal) for cloud in case.clouds["right"]]
+    return False
+
+
+def warming(case: Case, random: np.random.Generator) -> bool:
+    """Ranges that drift while the lidar warms up."""
+    by = random.uniform(-0.03, 0.03)
+    case.change(some_sides(random), lambda cloud, n: scaled(cloud, 1.0 + by * n / (FRAMES - 1) / ranges_of(cloud)))
+    return False
+
+
+def folded(case: Case, random: np.random.Generator) -> bool:
+    """What is farther than the lidar can tell looks near."""
+    bound = random.uniform(3.0, 8.0)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        ranges = ranges_of(cloud)
+        return scaled(cloud, np.maximum(ranges % bound, 0.2) / ranges)
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def things_moved(case: Case, random: np.random.Generator) -> bool:
+    """Things that stood elsewhere when one lidar saw them."""
+    (side,) = one_side(random)
+    points = coordinates(case.clouds[side][0]).astype(float)
+    places = points[random.integers(len(points), size=int(random.integers(1, 5)))]
+    moves = random.normal(0.0, 0.15, (len(places), 3)) * [1.0, 1.0, 0.2]
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        points = coordinates(cloud).astype(float)
+        for place, move in zip(places, moves, strict=True):
+            points[np.linalg.norm(points - place, axis=1) < 0.6] += move
+        return placed(cloud, points)
+
+    case.change((side,), edit)
+    return True
+
+
+def coarse_azimuths(case: Case, random: np.random.Generator) -> bool:
+    """Azimuths in steps."""
+    step = np.radians(random.uniform(0.2, 2.0))
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        azimuths, flat = azimuths_of(cloud), np.hypot(cloud["x"], cloud["y"])
+        rounded = np.round(azimuths / step) * step
+        return placed(cloud, np.column_stack([flat * np.cos(rounded), flat * np.sin(rounded), cloud["z"]]))
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def interpolated(case: Case, random: np.random.Generator) -> bool:
+    """A filter that adds the middle between neighbouring returns of a channel."""
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        order = np.lexsort((azimuths_of(cloud), cloud["ring"]))
+        between, points = cloud[order[:-1]].copy(), coordinates(cloud).astype(float)[order]
+        placed(between, (points[1:] + points[:-1]) / 2.0)
+        return np.concatenate([cloud, between[cloud["ring"][order[1:]] == cloud["ring"][order[:-1]]]])
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def half_turns(case: Case, random: np.random.Generator) -> bool:
+    """A driver that publishes half a turn at a time."""
+    case.change(some_sides(random), lambda cloud, n: cloud[(azimuths_of(cloud) > 0.0) == n % 2])
+    return True
+
+
+def outliers(case: Case, random: np.random.Generator) -> bool:
+    """Returns at random ranges: interference, sun."""
+    share = random.uniform(0.005, 0.05)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        ranges, wild = ranges_of(cloud), random.uniform(size=len(cloud)) < share
+        return scaled(cloud, np.where(wild, random.uniform(0.3, 15.0, len(cloud)) / ranges, 1.0))
+
+    case.change(some_sides(random), edit)
+    return True
+
+
 def millimetres(case: Case, random: np.random.Generator) -> bool:
     """Points in millimetres."""
     case.change(some_sides(random), lambda cloud, _: scaled(cloud, 1000.0))
@@ -418,6 +655,26 @@ EDITS: dict[str, Edit] = {
     "millimetres": millimetres,
     "only what is near, or far": near_or_far,
     "sensor unknown": unknown_sensor,
+    "the same frame always": frozen,
+    "both lidars' returns in one's": merged,
+    "means of voxels of 2 to 15 cm": voxels,
+    "smoothed along channels": smoothed,
+    "deskewed by up to centimetres for nothing": deskewed,
+    "elevations of other channels": another_table,
+    "half of the channels 0.05 to 0.5 deg late": late_block,
+    "bright surfaces up to 4 cm wrong": bright,
+    "dust": dust,
+    "half floats": half_floats,
+    "earlier scans published again": averaged,
+    "cropped by a plane": cropped,
+    "one lidar's returns on both topics": copied,
+    "ranges drift by up to 3 cm": warming,
+    "far returns look near": folded,
+    "things moved between the lidars' scans": things_moved,
+    "azimuths in steps of 0.2 to 2 deg": coarse_azimuths,
+    "returns interpolated": interpolated,
+    "half a turn at a time": half_turns,
+    "returns at random ranges": outliers,
 }
 
 

@@ -12,6 +12,7 @@ ones. A return far from those of its cell before (dust, rain, someone who walks 
 """
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,9 @@ MAX_LEFT_OUT = 0.2
 # Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that
 # the driver corrects, or does not, moves them by less.
 SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
+# So many runs of so many distances from return to return are compared, which rounding changes by less than this (m). If
+# more than a share of one lidar's are in another's cloud, that holds its returns.
+RUNS, RUN, SAME_STEP, SAME_SHARE = 200, 8, 2e-5, 0.2
 
 
 def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
@@ -306,6 +310,28 @@ def _matrices(sums: np.ndarray) -> np.ndarray:
     return np.moveaxis(sums[[0, 1, 2, 1, 3, 4, 2, 4, 5]], 0, -1).reshape(-1, 3, 3)
 
 
+def same_returns(one: np.ndarray, other: np.ndarray) -> float:
+    """Return which share of the points (M, 3) of `other` are among the points (N, 3) of `one`, wherever they were moved
+    as one body, and in the same order: by the distances from each point to the next, which a motion leaves as they
+    are, and of which noise makes no two runs alike."""
+    steps, other_steps = (np.linalg.norm(np.diff(points.astype(float), axis=0), axis=1) for points in (one, other))
+    last = len(steps) - RUN
+    if last < 0 or len(other_steps) < RUN:
+        return 0.0
+    begins = np.unique(np.linspace(0, len(other_steps) - RUN, RUNS).astype(int))
+    runs = other_steps[begins[:, None] + np.arange(RUN)]
+    # Surfaces without noise look alike wherever they are seen.
+    runs = runs[np.ptp(runs, axis=1) > 0.001]
+    order = np.argsort(steps[: last + 1])
+    low, high = (np.searchsorted(steps[order], runs[:, 0] + sign * SAME_STEP) for sign in (-1.0, 1.0))
+    number = np.repeat(np.arange(len(runs)), high - low)
+    found = order[np.arange(len(number)) - np.repeat(np.cumsum(high - low) - high, high - low)]
+    for step in range(1, RUN):
+        same = np.abs(steps[found + step] - runs[number, step]) < SAME_STEP
+        found, number = found[same], number[same]
+    return len(np.unique(number)) / max(len(runs), 1)
+
+
 class FrameIntake:
     """Cleans the clouds of lidars one by one and counts those that were left out, by reason."""
 
@@ -316,16 +342,32 @@ class FrameIntake:
         self.num_frames = 0
         self.empty = [0] * len(names)
         self.repeated = [0] * len(names)
+        self._compared = False
 
     def admit(self, *clouds: np.ndarray) -> tuple["Cloud", ...]:
         """Return the usable returns of one cloud of each lidar, in its own frame; any may be empty.
 
-        Raises `InputError` if an argument is not an (N, 3) array of numbers.
+        Raises `InputError` if an argument is not an (N, 3) array of numbers, or holds another one's returns.
         """
         self.num_given += 1
         found = tuple(self._usable(cloud, number) for number, cloud in enumerate(clouds))
         self.num_frames += any(len(cloud) for cloud in found)
+        if not self._compared and all(len(cloud) for cloud in found):
+            self._compared = True
+            self._check_apart(found)
         return found
+
+    def _check_apart(self, clouds: Sequence["Cloud"]) -> None:
+        """Raise `InputError` if a cloud holds another lidar's returns: brought together by the description, they would
+        confirm it."""
+        for one, other in itertools.permutations(range(len(clouds)), 2):
+            share = same_returns(clouds[one].points, clouds[other].points)
+            if share > SAME_SHARE:
+                raise InputError(
+                    f"clouds: {100.0 * share:.0f} % of the {self._names[other]} lidar's returns are in the "
+                    f"{self._names[one]} lidar's clouds, too: one topic is a copy of the other, or holds the returns "
+                    "of several lidars; give each lidar the topic of its own driver"
+                )
 
     def warnings(self) -> list[Finding]:
         """Return a finding for everything that was left out."""

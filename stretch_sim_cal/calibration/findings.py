@@ -60,7 +60,7 @@ MAX_GAP = 0.002
 MAX_MODEL_TRANSLATION, MAX_MODEL_ROTATION = 0.1, float(np.deg2rad(5.0))
 ANOTHER_ROBOT = 3.0
 # The same where hardly anything is seen by both lidars.
-NARROW_TRANSLATION, NARROW_ROTATION = 0.03, float(np.deg2rad(1.5))
+NARROW_TRANSLATION, NARROW_ROTATION = 0.025, float(np.deg2rad(3.5))
 
 # Of the lidars in base_link.
 MISPLACED = 3.5  # sigma of the model's uncertainty

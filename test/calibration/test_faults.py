@@ -16,6 +16,7 @@ from stretch_sim_cal.calibration.findings import another_opinion
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, apply, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -76,6 +77,17 @@ def test_mirrored_clouds_are_refused_and_named(scene, sides, mirror):
     assert ("both lidars" if len(sides) == 2 else f"the {sides[0]} lidar's") in refusal
 
 
+@pytest.mark.parametrize(("only_copied", "others"), [(True, 0), (False, 0), (False, 5)])
+def test_a_topic_with_another_lidars_returns_is_refused(scene, only_copied, others):
+    """Brought together by the description, they agree with it whatever the lidars' poses are."""
+    found = []
+    for left, right in zip(scene.left, scene.right, strict=True):
+        added = moved(right, scene.initial)[others:]
+        found.append(added if only_copied else np.concatenate([left, added]))
+    with pytest.raises(InputError, match="of the right lidar's returns are in the left lidar's clouds"):
+        scene.align(left=found)
+
+
 @pytest.mark.parametrize(("name", "known"), [("vlp16", False), ("xt32", True)])
 def test_one_lidars_ranges_a_thousandth_too_long_are_covered(name, known):
     """No sensor file has units without errors unless it says so."""
@@ -127,7 +139,7 @@ def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     ("edit", "seed"),
     [
         ("rotor angles wrong", 191), ("elevations wrong", 191), ("another room in one lidar for a while", 196),
-        ("rings shuffled", 202), ("millimetres", 197),
+        ("rings shuffled", 202), ("millimetres", 197), ("half of the channels 0.05 to 0.5 deg late", 91031),
         *(pytest.param(*further, marks=pytest.mark.long) for further in (
             ("nothing", 192), ("a sector 2 to 20 cm too far", 191), ("three channels up to 8 cm wrong", 193),
             ("a lidar turned about its axis for good", 201),
