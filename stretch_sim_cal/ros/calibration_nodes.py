@@ -55,7 +55,7 @@ from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
-from stretch_sim_cal.ros.lidar_clouds import described_poses, lidars_of
+from stretch_sim_cal.ros.lidar_clouds import depth_for, described_poses, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.options import either
 from stretch_sim_cal.ros.robot_context import RobotContext
@@ -65,14 +65,13 @@ BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its fil
 
 
 class _Robot:
-    """What a node hears of the robot (see `collection.stages.Source`); with `depth` it listens to the lidars from the
-    beginning."""
+    """What a node hears of the robot (see `collection.stages.Source`); to the lidars it listens while `clouds` are
+    taken."""
 
-    def __init__(self, context: RobotContext, depth: int = 0):
+    def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
         self.profile = profile_called(self._options.robot)
         self.watchdog, self.frames = context.watchdog(self._options.timeout), context.frames()
-        self._clouds = context.clouds(self._options, self.watchdog, depth=depth) if depth else None
 
     @property
     def description(self) -> str | None:
@@ -98,9 +97,11 @@ class _Robot:
         return {name: DescribedLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
 
     def clouds(self, label: str) -> Iterator[dict[str, np.ndarray]]:
-        for seen in self._clouds.take(self._options.num_samples, label):
+        count = self._options.num_samples
+        sets = self._context.clouds(self._options, self.watchdog, depth=depth_for(count))
+        for seen in sets.take(count, label):
             yield seen.clouds
-        self._context.log.info(self._clouds.summary())
+        self._context.log.info(sets.summary())
 
 
 class _Files:
@@ -206,7 +207,7 @@ def align(context: RobotContext) -> int:
     if len(lidars_of(options)) == 1:
         stage = alignment_stage(LidarPoses.of_one_lidar("left", np.eye(4)), {})
         return files.finish([stage], functools.partial(with_lidars, result=stage.found, robot_id=default_robot_id()))
-    robot = _Robot(context, options.num_samples)
+    robot = _Robot(context)
     given = {
         "downsampling_resolution": options.downsampling_resolution_m,
         "max_iterations": options.max_iterations,
@@ -266,7 +267,7 @@ def find_floor(context: RobotContext) -> int:
     file = files.file
     if file.right_to_left is None:
         raise InputError(f"{files.path}: has no alignment of the lidars yet; run ros_align_dual_lidar first")
-    robot = _Robot(context, options.num_samples)
+    robot = _Robot(context)
     (described_left,) = robot.frames.wait_for(
         (options.base_link_frame, options.left_lidar_frame), watchdog=robot.watchdog
     )

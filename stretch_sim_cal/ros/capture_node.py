@@ -8,7 +8,7 @@ import numpy as np
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.lidar_clouds import in_order
+from stretch_sim_cal.ros.lidar_clouds import depth_for, in_order
 from stretch_sim_cal.ros.node_commands import VERIFY
 from stretch_sim_cal.ros.node_main import NodeContext, in_node
 from stretch_sim_cal.ros.robot_context import RobotContext
@@ -17,7 +17,7 @@ from stretch_sim_cal.ros.robot_context import RobotContext
 def capture(context: RobotContext) -> int:
     """Collect clouds of all lidars and write them, complete or not at all."""
     options = context.options
-    sets = context.clouds(options, context.watchdog(options.timeout), depth=options.num_samples)
+    sets = context.clouds(options, context.watchdog(options.timeout), depth=depth_for(options.num_samples))
     taken = [in_order(each.clouds) for each in sets.take(options.num_samples, "capturing")]
     names = ("left", "right", *profile_called(options.robot).further)
     clouds = {name: np.concatenate(own) for name, own in zip(names, zip(*taken, strict=True), strict=True)}
@@ -42,7 +42,7 @@ def live_clouds(
         options, frames = context.options, context.frames()
         watchdog = context.watchdog(options.timeout)
         (base_from_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
-        sets = context.clouds(options, watchdog, depth=count)
+        sets = context.clouds(options, watchdog, depth=depth_for(count))
         taken = [each.clouds for each in sets.take(count, "verifying")]
         context.log.info(sets.summary())
         footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)

@@ -16,7 +16,7 @@ from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet
+from stretch_sim_cal.ros.lidar_clouds import CloudSet, depth_for
 
 # Sets of clouds scanned before the arm stood still, one after the other, that are no mere latency any more.
 STALE = 30
@@ -74,7 +74,7 @@ class Captures:
         if self._state.profile.planned:
             self._context.spin_until(lambda: self._state.stamp >= self._settled_at, watchdog=self._watchdog)
         sets: list[CloudSet] = []
-        depth = max(5, self._settings.frames)
+        depth = depth_for(self._settings.frames)
         clouds = self._context.clouds(self._context.options, self._watchdog, depth, sets.append)
         try:
             used = self._settled_sets(sets)

@@ -59,14 +59,20 @@ def described_poses(options: Any, frames: Any, watchdog: Any) -> dict[str, np.nd
     return dict(zip(lidars, poses, strict=True))
 
 
+def depth_for(count: int) -> int:
+    """Return the depth with which whoever begins to spin at once gets the first `count` sets also on a busy machine,
+    where clouds come faster than they are taken. The simulator's are then those of its seed."""
+    return 2 * count + 10
+
+
 class LidarClouds:
     """Listens to `lidars`, topic and frame by name, and gives their clouds in sets: to each scan of the first lidar one
     of each of the others, whose stamp is at most `bound` (s) from it; with None each scan is a set by itself.
 
     Clouds without a single return are skipped and counted. While a set is being worked on, up to `depth` clouds per
-    topic wait in the middleware; beyond that the oldest are lost, which costs sets but never breaks one. Who takes a
-    number of sets names it as depth, and gets the first ones, however busy the machine is. `on_set` is called with
-    every set; without it `take` gives them. The `watchdogs` watch for lidars, and sets, that do not come.
+    topic wait in the middleware; beyond that the oldest are lost, which costs sets but never breaks one: see
+    `depth_for`. `on_set` is called with every set; without it `take` gives them. The `watchdogs` watch for lidars, and
+    sets, that do not come.
     """
 
     def __init__(
@@ -101,25 +107,26 @@ class LidarClouds:
                 watchdog.forget(self._no_sets(matching))
 
     def take(self, count: int, label: str) -> Iterator[CloudSet]:
-        """Yield `count` sets as they arrive, showing progress, and stop listening: more would be sent, and simulated,
-        for nobody while these are worked on. Raises `RunFailure` (watchdog) if none come."""
+        """Yield the first `count` sets. All of them are heard, showing progress, before the first one is worked on:
+        clouds that come meanwhile would be lost, and sent, and simulated, for nobody. Raises `RunFailure` (watchdog) if
+        none come."""
         with Progress(label, count) as progress:
             while progress.count < count:
-                self._context.spin_until(self._has_set)
-                if progress.count == count - 1:
-                    self.close()
-                yield self._sets.popleft()
+                self._context.spin_until(lambda: self._has_set(progress.count + 1))
                 progress.advance()
+        self.close()
+        for _ in range(count):
+            yield self._sets.popleft()
 
     def summary(self) -> str:
         """Return what arrived and what of it was of use, as one line."""
         counted = {id(matching): matching.counts.sentence() for matching in self._matching.values()}
         return "; ".join(counted.values()) + (f", empty: {self._empty(', ')}" if any(self.empty.values()) else "")
 
-    def _has_set(self) -> bool:
+    def _has_set(self, count: int = 1) -> bool:
         for watchdog in self._watchdogs:
             watchdog.tick()
-        return bool(self._sets)
+        return len(self._sets) >= count
 
     def _empty(self, between: str) -> str:
         return between.join(f"{count} {name}" for name, count in self.empty.items())

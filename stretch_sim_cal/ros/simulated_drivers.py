@@ -163,8 +163,7 @@ class LidarDrivers:
     When discovery ends, and so at which tick somebody begins to listen, depends on the machine's load; what he gets
     does not. With every new subscription the lidars begin anew, together, as soon as all subscriptions are reached: a
     driver's n-th subscription gets, from its first scan on, the noise (and walking people) of ticks n * PER_LISTENER
-    on, whatever tick it is by then; of a tick that Gazebo left out for one lidar it is the next tick's, for all. With a
-    recording, which listens from the beginning, they are those of the ticks.
+    on, whatever tick it is by then. With a recording, which listens from the beginning, they are those of the ticks.
     """
 
     # Enough for a consumer that is busy for half a second; older clouds make place for newer ones.
@@ -178,7 +177,6 @@ class LidarDrivers:
             for side, lidar in profile.every_lidar.items()
         ]
         self._begin = 0
-        self._left_out = -1
 
     @property
     def are_heard(self) -> bool:
@@ -224,11 +222,7 @@ class LidarDrivers:
         start = self._simulation.start_time(driver.side, driver.tick)
         offset = self._faults.clock_offset(driver.side)
         scan = self._simulation.scan(driver.side, driver.tick, drawn)
-        if scan is None:  # it was left out, or nobody listened when it began: its set comes again with the next tick
-            if driver.tick > self._left_out:
-                self._left_out, self._begin = driver.tick, self._begin + 1
-            return
-        if self._drawn(driver, now) != drawn:  # somebody came while it was cast
+        if scan is None or self._drawn(driver, now) != drawn:  # nobody listened, or somebody came while it was cast
             return
         if offset:
             scan["timestamp"] += offset

@@ -41,7 +41,7 @@ from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
 from stretch_sim_cal.ros.simulated_robot import TrajectoryServer
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.joints import Joints
-from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
+from stretch_sim_cal.simulation.setup import SimulationSetup
 
 SENSOR = "jt128_sparse"
 LEFT_ERROR = "0.01,0.005,-0.01,1.0,-0.5,0.8"
@@ -181,41 +181,6 @@ def test_whoever_listens_gets_the_same_clouds_however_late_he_comes(tmp_path):
                         drawn = LidarDrivers.PER_LISTENER * listener + number
                         expected = message_bytes(simulation.scan(side, first + number, drawn))
                         assert bytes(cloud.data) == expected.tobytes(), (listener, side, number)
-
-
-@pytest.mark.parametrize("left_out", ["left", "right"])
-def test_a_scan_that_gazebo_leaves_out_changes_no_set_of_clouds_that_is_complete(left_out):
-    taken = {"left": {}, "right": {}}
-
-    class Topic:
-        recording, is_heard = None, True
-
-        def listeners(self):
-            return {b"node"}, True
-
-        def wait_until_taken(self):
-            pass
-
-        def publish(self, _message, _stamp):
-            pass
-
-    class Simulation:
-        period = 0.1
-
-        def start_time(self, _side, tick):
-            return 0.1 * tick
-
-        def scan(self, side, tick, drawn):
-            if tick in (1, 2, 6) and side == left_out:
-                return None
-            taken[side][tick] = drawn
-            return np.zeros(1, POINT_DTYPE)
-
-    drivers = LidarDrivers(lambda *_: Topic(), Simulation(), stretch_profile(), Faults())
-    for step in range(1, 12):
-        drivers.step(0.1 * step + 1e-6)
-    sets = [drawn for tick, drawn in taken["left"].items() if taken["right"].get(tick) == drawn]
-    assert sets == [LidarDrivers.PER_LISTENER + number for number in range(len(sets))] and len(sets) >= 5
 
 
 def test_time_goes_on_and_goals_move_the_arm(client):

@@ -288,6 +288,7 @@ def _command_topic(joint: str) -> str:
 
 KEPT = 8
 NOT_CAST = b""
+LEFT_OUT = b"\0"
 # Of wall time, in s: how long a scan is waited for that should be there. A lidar may take a while to notice that
 # somebody listens, and a rendering one leaves a scan out now and then.
 PATIENCE = 2.0
@@ -332,8 +333,8 @@ class Clouds:
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
     def taken_at(self, stamp: int) -> bytes:
-        """Wait for the cloud of that past time (ns); `NOT_CAST` without a subscriber then, or if it does not come.
-        Raises `RunFailure` if the lidar is silent for long."""
+        """Wait for the cloud of that past time (ns); `NOT_CAST` without a subscriber then, `LEFT_OUT` if it does not
+        come. Raises `RunFailure` if the lidar is silent for long."""
         asked = time.monotonic()
         with self._world.spending("scans"):
             return self._world.wait(
@@ -341,19 +342,21 @@ class Clouds:
             )
 
     def _look(self, stamp: int, asked: float) -> bytes | None:
-        """Return the cloud, `NOT_CAST` if it will not come, None while it may."""
+        """As `taken_at`; None while the cloud may come."""
         for taken, message in self._kept:
             if abs(taken - stamp) <= TOLERANCE:
                 return message
-        if stamp < self._since or not self.listening or self._last is not None and self._last >= stamp:
+        if stamp < self._since or not self.listening:
             return NOT_CAST
+        if self._last is not None and self._last >= stamp:
+            return LEFT_OUT
         now = time.monotonic()
         heard = self._since if self._last is None else self._last
         if now - max(self._asked, self._wall_heard) > DEAF and self._world.time - heard > LATE:
             self._asked = now
             self._world.renew()
         left_out = now - asked > PATIENCE and now - self._wall_heard < SILENCE_TIMEOUT
-        return NOT_CAST if left_out else None
+        return LEFT_OUT if left_out else None
 
     def _hear(self, message: bytes) -> None:
         stamp = messages.stamp(message)
@@ -410,9 +413,8 @@ class GazeboJoints(Joints):
         """Return Gazebo's joints at a time (ns) of the last second."""
         return min(self._past, key=lambda past: abs(past.stamp - stamp))
 
-    def positions_at(self, stamp: int) -> dict[str, float]:
-        """Return the positions (m, rad) of the commanded joints at a time (ns) of the last second, within limits."""
-        states = self.states_at(stamp)
+    def positions_of(self, states: JointStates) -> dict[str, float]:
+        """Return the positions (m, rad) of the commanded joints by Gazebo's, within limits."""
         return {
             name: min(max(self._commanded(name, states), limit.lower), limit.upper)
             for name, limit in self.ranges.items()
