@@ -278,7 +278,7 @@ def test_a_folder_without_recordings_and_sets_that_do_not_exist_are_named(benchm
         list(real_data.cases(tmp_path, None))
     with pytest.raises(InputError, match="--sets moon: no such set; there are: nebula, two_vlp16"):
         list(real_data.cases(tmp_path, ["moon"]))
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         list(real_data.cases(tmp_path / "none", None))
 
 

@@ -185,7 +185,7 @@ def cloud_name(lidar: str) -> str:
 def _checked_cloud(cloud, where: str) -> np.ndarray:
     cloud = np.asarray(cloud)
     if cloud.ndim != 2 or cloud.shape[1] < 3 or cloud.dtype.kind not in "fiu":
-        raise InputError(f"{where}: expected is {cloud.dtype} of shape {cloud.shape}, (N, 3 or more) numbers")
+        raise InputError(f"{where}: is {cloud.dtype} of shape {cloud.shape}; expected numbers of shape (N, 3 or more)")
     return np.ascontiguousarray(cloud, dtype=np.float32)
 
 

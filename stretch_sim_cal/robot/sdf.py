@@ -106,7 +106,7 @@ def read_sdf(path: Path, root: str = "sdf") -> Element:
         raise InputError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB, too large for an SDF file")
     element = _parse(data, path)
     if element.tag != root:
-        raise InputError(f"{element.where}: expected is not the file that, it should begin with <{root}>")
+        raise InputError(f"{element.where}: is not the expected file: it should begin with <{root}>")
     return element
 
 

@@ -365,7 +365,10 @@ def test_clouds_on_the_move_without_times_and_a_first_station_on_the_move_are_na
 
 def test_clouds_whose_points_have_no_time_of_their_own_are_refused(on_the_move, tmp_path, capsys):
     out = str(tmp_path / "calibration.yaml")
-    for name, time, said in (("zero", lambda _: 0.0, "has no time of each point"), ("same", min, "have the same time")):
+    for name, time, said in (
+        ("zero", lambda _: 0.0, "has no time for each point"),
+        ("same", min, "have the same time"),
+    ):
         record_on_the_move(tmp_path / name, on_the_move, time=time)
         arguments = ["calibrate", str(tmp_path / name), "--drive", "--out", out, "--sensor", SENSOR, "--continuous"]
         assert cli.main(arguments) == 2

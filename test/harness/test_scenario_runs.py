@@ -356,7 +356,7 @@ def test_a_simulator_that_dies_while_it_is_needed_is_named(tmp_path):
 
     verdict = run_scenario(with_stages(alignment={}), tmp_path / "run", processes=processes)
     assert verdict.exit_code == 3
-    assert any(reason.startswith("simulator (") and "died" in reason for reason in verdict.reasons)
+    assert any(reason.startswith("simulator (") and "exited early" in reason for reason in verdict.reasons)
 
 
 def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_path, monkeypatch):

@@ -104,7 +104,7 @@ def test_points_that_are_not_finite_are_left_out_and_this_or_no_point_is_a_warni
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda m: m["samples"][1].update(num_points=7), "sample 1 .*50 points.*says 7"),
+        (lambda m: m["samples"][1].update(num_points=7), "sample 1 .*50 points.*has 7"),
         (lambda m: m["samples"][1]["actual"].update(arm=float("nan")), "sample 1: actual: arm: is nan"),
         (lambda m: m["samples"][1]["commanded"].pop("wrist_yaw"), "sample 1: commanded: has no wrist_yaw"),
         (lambda m: m["samples"][1].update(id=0), "two samples have the id 0"),

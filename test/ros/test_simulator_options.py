@@ -76,9 +76,9 @@ def test_options_replace_what_the_scenario_says(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--lidar-left-error", "1,2,3"], "--lidar-left-error '1,2,3': 6 numbers"),
-        (["--lidar-right-error=-0.003,0.1"], "6 numbers"),
-        (["--base-error", "a,b,c"], "3 numbers"),
+        (["--lidar-left-error", "1,2,3"], "--lidar-left-error '1,2,3': expected 6 numbers"),
+        (["--lidar-right-error=-0.003,0.1"], "expected 6 numbers"),
+        (["--base-error", "a,b,c"], "expected 3 numbers"),
         (["--scenario", "nowhere"], "'nowhere' is not known in scenarios/"),
     ],
 )
