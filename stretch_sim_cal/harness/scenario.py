@@ -80,6 +80,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     stages = _stages(data.get("stages", {}), path)
     known = set(REFUSAL_KEYS) if expected == "refused" else set()
     refusal = validate.mapping(data.get("refusal"), known, f"{path}: refusal")
+    refusal = {key: validate.text(each, f"{path}: refusal: {key}") for key, each in refusal.items() if each != ""}
     if expected == "refused" and refusal.get("stage") not in stages:
         raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
     reports = validate.mapping(data.get("reports"), set(stages), f"{path}: reports")

@@ -15,6 +15,7 @@ from stretch_sim_cal.command import outcome_in
 from stretch_sim_cal.commands.run import Progress
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, Runner
+from stretch_sim_cal.harness.scenario import scenario_from_mapping
 
 
 def script(name: str, code: str, **options) -> Process:
@@ -181,3 +182,12 @@ def test_a_crash_leaves_no_outcome_of_an_earlier_run(tmp_path):
     with pytest.raises(ZeroDivisionError), outcome_in(path):
         raise ZeroDivisionError
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "refusal", [{"stage": ["alignment"]}, {"stage": "alignment", "mentions": 5}, {"stage": ""}, {}]
+)
+def test_a_refusal_that_cannot_be_expected_is_named_before_anything_runs(tmp_path, refusal):
+    scenario = {"expected": "refused", "refusal": refusal, "stages": {"alignment": {}}}
+    with pytest.raises(InputError, match="my.yaml: refusal: (stage|mentions)"):
+        scenario_from_mapping(scenario, tmp_path / "my.yaml")
