@@ -26,7 +26,7 @@ PATIENCE = 5.0
 ANSWER = 30.0
 STOPPING = 3.0
 # Wall time until services on the network are known, and in which whoever moves the arm answers that it does.
-DISCOVERED, ANSWERED = 1.0, 5.0
+DISCOVERED, ANSWERED = 4.0, 5.0
 # Messages that are kept, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz.
 REMEMBERED = 500
 
@@ -94,6 +94,7 @@ class ArmMotion:
         self._stop = context.node.create_client(Trigger, profile.stop)
         self._in_use = f"{profile.trajectory}/in_use_by_calibration"
         self._asked = context.node.create_client(Trigger, self._in_use)
+        self._discovered = time.monotonic() + DISCOVERED
         self._sent: Any = None  # the answer, to come, to the goal that is under way
 
     def wait_for_driver(self) -> None:
@@ -126,7 +127,8 @@ class ArmMotion:
     def _refuse_two(self) -> None:
         """Raise `InputError` if somebody answers that the arm is in use: one that was killed does not, though the
         network remembers it for a while."""
-        if not self._context.spin_until(self._asked.service_is_ready, timeout=DISCOVERED):
+        left = max(self._discovered - time.monotonic(), 1.0)
+        if not self._context.spin_until(self._asked.service_is_ready, timeout=left):
             return
         asked = self._asked.call_async(self._asked.srv_type.Request())
         if self._context.spin_until(asked.done, timeout=ANSWERED):
