@@ -176,11 +176,7 @@ def run(case: Case, number: int, seed: int) -> list[Outcome]:
     """Return what all methods make of a case from its guesses of one size."""
     size, (angle, distance) = list(GUESSES.items())[number]
     rng = _rng(case.name, case.kind, size, seed)
-    starts = []
-    for _ in case.clouds:
-        directions = rng.standard_normal((2, 3))
-        directions /= np.linalg.norm(directions, axis=1)[:, None]
-        starts.append(exp(np.concatenate([distance * directions[0], angle * directions[1]])) @ case.guess)
+    starts = [displaced(case.guess, rng, angle, distance) for _ in case.clouds]
     methods = [(UNKNOWN, lambda *clouds: ours(*clouds, (None, None))), (GICP, gicp), (PUBLISHED, published)]
     if all(case.sensors):
         methods.insert(0, (OURS, lambda *clouds: ours(*clouds, case.sensors)))
@@ -188,6 +184,13 @@ def run(case: Case, number: int, seed: int) -> list[Outcome]:
         judged(case, size, name, [method(*both, start) for both, start in zip(case.clouds, starts, strict=True)])
         for name, method in methods
     ]
+
+
+def displaced(pose: np.ndarray, rng: np.random.Generator, angle: float, distance: float) -> np.ndarray:
+    """Return a pose (4, 4) turned by an angle (rad) and moved by a distance (m), in drawn directions."""
+    directions = rng.standard_normal((2, 3))
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    return exp(np.concatenate([distance * directions[0], angle * directions[1]])) @ pose
 
 
 Found = tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]

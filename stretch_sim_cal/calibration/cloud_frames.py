@@ -26,7 +26,6 @@ ALONG_AND_ABOUT = [2, 5]
 # The channels' azimuths differ by so many standard deviations of the sensor file by chance.
 BY_CHANCE = 1.2
 UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers know no table of the unit
-RELATIVE = 0.15
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 
 
@@ -47,15 +46,15 @@ def covariance_of_frames(
     an unknown shift and turn of unknown lidars whose optical centre is not corrected, an unknown turn of lidars whose
     channels differ by more than is expected. Lidars that err alike have the same one, others one each."""
     errors = [
-        error._replace(lidar=lidar)
+        (lidar, error)
         for lidar, (sensor, name) in enumerate(zip(sensors, names, strict=True))
         for error in _errors_of_frame(numbers, sensor, name)
     ]
     by_lidar = np.zeros((6 * len(poses), 2 * len(errors)))
-    for error in errors:
-        own = 2 * next(first for first, other in enumerate(errors) if error.is_like(other))
-        rows = slice(6 * error.lidar, 6 * error.lidar + 6)
-        by_lidar[rows, own : own + 2] += adjoint(poses[error.lidar])[:, ALONG_AND_ABOUT] * error.deviations
+    for lidar, error in errors:
+        own = 2 * next(first for first, (_, other) in enumerate(errors) if error.is_like(other))
+        rows = slice(6 * lidar, 6 * lidar + 6)
+        by_lidar[rows, own : own + 2] += adjoint(poses[lidar])[:, ALONG_AND_ABOUT] * error.deviations
     return by_lidar @ by_lidar.T
 
 
@@ -66,7 +65,6 @@ class _ErrorOfFrame(NamedTuple):
     what: str
     deviations: tuple[float, float]
     size: tuple[float, float]
-    lidar: int = 0
 
     def is_like(self, other: "_ErrorOfFrame") -> bool:
         apart, deviation = abs(self.size[0] - other.size[0]), np.hypot(self.size[1], other.size[1])
@@ -81,8 +79,7 @@ def _errors_of_frame(numbers: Mapping[str, float], sensor: Sensor | None, name: 
     expected = UNKNOWN_AZIMUTHS if sensor is None else sensor.expected.channel_azimuth
     turn = float(np.sqrt(max(0.0, differing**2 - (BY_CHANCE * expected) ** 2)))
     if turn:
-        # How well a standard deviation is known by some tens of channels.
-        size = differing, RELATIVE * differing
+        size = differing, 0.15 * differing  # so well a standard deviation is known by some tens of channels
         yield _ErrorOfFrame("azimuths" if sensor is None else f"azimuths of {sensor.name}", (0.0, turn), size)
 
 

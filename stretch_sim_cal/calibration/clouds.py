@@ -310,20 +310,19 @@ def _matrices(sums: np.ndarray) -> np.ndarray:
     return np.moveaxis(sums[[0, 1, 2, 1, 3, 4, 2, 4, 5]], 0, -1).reshape(-1, 3, 3)
 
 
-def same_returns(one: np.ndarray, other: np.ndarray) -> float:
-    """Return which share of the points (M, 3) of `other` are among the points (N, 3) of `one`, wherever they were moved
-    as one body, and in the same order: by the distances from each point to the next, which a motion leaves as they
-    are, and of which noise makes no two runs alike."""
-    steps, other_steps = (np.linalg.norm(np.diff(points.astype(float), axis=0), axis=1) for points in (one, other))
+def _common_runs(steps: np.ndarray, others: np.ndarray) -> float:
+    """Return which share of the runs in the distances `others` (M,) from each return to the next are in `steps` (N,) as
+    well: a motion as one body leaves them as they are, and noise makes no two alike."""
     last = len(steps) - RUN
-    if last < 0 or len(other_steps) < RUN:
+    if last < 0 or len(others) < RUN:
         return 0.0
-    begins = np.unique(np.linspace(0, len(other_steps) - RUN, RUNS).astype(int))
-    runs = other_steps[begins[:, None] + np.arange(RUN)]
+    begins = np.unique(np.linspace(0, len(others) - RUN, RUNS).astype(int))
+    runs = others[begins[:, None] + np.arange(RUN)]
     # Surfaces without noise look alike wherever they are seen.
     runs = runs[np.ptp(runs, axis=1) > 0.001]
     order = np.argsort(steps[: last + 1])
-    low, high = (np.searchsorted(steps[order], runs[:, 0] + sign * SAME_STEP) for sign in (-1.0, 1.0))
+    ascending = steps[order]
+    low, high = (np.searchsorted(ascending, runs[:, 0] + sign * SAME_STEP) for sign in (-1.0, 1.0))
     number = np.repeat(np.arange(len(runs)), high - low)
     found = order[np.arange(len(number)) - np.repeat(np.cumsum(high - low) - high, high - low)]
     for step in range(1, RUN):
@@ -360,8 +359,9 @@ class FrameIntake:
     def _check_apart(self, clouds: Sequence["Cloud"]) -> None:
         """Raise `InputError` if a cloud holds another lidar's returns: brought together by the description, they would
         confirm it."""
+        steps = [lengths(np.diff(cloud.points.astype(float), axis=0)) for cloud in clouds]
         for one, other in itertools.permutations(range(len(clouds)), 2):
-            share = same_returns(clouds[one].points, clouds[other].points)
+            share = _common_runs(steps[one], steps[other])
             if share > SAME_SHARE:
                 raise InputError(
                     f"clouds: {100.0 * share:.0f} % of the {self._names[other]} lidar's returns are in the "

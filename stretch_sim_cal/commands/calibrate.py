@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
         )
-    _ = _given_accept(args)
+    _given_accept(args)  # bounds that are none show before anything is read
     of_drive = {"odometry_topic": None, "continuous": False}
     if args.mounts:
         views = {option.name: option.default for option in VIEW_OPTIONS}
