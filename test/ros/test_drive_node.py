@@ -170,6 +170,21 @@ def test_what_keeps_it_from_driving_is_said_in_one_line(amr):
     assert ended.code == 3 and "no node subscribes" in ended.error
 
 
+def test_clouds_with_one_time_for_all_points_do_not_let_it_scan_on_the_move(amr, monkeypatch):
+    """As Gazebo's are, and those of drivers that know no other time."""
+    scan = amr.simulation.scan
+
+    def timeless(*arguments):
+        cloud = scan(*arguments)
+        cloud["timestamp"] = cloud["timestamp"].min(initial=np.inf)
+        return cloud
+
+    monkeypatch.setattr(amr.simulation, "scan", timeless)
+    ended = amr.calibrate("timeless", "--continuous", "--yes")
+    assert ended.code == 2 and "have the same time" in ended.error and "without --continuous" in ended.error
+    assert not amr.commands and not amr.folder("timeless").exists()
+
+
 def test_no_room_to_turn_is_no_drive(amr):
     with visitor(amr, 0.9):
         ended = amr.calibrate("narrow", "--yes")
