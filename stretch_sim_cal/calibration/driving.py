@@ -298,7 +298,9 @@ class DrivenArray:
             if sweep is None:
                 continue
             intake = FrameIntake(self._names)
-            places[station] = tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names))))
+            places[station] = tuple(
+                DirectionCells(sensor, deskewed=True) for sensor in by_lidar(self._sensors, len(self._names))
+            )
             for clouds in sets:
                 deskewed = (_deskewed(*each, sweep, scales, clock) for each in zip(clouds, poses, strict=True))
                 for cells, cloud in zip(places[station], intake.admit(*deskewed), strict=True):

@@ -363,6 +363,18 @@ def test_clouds_on_the_move_without_times_and_a_first_station_on_the_move_are_na
         array.add({"left": timed})
 
 
+def test_scans_of_a_tilted_lidar_in_a_fast_turn_are_of_its_sensor(driven):
+    rig, clouds = driven.rig, {name: own[0] for name, own in driven.stations[0].clouds.items()}
+    lidars = {name: cal.api.DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
+    array, end = DrivenArray(lidars, rig.footprint_from_base), float(clouds["left"]["timestamp"].max())
+    array.new_station([0.0, 0.0, 0.0])
+    array.add(clouds)
+    turn = np.linspace(-0.15, 0.15, 7)
+    array.new_station([0.0, 0.0, 0.0], Sweep(end, end + turn, np.outer(turn, [0.0, 0.0, np.radians(40.0)])))
+    array.add(clouds)
+    assert len(array._views()) == 4
+
+
 def test_clouds_whose_points_have_no_time_of_their_own_are_refused(on_the_move, tmp_path, capsys):
     out = str(tmp_path / "calibration.yaml")
     for name, time, said in (
