@@ -174,7 +174,8 @@ def stations_of(
             found.append(RecordedStation(scans, np.vstack([poses[left:here], at]), sweep))
             left = here
         if count := min(map(len, seen.values())):
-            way = np.vstack([poses[left:first], poses[first : last + 1].mean(axis=0)])
+            # The median: the first and last messages are of a base that still, or already, creeps.
+            way = np.vstack([poses[left:first], np.median(poses[first : last + 1], axis=0)])
             found.append(RecordedStation({name: own[:count] for name, own in seen.items()}, way))
             left = last
     if (stood := sum(station.sweep is None for station in found)) < 2:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, 
 from stretch_sim_cal.calibration.driving import DrivenArray
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.wheel_odometry import (
+    PLANAR,
     DrivingSettings,
     Leg,
     Sweep,
@@ -29,8 +31,9 @@ from stretch_sim_cal.calibration.wheel_odometry import (
     unknown,
 )
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, log
 from stretch_sim_cal.recording.rosbag import RecordingWriter
+from stretch_sim_cal.recording.stations import stations_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
 
@@ -172,6 +175,20 @@ def test_a_recording_with_stops_is_calibrated_and_written(driven, result, tmp_pa
     stations = cal.open_drive(recording)
     assert [len(station.clouds["right"]) for station in stations] == [3] * (len(DRIVE) + 1)
     np.testing.assert_allclose(stations[-1].odometry[-1], driven.stations[-1].odometry[-1], atol=1e-3)
+
+
+def test_a_stop_is_where_the_base_rests_and_not_where_it_creeps():
+    turned = np.r_[np.zeros(20), np.linspace(0.0, 0.5, 10), 0.4985, 0.4995, 0.4999, np.full(9, 0.5), 0.501, 0.55]
+    odometry = []
+    for number, angle in enumerate(turned):
+        at = SimpleNamespace(x=0.0, y=0.0, z=np.sin(angle / 2), w=np.cos(angle / 2))
+        stamp = SimpleNamespace(sec=0, nanosec=number * SECOND // 10)
+        pose = SimpleNamespace(position=SimpleNamespace(x=0.2, y=0.1), orientation=at)
+        odometry.append(SimpleNamespace(header=SimpleNamespace(stamp=stamp), pose=SimpleNamespace(pose=pose)))
+    clouds = [("left", time * SECOND // 10, np.ones((9, 3))) for time in (10, 37)]
+    first, second = stations_of("odometry", odometry, clouds, ["left"], 1, continuous=False)
+    np.testing.assert_allclose(first.odometry[-1], [0.2, 0.1, 0.0], atol=1e-9)
+    np.testing.assert_allclose(second.odometry[-1], [0.2, 0.1, 0.5], atol=1e-9)
 
 
 def test_without_wheels_only_lidars_and_floor_are_reported_and_written(driven, result):
@@ -490,3 +507,38 @@ def test_slip_on_a_way_scatters_by_its_covariance():
     scatter = np.cov(np.array(legs).T)
     assert np.abs(np.array(legs).mean(axis=0)).max() < 0.25
     np.testing.assert_allclose(scatter, np.eye(3), atol=0.4)
+
+
+def test_the_clock_of_odometry_scatters_by_what_slip_leaves_unsure():
+    """With the motion known exactly, on ways from rest into a turn and from the turn to rest."""
+    settings, late, rate, ratios = DrivingSettings(), 0.02, 0.6, []
+    errors = OdometryErrors(slip=settings.slip, slip_angle=settings.slip_angle, clock_offset=late)
+    for seed in range(40):
+        base, slipped, by_clock = DrivingBase(BASE, errors, seed=seed), [], []
+        for turn in (rate, -rate, rate, -rate):
+            begin = base.now
+            base.follow([(0.0, 0.0, turn, 4.0)])
+            base.step(1.0)
+            for way, velocities in ((begin, begin + 2.0), [0.0, turn]), ((begin + 2.0, base.now), [turn, 0.0]):
+                said = np.array([base.odometry(time)[0] for time in np.linspace(*way, 20)])
+                leg, (before, after) = Leg.along(said, np.outer(velocities, [0.0, 0.0, 1.0])), base.poses(np.array(way))
+                off, later = (
+                    np.linalg.inv(leg.transform(np.zeros(3), clock)) @ np.linalg.inv(before) @ after
+                    for clock in (late, late + 1e-3)
+                )
+                root = leg.slip_root(settings)
+                slipped.append(np.linalg.solve(root, log(off)[PLANAR]))
+                by_clock.append(np.linalg.solve(root, log(later)[PLANAR]) - slipped[-1])
+        ratios.append(np.sum(np.multiply(slipped, by_clock)) / np.linalg.norm(by_clock))
+    assert abs(np.mean(ratios)) < 0.5 and 0.5 < np.mean(np.square(ratios)) < 1.6
+
+
+@pytest.mark.long
+def test_the_clock_of_odometry_is_off_by_its_standard_deviation():
+    rate, ratios = np.radians(36.0), []
+    drive = [*((0, 0, sign * rate, 5) for sign in (1, 1, -1, -1)), *((sign * 0.3, 0, 0, 2.7) for sign in (1, -1))]
+    for seed in range(1, 9):
+        sim = cal.simulate(sensor=SENSOR, seed=seed, frames=1, drive=drive, continuous=True)
+        odometry = cal.calibrate_by_driving(sim.rig, sim.stations).wheels.odometry
+        ratios.append((odometry["clock"] - sim.simulator.driving.errors.clock_offset) / odometry["clock_std"])
+    assert 0.3 < np.mean(np.square(ratios)) < 3.0, ratios
