@@ -58,6 +58,7 @@ from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_b
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.calibration.wheel_odometry import (
+    AXES,
     PLANAR,
     STEP,
     DrivingSettings,
@@ -71,7 +72,6 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.points import coordinates, returns_of
-from stretch_sim_cal.sensor.sensor import by_lidar
 
 # How far (m) the views may still be apart, into how many shifted grids of patches they are cut, and whether the floor
 # is known by then.
@@ -90,23 +90,28 @@ ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
 FLOOR_REMEDY = "identify the lidars' own errors first: a drive cannot separate the floor's height from range errors"
 STRAFED = 0.1  # m sideways, farther than a base without strafing
-CENTRE_OF_ROTATION = "centre of rotation"
+# Of a lidar's x, y and yaw: against what they are, the finding's code, and the remedy.
+LEVER = (
+    "centre of rotation", "unobserved_lever", "turn on the spot by a full circle and back, with a stop every 45 deg",
+)  # fmt: skip
+YAW = "direction of driving", "unobserved_yaw", "drive straight ahead and back by 1 m or more, with stops"
 SLIPPERY = 3.0  # times the expected slip, for a warning
 OFF_PLANE = [2, 3, 4]  # of a twist
+# Three scales and, with scans on the move, by how much (s) the stamps are late.
 ODOMETRY_ERRORS = ("scale_x", "scale_y", "turn", "clock")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DrivenResult(LidarPoses):
-    """An `LidarPoses` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
+    """A `LidarPoses` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
     lidars against the `wheels`."""
 
-    wheels: Wheels | None = None
+    wheels: Wheels
 
 
 class _DrivenUnknowns(Unknowns):
-    """The unknowns of lidars in base_footprint; `others` are a twist of each station in the floor's frame, then those
-    of the `odometry`: its three scales and, `with_clock`, the offset of its clock."""
+    """The unknowns of lidars in base_footprint; `others` are a twist of each station in the floor's frame, then the
+    errors of `odometry`, the `with_clock` or the three scales only."""
 
     def __init__(self, models: tuple, num_stations: int, with_clock: bool = False):
         super().__init__(models, 6 * num_stations + 3 + with_clock)
@@ -144,16 +149,23 @@ class _ViewUnknowns(Unknowns):
 
 @dataclass(frozen=True)
 class _Drive:
-    """An estimate: the lidars' `state` in base_footprint, the `stations` (4, 4) over the floor, the odometry's `scales`
-    (3,), the standard deviations (3,) of the stations' `stance`, the `slip` over the expected one, and by how much (s)
-    odometry's stamps are late."""
+    """An estimate: the lidars' `state` in base_footprint, the `stations` (4, 4) over the floor, the errors of
+    `odometry` as of `ODOMETRY_ERRORS`, the standard deviations (3,) of the stations' `stance`, and the `slip` over the
+    expected one."""
 
     state: State
     stations: list[np.ndarray]
-    scales: np.ndarray
+    odometry: np.ndarray
     stance: np.ndarray
     slip: float = 1.0
-    clock: float = 0.0
+
+    @property
+    def scales(self) -> np.ndarray:
+        return self.odometry[:3]
+
+    @property
+    def clock(self) -> float:
+        return float(self.odometry[3:].sum())
 
     def views(self, unknowns: _DrivenUnknowns) -> State:
         """Return the views' poses, and the parameters of their lidars."""
@@ -215,7 +227,7 @@ class DrivenArray:
             velocities = [np.zeros(3) if each is None else each.velocity for each in self._sweeps[-2:]]
             self._legs.append(Leg.along(np.vstack([self._at, poses]), np.array(velocities)))
         self._at = poses[-1]
-        self._cells.append(tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names)))))
+        self._cells.append(tuple(map(DirectionCells, self._sensors)))
         self._intakes.append(FrameIntake(self._names))
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
@@ -243,15 +255,20 @@ class DrivenArray:
         if len(self._cells) == 1:
             self._floor.add(*in_order)
 
+    @property
+    def _moves(self) -> bool:
+        return any(self._moving)
+
     def solve(self) -> DrivenResult:
         """Return the result, with refusals if the data does not support it. Raises `InputError` for fewer than two
         stations, or a lidar without any return at one, `Refused` if the views of two stations do not fit."""
         if len(self._cells) < 2:
             raise InputError(f"driving: {len(self._cells)} stations; at least two are needed")
-        lidars, moves = self._views(), any(self._moving)
+        lidars = self._views()
         views = [View(lidar.surface) for lidar in lidars]
         first, suspects = self._first_drive(lidars, views)
-        unknowns = _DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(self._names)]), len(self._cells), moves)
+        models = tuple(lidar.model for lidar in lidars[: len(self._names)])
+        unknowns = _DrivenUnknowns(models, len(self._cells), self._moves)
         solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
         drive = replace(first, state=state)
         pairs = self._pairs(views, drive.views(unknowns).base_from_lidar)
@@ -259,7 +276,7 @@ class DrivenArray:
         noise, floor, trust = Noise.first(len(lidars)), None, None
         for slack, grids, on_floor in PASSES:
             if on_floor and floor is None:
-                if moves:
+                if self._moves:
                     lidars = self._views(drive)
                     _, lidars = seen_by_another(
                         lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings()
@@ -275,8 +292,7 @@ class DrivenArray:
             # The noise information is of the room only: along a corridor it exceeds that of odometry.
             state, solution = solver.step(reduced, drive.state, by_chance, beside=beside)
             drive = replace(
-                drive, state=state, scales=drive.scales + solution.change[unknowns.scales],
-                clock=drive.clock + float(solution.change[unknowns.odometry][3:].sum()), stations=[
+                drive, state=state, odometry=drive.odometry + solution.change[unknowns.odometry], stations=[
                     exp(solution.change[part]) @ pose
                     for part, pose in zip(unknowns.stations, drive.stations, strict=True)
                 ],
@@ -298,9 +314,7 @@ class DrivenArray:
             if sweep is None:
                 continue
             intake = FrameIntake(self._names)
-            places[station] = tuple(
-                DirectionCells(sensor, deskewed=True) for sensor in by_lidar(self._sensors, len(self._names))
-            )
+            places[station] = tuple(DirectionCells(sensor, deskewed=True) for sensor in self._sensors)
             for clouds in sets:
                 deskewed = (_deskewed(*each, sweep, scales, clock) for each in zip(clouds, poses, strict=True))
                 for cells, cloud in zip(places[station], intake.admit(*deskewed), strict=True):
@@ -345,7 +359,7 @@ class DrivenArray:
             if best is None or not best[2]:
                 suspects.append(number + 1)
             stations.append(guess if best is None else best[1])
-        return _Drive(State(tuple(poses), ()), stations, np.zeros(3), STANCE), suspects
+        return _Drive(State(tuple(poses), ()), stations, np.zeros(3 + self._moves), STANCE), suspects
 
     def _pairs(self, views: Sequence[View], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         """Return the pairs of views that are compared: each view with those of the largest overlap, with those of its
@@ -451,10 +465,7 @@ class DrivenArray:
                 stations = list(drive.stations)
                 stations[number - 1] = exp(step[:6]) @ stations[number - 1]
                 stations[number] = exp(step[6:12]) @ stations[number]
-                moved = replace(
-                    drive, stations=stations, scales=drive.scales + step[12:15],
-                    clock=drive.clock + float(step[15:].sum()),
-                )  # fmt: skip
+                moved = replace(drive, stations=stations, odometry=drive.odometry + step[12:])
                 rows[:, column] = (self._slipped_on(moved, number) - residual) / STEP
             rows, residual = rows / drive.slip, residual / drive.slip
             equations.information[np.ix_(columns, columns)] += rows.T @ rows
@@ -462,7 +473,7 @@ class DrivenArray:
         settings, own = self._settings, columns_of(unknowns.odometry)
         precision = np.array([settings.scale, settings.scale, settings.turn, settings.clock])[: len(own)] ** -2.0
         equations.information[own, own] += precision
-        equations.gradient[own] -= precision * np.append(drive.scales, drive.clock)[: len(own)]
+        equations.gradient[own] -= precision * drive.odometry
 
     def _slipped(self, drive: _Drive) -> np.ndarray:
         """Return the slip on the way to each station but the first, (S - 1, 3): x, y, angle, over the expected one."""
@@ -480,7 +491,7 @@ class DrivenArray:
         squares = np.sum(stances**2, axis=0) + LIKELY_STANCE**2
         stance = np.maximum(np.sqrt(squares / (len(stances) + 1.0)), LEAST_STANCE)
         # The same ways determine lever, yaw, three scales, and the clock.
-        freedom = max(slipped.size - 6 - any(self._moving), 0)
+        freedom = max(slipped.size - 6 - self._moves, 0)
         slip = np.sqrt((np.sum(slipped**2) + PRIOR_SLIP) / (freedom + PRIOR_SLIP))
         return replace(drive, stance=stance, slip=float(slip))
 
@@ -543,8 +554,7 @@ class DrivenArray:
     def _wheels(self, drive: _Drive, solution: Solution, unknowns: _DrivenUnknowns, covariance: np.ndarray) -> Wheels:
         deviations = np.sqrt(np.diag(solution.covariance[unknowns.odometry, unknowns.odometry]))
         odometry = {}
-        values = (*drive.scales, drive.clock)[: len(deviations)]
-        for name, value, deviation in zip(ODOMETRY_ERRORS, values, deviations, strict=False):
+        for name, value, deviation in zip(ODOMETRY_ERRORS, drive.odometry, deviations, strict=False):
             odometry |= {name: float(value), f"{name}_std": float(deviation)}
         wheels = Wheels(
             dict(zip(self._names, drive.state.base_from_lidar, strict=True)), covariance, odometry, drive.slip,
@@ -556,23 +566,17 @@ class DrivenArray:
         gain = most_gained(
             known, drive.state.base_from_lidar[0], drive.scales, self._settings, drive.slip, motions(strafes)
         )
-        bound = self._settings.max_std_translation
-        lever = "unobserved_lever", 1e3, "mm", "turn on the spot by a full circle and back, with a stop every 45 deg"
-        yaw = "unobserved_yaw", np.degrees(1.0), "deg", "drive straight ahead and back by 1 m or more, with stops"
         directions, refusals = [], []
-        axes = (
-            ("x", CENTRE_OF_ROTATION, bound, lever), ("y", CENTRE_OF_ROTATION, bound, lever),
-            ("yaw", "direction of driving", self._settings.max_std_yaw, yaw),
-        )  # fmt: skip
-        for lidar, deviations in zip(self._names, wheels.deviations, strict=True):
-            for number, (name, against, limit, (code, factor, unit, remedy)) in enumerate(axes):
-                name, deviation = f"the {lidar} lidar's {name} relative to the {against}", float(deviations[number])
-                directions.append(Direction(name, deviation, limit))
+        checks = list(zip(AXES, (LEVER, LEVER, YAW), self._settings.bounds.tolist(), strict=True))
+        for lidar, deviations in zip(self._names, wheels.deviations.tolist(), strict=True):
+            for number, ((axis, factor, unit), (against, code, remedy), bound) in enumerate(checks):
+                name, deviation = f"the {lidar} lidar's {axis} relative to the {against}", deviations[number]
+                directions.append(Direction(name, deviation, bound))
                 refusals += when(
                     not directions[-1].observed,
                     code,
                     f"the drive does not determine {name}: standard deviation {factor * deviation:.2g} {unit}, at most "
-                    f"{factor * limit:.2g} {unit} is allowed",
+                    f"{factor * bound:.2g} {unit} is allowed",
                     gain.words if gain is not None and gain.of == number else remedy,
                 )
         warnings = when(

@@ -15,6 +15,8 @@ from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inve
 STEP = 1e-6  # of differences in place of derivatives
 PLANAR = [0, 1, 5]  # of a twist
 CIRCLE = 8  # stops of a full circle
+# Of a lidar against the wheels, and how each is printed.
+AXES = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg"))
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class DrivingSettings:
         for name, value in vars(self).items():
             if not value > 0:
                 raise InputError(f"driving: {name} = {value} must be greater than zero")
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """The bounds (3,) of a lidar's x, y (m) and yaw (rad)."""
+        return np.array([self.max_std_translation, self.max_std_translation, self.max_std_yaw])
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ class Gain(NamedTuple):
     @property
     def words(self) -> str:
         """The motion and its gain."""
-        name, factor, unit = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg"))[self.of]
+        name, factor, unit = AXES[self.of]
         before, after = (f"{factor * deviation:.2g}" for deviation in (self.before, self.after))
         return f"{self.motion}: the standard deviation of {name} would be {after} {unit} in place of {before}"
 
@@ -184,10 +191,16 @@ def motions(strafes: bool) -> list[Manoeuvre]:
     return [*known, sideways] if strafes else known
 
 
+def at_origin(pose: np.ndarray) -> np.ndarray:
+    """Return the derivative (6, 6) of the twist of a lidar at `pose` (4, 4) about its own origin by that in
+    base_footprint, both along the axes of base_footprint."""
+    return adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))
+
+
 def deviations_of(covariance: np.ndarray, pose: np.ndarray) -> np.ndarray:
     """Return the standard deviations (3,) of x, y and yaw of a lidar at `pose` (4, 4) by the covariance of x, y and yaw
     of its twist in base_footprint, (3, 3) or more."""
-    at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[np.ix_(PLANAR, PLANAR)]
+    at_lidar = at_origin(pose)[np.ix_(PLANAR, PLANAR)]
     return np.sqrt(np.diag(at_lidar @ covariance[:3, :3] @ at_lidar.T))
 
 
@@ -222,9 +235,8 @@ def most_gained(
     choices: Sequence[Manoeuvre],
 ) -> Gain | None:  # fmt: skip
     """Return the gain of the best motion for the weakest direction, by `known_after`; None if there is none."""
-    bounds = np.array([settings.max_std_translation, settings.max_std_translation, settings.max_std_yaw])
     before = deviations_of(covariance, pose)
-    weakest = int(np.argmax(before / bounds))
+    weakest = int(np.argmax(before / settings.bounds))
     after = [
         deviations_of(known_after(covariance, scales, settings, slip, choice.legs), pose)[weakest] for choice in choices
     ]
@@ -274,6 +286,6 @@ class Wheels(Checked):
         with their covariance (3, 3)."""
         pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
         part = slice(6 * number, 6 * number + 6)
-        at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[PLANAR]
+        at_lidar = at_origin(pose)[PLANAR]
         planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
         return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T
