@@ -23,7 +23,7 @@ related by the surfaces that they see from different stations.
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -179,6 +179,27 @@ class _Drive:
         return np.array([log(inverse(_planar(pose)) @ pose)[OFF_PLANE] for pose in self.stations])
 
 
+@dataclass(frozen=True)
+class _Station:
+    """The scans at a station: summed in `cells` by lidar, or, if the base moves as `sweep` has it, sets of `clouds`
+    of all lidars with the times of their points. `intake` counts what is left out."""
+
+    intake: FrameIntake
+    cells: tuple[DirectionCells, ...]
+    sweep: Sweep | None
+    clouds: list[tuple[np.ndarray, ...]] = field(default_factory=list)
+
+    @property
+    def velocity(self) -> np.ndarray:
+        return np.zeros(3) if self.sweep is None else self.sweep.velocity
+
+    @property
+    def farthest(self) -> float:
+        """How long (s) before or after the base was at the station its points were measured, at most."""
+        times = (cloud["timestamp"] for clouds in self.clouds for cloud in clouds)
+        return max(float(np.abs(own - self.sweep.time).max(initial=0.0)) for own in times)
+
+
 class DrivenArray:
     """Calibrates the lidars of a robot that drives: `new_station` and `add`, then `solve`."""
 
@@ -202,13 +223,9 @@ class DrivenArray:
         # The first station's views are related by the views from all others as well.
         of_floor = FloorSettings(sensor=self._sensors, typical_std_translation=1e-4, typical_std_rotation=1e-5, **body)
         self._floor = JointFloor(self._described, np.eye(4), of_floor, self._names)
-        self._intakes: list[FrameIntake] = []
-        self._cells: list[tuple[DirectionCells, ...]] = []
+        self._stations: list[_Station] = []
         self._legs: list[Leg] = []
         self._at = np.zeros(3)
-        # Of stations on the move: the base's motion, and the clouds of all lidars, with times.
-        self._sweeps: list[Sweep | None] = []
-        self._moving: list[list[tuple[np.ndarray, ...]]] = []
 
     def new_station(self, odometry: np.ndarray | Sequence[float], sweep: Sweep | None = None) -> None:
         """Begin another station, at x, y (m) and yaw (rad) by odometry, (3,), or (K, 3) on the way there, the last row
@@ -217,58 +234,57 @@ class DrivenArray:
         poses = np.atleast_2d(np.asarray(odometry, dtype=float))
         if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
             raise InputError(
-                f"station {len(self._cells) + 1}: odometry: expected finite numbers x, y, yaw, or rows of these"
+                f"station {len(self._stations) + 1}: odometry: expected finite numbers x, y, yaw, or rows of these"
             )
-        if sweep is not None and not self._cells:
+        if sweep is not None and not self._stations:
             raise InputError("station 1: the robot has to stand still at the first station")
-        self._sweeps.append(sweep)
-        self._moving.append([])
-        if self._cells:
-            velocities = [np.zeros(3) if each is None else each.velocity for each in self._sweeps[-2:]]
-            self._legs.append(Leg.along(np.vstack([self._at, poses]), np.array(velocities)))
+        self._stations.append(_Station(FrameIntake(self._names), self._empty_cells(), sweep))
+        if len(self._stations) > 1:
+            velocities = np.array([station.velocity for station in self._stations[-2:]])
+            self._legs.append(Leg.along(np.vstack([self._at, poses]), velocities))
         self._at = poses[-1]
-        self._cells.append(tuple(map(DirectionCells, self._sensors)))
-        self._intakes.append(FrameIntake(self._names))
+
+    def _empty_cells(self, deskewed: bool = False) -> tuple[DirectionCells, ...]:
+        return tuple(DirectionCells(sensor, deskewed) for sensor in self._sensors)
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`; of a station on the move
         structured arrays with a `timestamp` (s) of each point. Raises `InputError` if they have none."""
-        in_order = [clouds[name] for name in self._names]
-        if self._sweeps[-1] is not None:
-            if any("timestamp" not in (cloud.dtype.names or ()) for cloud in in_order):
-                raise InputError(
-                    f"station {len(self._cells)}: clouds that were taken on the move need the time of each point, a "
-                    "field 'timestamp' in s"
-                )
-            self._intakes[-1].admit(*in_order)
-            times = np.concatenate([returns_of(cloud)["timestamp"] for cloud in in_order])
-            known = self._sweeps[-1].times
-            if len(times) and not known[0] <= times.min() <= times.max() <= known[-1]:
-                raise InputError(
-                    f"station {len(self._cells)}: its points are of {times.min():.3f} to {times.max():.3f} s, its "
-                    f"sweep of {known[0]:.3f} to {known[-1]:.3f} s"
-                )
-            self._moving[-1].append(tuple(in_order))
+        in_order, station = tuple(clouds[name] for name in self._names), self._stations[-1]
+        if station.sweep is None:
+            for cells, cloud in zip(station.cells, station.intake.admit(*in_order), strict=True):
+                cells.add(cloud)
+            if len(self._stations) == 1:
+                self._floor.add(*in_order)
             return
-        for cells, cloud in zip(self._cells[-1], self._intakes[-1].admit(*in_order), strict=True):
-            cells.add(cloud)
-        if len(self._cells) == 1:
-            self._floor.add(*in_order)
+        if any("timestamp" not in (cloud.dtype.names or ()) for cloud in in_order):
+            raise InputError(
+                f"station {len(self._stations)}: clouds that were taken on the move need the time of each point, a "
+                "field 'timestamp' in s"
+            )
+        station.intake.admit(*in_order)
+        times, known = np.concatenate([returns_of(cloud)["timestamp"] for cloud in in_order]), station.sweep.times
+        if len(times) and not known[0] <= times.min() <= times.max() <= known[-1]:
+            raise InputError(
+                f"station {len(self._stations)}: its points are of {times.min():.3f} to {times.max():.3f} s, its "
+                f"sweep of {known[0]:.3f} to {known[-1]:.3f} s"
+            )
+        station.clouds.append(in_order)
 
     @property
     def _moves(self) -> bool:
-        return any(self._moving)
+        return any(station.sweep is not None for station in self._stations)
 
     def solve(self) -> DrivenResult:
         """Return the result, with refusals if the data does not support it. Raises `InputError` for fewer than two
         stations, or a lidar without any return at one, `Refused` if the views of two stations do not fit."""
-        if len(self._cells) < 2:
-            raise InputError(f"driving: {len(self._cells)} stations; at least two are needed")
+        if len(self._stations) < 2:
+            raise InputError(f"driving: {len(self._stations)} stations; at least two are needed")
         lidars = self._views()
         views = [View(lidar.surface) for lidar in lidars]
         first, suspects = self._first_drive(lidars, views)
         models = tuple(lidar.model for lidar in lidars[: len(self._names)])
-        unknowns = _DrivenUnknowns(models, len(self._cells), self._moves)
+        unknowns = _DrivenUnknowns(models, len(self._stations), self._moves)
         solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
         drive = replace(first, state=state)
         pairs = self._pairs(views, drive.views(unknowns).base_from_lidar)
@@ -309,15 +325,13 @@ class DrivenArray:
         poses, scales, clock = self._described, np.zeros(3), 0.0
         if drive is not None:
             poses, scales, clock = list(drive.state.base_from_lidar), drive.scales, drive.clock
-        places = list(self._cells)
-        for station, (sweep, sets) in enumerate(zip(self._sweeps, self._moving, strict=True)):
-            if sweep is None:
-                continue
+        places = []
+        for station in self._stations:
+            places.append(station.cells if station.sweep is None else self._empty_cells(deskewed=True))
             intake = FrameIntake(self._names)
-            places[station] = tuple(DirectionCells(sensor, deskewed=True) for sensor in self._sensors)
-            for clouds in sets:
-                deskewed = (_deskewed(*each, sweep, scales, clock) for each in zip(clouds, poses, strict=True))
-                for cells, cloud in zip(places[station], intake.admit(*deskewed), strict=True):
+            for clouds in station.clouds:
+                moved = (_deskewed(*each, station.sweep, scales, clock) for each in zip(clouds, poses, strict=True))
+                for cells, cloud in zip(places[-1], intake.admit(*moved), strict=True):
                     cells.add(cloud)
         stations = Lidar.of_places(places, self._names, "station")
         return [
@@ -341,7 +355,7 @@ class DrivenArray:
                 found = aligned(0, lidar, given)
                 poses[lidar] = poses[lidar] if found is None else poses[0] @ found
         stations, suspects = [np.eye(4)], []
-        for number in range(1, len(self._cells)):
+        for number in range(1, len(self._stations)):
             guess = stations[-1] @ self._legs[number - 1].transform(np.zeros(3))
             tried = []
             for lidar, before in itertools.product(range(count), range(number)):
@@ -421,30 +435,19 @@ class DrivenArray:
     def _add_deskewing(self, equations: NormalEquations, drive: _Drive, of_views: _ViewUnknowns) -> None:
         """Let each view that was taken on the move be off its station by the slip within the scan."""
         columns, deviations = [], []
-        for view, (station, _) in zip(of_views.poses, of_views.driven.views, strict=True):
-            if (sweep := self._sweeps[station]) is not None:
+        for view, (number, _) in zip(of_views.poses, of_views.driven.views, strict=True):
+            station = self._stations[number]
+            if station.sweep is not None:
                 column = np.zeros((of_views.size, 3))
-                column[view] = adjoint(drive.stations[station])[:, PLANAR]
+                column[view] = adjoint(drive.stations[number])[:, PLANAR]
                 columns.append(column)
-                deviations.append(drive.slip * self._scanned(station, sweep))
+                deviations.append(drive.slip * station.sweep.slip(station.farthest, self._settings))
         if columns:
             off = np.hstack(columns)
             on_off = equations.information @ off
             own = off.T @ on_off + np.diag(np.concatenate(deviations) ** -2.0)
             equations.gradient -= on_off @ np.linalg.solve(own, off.T @ equations.gradient)
             equations.information -= on_off @ np.linalg.solve(own, on_off.T)
-
-    def _scanned(self, station: int, sweep: Sweep) -> np.ndarray:
-        """Return the standard deviations (3,) of x, y (m) and angle (rad) by which slip moves a scan against its
-        station: a random walk over the wheels' way, on average over half of the scan."""
-        farthest = max(
-            float(np.abs(cloud["timestamp"] - sweep.time).max(initial=0.0))
-            for clouds in self._moving[station] for cloud in clouds
-        )  # fmt: skip
-        settings = self._settings
-        x, y, rate = np.abs(sweep.velocity)
-        way = farthest * float(np.hypot(x, y) + rate * settings.track_width / 2.0)
-        return np.sqrt(way / 3.0) * np.array([settings.slip, settings.slip, settings.slip_angle])
 
     def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
         """Add the stances, and fix the first station, which is the floor's frame."""
@@ -511,7 +514,7 @@ class DrivenArray:
         wheels = self._wheels(drive, solution, unknowns, covariance)
         result = DrivenResult(
             {name: base_from_footprint @ pose for name, pose in zip(names, poses, strict=True)},
-            to_base @ covariance @ to_base.T, [], sum(intake.num_frames for intake in self._intakes), last.rmse,
+            to_base @ covariance @ to_base.T, [], sum(each.intake.num_frames for each in self._stations), last.rmse,
             diagnostics=numbers_of_units, floor=self._floor_of(floor, base_from_footprint, covariance[:6, :6]),
             wheels=wheels,
         )  # fmt: skip
@@ -539,7 +542,7 @@ class DrivenArray:
         refusals = refusals or large_residuals(last.scale, result.rmse)
         refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
-        warnings = list(dict.fromkeys(warning for intake in self._intakes for warning in intake.warnings()))
+        warnings = list(dict.fromkeys(warning for each in self._stations for warning in each.intake.warnings()))
         warnings += near + disturbance(float(moving.max())) + unit_warnings(numbers_of_units, self._sensors, names)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 

@@ -44,6 +44,11 @@ class DrivingSettings:
                 raise InputError(f"driving: {name} = {value} must be greater than zero")
 
     @property
+    def slips(self) -> np.ndarray:
+        """Slip (3,) along x and y (m) and in the angle (rad) for a wheels' way of 1 m."""
+        return np.array([self.slip, self.slip, self.slip_angle])
+
+    @property
     def bounds(self) -> np.ndarray:
         """The bounds (3,) of a lidar's x, y (m) and yaw (rad)."""
         return np.array([self.max_std_translation, self.max_std_translation, self.max_std_yaw])
@@ -95,7 +100,7 @@ class Leg:
         ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
         ways *= max(1.0, 0.02 / max(ways.sum(), 1e-9))  # m: slip is at least that of such a way
         covariance = np.diag([STEP, STEP, STEP]) ** 2
-        sizes, yaw = np.array([settings.slip, settings.slip, settings.slip_angle]), poses[-1, 2]
+        sizes, yaw = settings.slips, poses[-1, 2]
         for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
             # Slip in the last frame; an angle moves all later poses sideways.
             ahead = np.eye(3)
@@ -130,6 +135,14 @@ class Sweep:
         begin, end = self.steps(self.times[[0, -1]])
         velocity: np.ndarray = (end - begin) / (self.times[-1] - self.times[0])
         return velocity
+
+    def slip(self, farthest: float, settings: DrivingSettings) -> np.ndarray:
+        """Return the standard deviations (3,) of x, y (m) and angle (rad) by which slip moves a scan, whose points are
+        measured at most `farthest` (s) from the station's time, against the station: a random walk over the wheels'
+        way, on average over half of the scan."""
+        x, y, rate = np.abs(self.velocity)
+        way = farthest * float(np.hypot(x, y) + rate * settings.track_width / 2.0)
+        return np.sqrt(way / 3.0) * settings.slips
 
     def deskewed(
         self, points: np.ndarray, times: np.ndarray, footprint_from_lidar: np.ndarray, scales: np.ndarray,
