@@ -9,7 +9,8 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of
-from stretch_sim_cal.calibration.driving import OFF_PLANE, DrivenResult
+from stretch_sim_cal.calibration.drive_problem import OFF_PLANE
+from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor

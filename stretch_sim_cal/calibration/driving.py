@@ -33,6 +33,15 @@ from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
+from stretch_sim_cal.calibration.drive_problem import (
+    ODOMETRY_ERRORS,
+    OFF_PLANE,
+    STANCE,
+    Drive,
+    DriveFactors,
+    DrivenUnknowns,
+    ViewUnknowns,
+)
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.findings import (
     another_opinion,
@@ -52,7 +61,7 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import Direction, unobserved
 from stretch_sim_cal.calibration.observations import by_poses
-from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, Unknowns, sensor_numbers
+from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, sensor_numbers
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
@@ -70,7 +79,7 @@ from stretch_sim_cal.calibration.wheel_odometry import (
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
-from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, inverse
 from stretch_sim_cal.sensor.points import coordinates, returns_of
 
 # How far (m) the views may still be apart, into how many shifted grids of patches they are cut, and whether the floor
@@ -78,14 +87,8 @@ from stretch_sim_cal.sensor.points import coordinates, returns_of
 PASSES = ((0.01, 1, False), (0.002, 1, False), (0.001, 1, True), (0.0, 2, True))
 # The prior of a described pose in base_footprint: x, y, z (m), roll, pitch, yaw (rad).
 DESCRIBED = np.array([1.0, 1.0, 0.05, 0.1, 0.1, 1.0])
-# Standard deviations of a station's height (m), roll and pitch (rad) over the mean floor: before the floor is known,
-# the prior (as of one station), and the least.
-STANCE = np.array([0.005, 0.01, 0.01])
-LIKELY_STANCE, LEAST_STANCE = np.array([1e-3, 2e-3, 2e-3]), np.array([1e-4, 1e-4, 1e-4])
 PARTNERS = 5  # views that a view is compared with
 ENOUGH = 50.0  # patches that two lidars see, for an opinion
-PRIOR_SLIP = 4.0  # values of slip, the weight of the expected one
-FIXED_STATION = 1e-6  # m, rad
 ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
 FLOOR_REMEDY = "identify the lidars' own errors first: a drive cannot separate the floor's height from range errors"
@@ -96,9 +99,6 @@ LEVER = (
 )  # fmt: skip
 YAW = "direction of driving", "unobserved_yaw", "drive straight ahead and back by 1 m or more, with stops"
 SLIPPERY = 3.0  # times the expected slip, for a warning
-OFF_PLANE = [2, 3, 4]  # of a twist
-# Three scales and, with scans on the move, by how much (s) the stamps are late.
-ODOMETRY_ERRORS = ("scale_x", "scale_y", "turn", "clock")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,76 +107,6 @@ class DrivenResult(LidarPoses):
     lidars against the `wheels`."""
 
     wheels: Wheels
-
-
-class _DrivenUnknowns(Unknowns):
-    """The unknowns of lidars in base_footprint; `others` are a twist of each station in the floor's frame, then the
-    errors of `odometry`, the `with_clock` or the three scales only."""
-
-    def __init__(self, models: tuple, num_stations: int, with_clock: bool = False):
-        super().__init__(models, 6 * num_stations + 3 + with_clock)
-        first = self.others.start
-        self.stations = [slice(first + 6 * number, first + 6 * number + 6) for number in range(num_stations)]
-        self.odometry = slice(first + 6 * num_stations, self.others.stop)
-        self.scales = slice(self.odometry.start, self.odometry.start + 3)
-        self.views = list(itertools.product(range(num_stations), range(len(models))))
-
-    @property
-    def free_poses(self) -> np.ndarray:
-        """The columns of the twists of lidars and stations."""
-        return np.concatenate(list(map(columns_of, (*self.poses, *self.stations))))
-
-
-class _ViewUnknowns(Unknowns):
-    """The driven unknowns, then a pose of each view in the floor's frame."""
-
-    def __init__(self, driven: _DrivenUnknowns):
-        self.driven, count = driven, len(driven.views)
-        self.models = tuple(driven.models[lidar] for _, lidar in driven.views)
-        self.units = tuple(driven.units[lidar] for _, lidar in driven.views)
-        self.poses = tuple(slice(driven.size + 6 * n, driven.size + 6 * n + 6) for n in range(count))
-        self.size = driven.size + 6 * count
-
-    def by_driven(self, stations: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the derivatives (size, driven size) of these unknowns by the driven ones."""
-        change = np.zeros((self.size, self.driven.size))
-        change[: self.driven.size] = np.eye(self.driven.size)
-        for view, (station, lidar) in zip(self.poses, self.driven.views, strict=True):
-            change[view, self.driven.poses[lidar]] = adjoint(stations[station])
-            change[view, self.driven.stations[station]] = np.eye(6)
-        return change
-
-
-@dataclass(frozen=True)
-class _Drive:
-    """An estimate: the lidars' `state` in base_footprint, the `stations` (4, 4) over the floor, the errors of
-    `odometry` as of `ODOMETRY_ERRORS`, the standard deviations (3,) of the stations' `stance`, and the `slip` over the
-    expected one."""
-
-    state: State
-    stations: list[np.ndarray]
-    odometry: np.ndarray
-    stance: np.ndarray
-    slip: float = 1.0
-
-    @property
-    def scales(self) -> np.ndarray:
-        return self.odometry[:3]
-
-    @property
-    def clock(self) -> float:
-        return float(self.odometry[3:].sum())
-
-    def views(self, unknowns: _DrivenUnknowns) -> State:
-        """Return the views' poses, and the parameters of their lidars."""
-        return State(
-            tuple(self.stations[station] @ self.state.base_from_lidar[lidar] for station, lidar in unknowns.views),
-            tuple(self.state.units[lidar] for _, lidar in unknowns.views), Plane(np.array([0.0, 0.0, 1.0]), 0.0),
-        )  # fmt: skip
-
-    def stances(self) -> np.ndarray:
-        """Return the base's height (m), roll and pitch (rad) at each station, (S, 3)."""
-        return np.array([log(inverse(_planar(pose)) @ pose)[OFF_PLANE] for pose in self.stations])
 
 
 @dataclass(frozen=True)
@@ -275,6 +205,14 @@ class DrivenArray:
     def _moves(self) -> bool:
         return any(station.sweep is not None for station in self._stations)
 
+    @property
+    def _factors(self) -> DriveFactors:
+        within_scans = {
+            number: station.sweep.slip(station.farthest, self._settings)
+            for number, station in enumerate(self._stations) if station.sweep is not None
+        }  # fmt: skip
+        return DriveFactors(self._settings, self._legs, within_scans)
+
     def solve(self) -> DrivenResult:
         """Return the result, with refusals if the data does not support it. Raises `InputError` for fewer than two
         stations, or a lidar without any return at one, `Refused` if the views of two stations do not fit."""
@@ -284,7 +222,7 @@ class DrivenArray:
         views = [View(lidar.surface) for lidar in lidars]
         first, suspects = self._first_drive(lidars, views)
         models = tuple(lidar.model for lidar in lidars[: len(self._names)])
-        unknowns = _DrivenUnknowns(models, len(self._stations), self._moves)
+        unknowns = DrivenUnknowns(models, len(self._stations), self._moves)
         solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
         drive = replace(first, state=state)
         pairs = self._pairs(views, drive.views(unknowns).base_from_lidar)
@@ -315,11 +253,11 @@ class DrivenArray:
             )  # fmt: skip
             noise = block.noise
             if on_floor:
-                drive = self._with_variances(drive)
+                drive = self._factors.with_variances(drive)
         last = remeasured_block(lidars, drive.views(unknowns), block, trust)
         return self._result(unknowns, drive, solution, last, floor, suspects)
 
-    def _views(self, drive: _Drive | None = None) -> list[Lidar]:
+    def _views(self, drive: Drive | None = None) -> list[Lidar]:
         """Return the views in the lidars' frames, by station and lidar; those on the move by odometry as the drive, by
         default the description, has it."""
         poses, scales, clock = self._described, np.zeros(3), 0.0
@@ -339,7 +277,7 @@ class DrivenArray:
             for station in stations for lidar, pose in zip(station, self._described, strict=True)
         ]  # fmt: skip
 
-    def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[_Drive, list[int]]:
+    def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[Drive, list[int]]:
         """Estimate stations and lidars by their views; return also the stations that fit no earlier one."""
         count, poses = len(self._names), list(self._described)
 
@@ -373,7 +311,7 @@ class DrivenArray:
             if best is None or not best[2]:
                 suspects.append(number + 1)
             stations.append(guess if best is None else best[1])
-        return _Drive(State(tuple(poses), ()), stations, np.zeros(3 + self._moves), STANCE), suspects
+        return Drive(State(tuple(poses), ()), stations, np.zeros(3 + self._moves), STANCE), suspects
 
     def _pairs(self, views: Sequence[View], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         """Return the pairs of views that are compared: each view with those of the largest overlap, with those of its
@@ -390,7 +328,7 @@ class DrivenArray:
             pairs |= {(view - count, view)} if view >= count else set()
         return sorted(pairs)
 
-    def _onto_floor(self, drive: _Drive) -> tuple[_Drive, FloorResult]:
+    def _onto_floor(self, drive: Drive) -> tuple[Drive, FloorResult]:
         """Return the drive over the floor at the first station, level on average, and that floor."""
         poses = [drive.stations[0] @ pose for pose in drive.state.base_from_lidar]
         self._floor.settings = replace(self._floor.settings, units=drive.state.units)
@@ -413,93 +351,27 @@ class DrivenArray:
         return replace(drive, state=state, stations=[pose @ inverse(level) for pose in drive.stations]), found
 
     def _equations(
-        self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, lidars: Sequence[Lidar]
+        self, block: RoomBlock, drive: Drive, unknowns: DrivenUnknowns, lidars: Sequence[Lidar]
     ) -> tuple[NormalEquations, np.ndarray, np.ndarray]:  # fmt: skip
         """Return the equations of views, floor and odometry, the noise information about the poses (room.py), and the
         part of the information that is not of the views."""
-        of_views = _ViewUnknowns(unknowns)
+        of_views, factors = ViewUnknowns(unknowns), self._factors
         equations = NormalEquations.empty(of_views.size)
         block.add_to(equations, of_views, lidars)
-        self._add_deskewing(equations, drive, of_views)
+        factors.add_deskewing(equations, drive, of_views)
         change = of_views.by_driven(drive.stations)
         reduced = NormalEquations(change.T @ equations.information @ change, change.T @ equations.gradient)
         of_room = reduced.information.copy()
-        self._add_stances(reduced, drive, unknowns)
-        self._add_odometry(reduced, drive, unknowns)
+        factors.add_stances(reduced, drive, unknowns)
+        factors.add_odometry(reduced, drive, unknowns)
         # A motion of all views as one body changes nothing.
         against_first = by_poses(np.eye(4), len(of_views.poses) - 1)
         by_driven = against_first @ change[np.ix_(of_views.pose_columns, unknowns.free_poses)]
         by_chance = by_driven.T @ block.noise_information() @ by_driven
         return reduced, by_chance, reduced.information - of_room
 
-    def _add_deskewing(self, equations: NormalEquations, drive: _Drive, of_views: _ViewUnknowns) -> None:
-        """Let each view that was taken on the move be off its station by the slip within the scan."""
-        columns, deviations = [], []
-        for view, (number, _) in zip(of_views.poses, of_views.driven.views, strict=True):
-            station = self._stations[number]
-            if station.sweep is not None:
-                column = np.zeros((of_views.size, 3))
-                column[view] = adjoint(drive.stations[number])[:, PLANAR]
-                columns.append(column)
-                deviations.append(drive.slip * station.sweep.slip(station.farthest, self._settings))
-        if columns:
-            off = np.hstack(columns)
-            on_off = equations.information @ off
-            own = off.T @ on_off + np.diag(np.concatenate(deviations) ** -2.0)
-            equations.gradient -= on_off @ np.linalg.solve(own, off.T @ equations.gradient)
-            equations.information -= on_off @ np.linalg.solve(own, on_off.T)
-
-    def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
-        """Add the stances, and fix the first station, which is the floor's frame."""
-        for part, pose, stance in zip(unknowns.stations, drive.stations, drive.stances(), strict=True):
-            rows = adjoint(inverse(_planar(pose)))[OFF_PLANE] / drive.stance[:, None]
-            equations.information[part, part] += rows.T @ rows
-            equations.gradient[part] -= rows.T @ (stance / drive.stance)
-        first = columns_of(unknowns.stations[0])[PLANAR]
-        equations.information[first, first] += FIXED_STATION**-2.0
-
-    def _add_odometry(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
-        """Add the odometry of all ways, and the priors of its scales."""
-        for number, residual in enumerate(self._slipped(drive), start=1):
-            before, after = unknowns.stations[number - 1], unknowns.stations[number]
-            columns = np.concatenate(list(map(columns_of, (before, after, unknowns.odometry))))
-            rows = np.empty((3, len(columns)))
-            for column, step in enumerate(STEP * np.eye(len(columns))):
-                stations = list(drive.stations)
-                stations[number - 1] = exp(step[:6]) @ stations[number - 1]
-                stations[number] = exp(step[6:12]) @ stations[number]
-                moved = replace(drive, stations=stations, odometry=drive.odometry + step[12:])
-                rows[:, column] = (self._slipped_on(moved, number) - residual) / STEP
-            rows, residual = rows / drive.slip, residual / drive.slip
-            equations.information[np.ix_(columns, columns)] += rows.T @ rows
-            equations.gradient[columns] -= rows.T @ residual
-        settings, own = self._settings, columns_of(unknowns.odometry)
-        precision = np.array([settings.scale, settings.scale, settings.turn, settings.clock])[: len(own)] ** -2.0
-        equations.information[own, own] += precision
-        equations.gradient[own] -= precision * drive.odometry
-
-    def _slipped(self, drive: _Drive) -> np.ndarray:
-        """Return the slip on the way to each station but the first, (S - 1, 3): x, y, angle, over the expected one."""
-        return np.array([self._slipped_on(drive, number) for number in range(1, len(drive.stations))])
-
-    def _slipped_on(self, drive: _Drive, number: int) -> np.ndarray:
-        leg = self._legs[number - 1]
-        way = inverse(drive.stations[number - 1]) @ drive.stations[number]
-        off = log(inverse(leg.transform(drive.scales, drive.clock)) @ way)[PLANAR]
-        return np.linalg.solve(leg.slip_root(self._settings), off)
-
-    def _with_variances(self, drive: _Drive) -> _Drive:
-        """Return the drive with the sizes of stances and slip estimated from the data (empirical Bayes)."""
-        stances, slipped = drive.stances(), self._slipped(drive)
-        squares = np.sum(stances**2, axis=0) + LIKELY_STANCE**2
-        stance = np.maximum(np.sqrt(squares / (len(stances) + 1.0)), LEAST_STANCE)
-        # The same ways determine lever, yaw, three scales, and the clock.
-        freedom = max(slipped.size - 6 - self._moves, 0)
-        slip = np.sqrt((np.sum(slipped**2) + PRIOR_SLIP) / (freedom + PRIOR_SLIP))
-        return replace(drive, stance=stance, slip=float(slip))
-
     def _result(
-        self, unknowns: _DrivenUnknowns, drive: _Drive, solution: Solution, last: RoomBlock, floor: FloorResult,
+        self, unknowns: DrivenUnknowns, drive: Drive, solution: Solution, last: RoomBlock, floor: FloorResult,
         suspects: Sequence[int],
     ) -> DrivenResult:  # fmt: skip
         names, poses, count = self._names, drive.state.base_from_lidar, len(self._names)
@@ -554,7 +426,7 @@ class DrivenArray:
                 findings += another_opinion(second_opinion(last.surface, (0, number)), change @ covariance @ change.T)
         return findings
 
-    def _wheels(self, drive: _Drive, solution: Solution, unknowns: _DrivenUnknowns, covariance: np.ndarray) -> Wheels:
+    def _wheels(self, drive: Drive, solution: Solution, unknowns: DrivenUnknowns, covariance: np.ndarray) -> Wheels:
         deviations = np.sqrt(np.diag(solution.covariance[unknowns.odometry, unknowns.odometry]))
         odometry = {}
         for name, value, deviation in zip(ODOMETRY_ERRORS, drive.odometry, deviations, strict=False):
@@ -615,11 +487,6 @@ def _deskewed(
     for axis, values in zip("xyz", points.T, strict=True):
         cloud[axis] = values
     return cloud
-
-
-def _planar(pose: np.ndarray) -> np.ndarray:
-    """Return the projection of a nearly level pose (4, 4) onto the plane."""
-    return from_xyz_rpy((pose[0, 3], pose[1, 3], 0.0), (0.0, 0.0, float(np.arctan2(pose[1, 0], pose[0, 0]))))
 
 
 def _near(stations: Sequence[np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
