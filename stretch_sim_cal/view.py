@@ -3,6 +3,7 @@
 
 import atexit
 import contextlib
+import itertools
 import socket
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 
 APPLICATION = "stretch_sim_cal"
-LEFT, RIGHT, RETURNS, FIT = (31, 111, 180), (224, 123, 0), (150, 150, 150), (194, 24, 43)
+LIDARS = ((31, 111, 180), (224, 123, 0), (42, 138, 74), (138, 63, 160), (140, 90, 43), (15, 140, 140))
+RETURNS, FIT = (150, 150, 150), (194, 24, 43)
 ZONE, ROBOT, REJECTED = (220, 90, 90), (170, 175, 185), (60, 60, 60)
 DRAWN = 60_000  # points of a cloud; more is slow in a browser and shows nothing more
 SHOWN = 0.01  # m, where the scale of residuals ends
@@ -83,18 +85,19 @@ class View:
     def say(self, text: str, level: str = "INFO") -> None:
         self._log("log", self._rerun.TextLog(text, level=level))
 
-    def clouds(self, when: str, left: np.ndarray, right: np.ndarray) -> None:
-        """Show both clouds (N, 3), `when` being "before" or "after": by lidar, and the right one by distance from the
-        left one."""
-        gaps = self._pair(when, left, right)
+    def clouds(self, when: str, clouds: Mapping[str, np.ndarray]) -> None:
+        """Show the clouds (N, 3) by lidar, `when` being "before" or "after", and all but the first by distance from
+        that."""
+        gaps = self._by_residual(when, clouds)
         if len(gaps):
             self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
 
-    def _pair(self, when: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        left, right = thinned(left), thinned(right)
-        for side, points, colour in (("left", left, LEFT), ("right", right, RIGHT)):
-            self._log(f"world/{when}/by_lidar/{side}", self._rerun.Points3D(points, colors=colour, radii=RADIUS))
-        places, gaps = residuals(left, right)
+    def _by_residual(self, when: str, clouds: Mapping[str, np.ndarray]) -> np.ndarray:
+        drawn = {name: thinned(points) for name, points in clouds.items()}
+        for (name, points), colour in zip(drawn.items(), itertools.cycle(LIDARS)):
+            self._log(f"world/{when}/by_lidar/{name}", self._rerun.Points3D(points, colors=colour, radii=RADIUS))
+        first, *others = drawn.values()
+        places, gaps = residuals(first, np.concatenate([first[:0], *others]))
         self._log(f"world/{when}/by_residual", self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS))
         return gaps
 

@@ -42,7 +42,7 @@ from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.files import find_shared, write_atomic
 from stretch_sim_cal.geometry.planes import floor_between, floor_error
-from stretch_sim_cal.geometry.transforms import SIDES, apply, error, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.fitted_body import RobotBody, fit_dataset
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import read_dataset
@@ -399,17 +399,17 @@ def _pooled(scans: Iterator[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def draw(case: SimulatedCase, path: Path) -> None:
+    from stretch_sim_cal.harness.clouds_3d import placed
     from stretch_sim_cal.harness.report import clouds_before_and_after
 
     case.rewind()
     scans = _pooled(itertools.islice(case.scans("alignment"), DRAWN_PAIRS))
     points = {name: coordinates(own) for name, own in scans.items()}
     described = {name: lidar.base_from_lidar for name, lidar in case.described.items()}
-    left, found = described["left"], case.aligned.to_first
-    picture = clouds_before_and_after(
-        apply(left, points["left"]), np.concatenate([apply(described[name], points[name]) for name in found]),
-        np.concatenate([apply(left @ pose, points[name]) for name, pose in found.items()]),
-    )  # fmt: skip
+    after = {"left": described["left"]}
+    after |= {name: described["left"] @ pose for name, pose in case.aligned.to_first.items()}
+    before = {name: described[name] for name in after}
+    picture = clouds_before_and_after(placed(points, before), placed(points, after))
     write_atomic(path, lambda stream: stream.write(picture))
 
 

@@ -262,33 +262,27 @@ def _as_json(stage: Stage) -> dict[str, Any]:
 
 
 def _report(source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any) -> None:
-    """Draw each lidar's clouds with the left one's before and after, and the floor, as a page and in `view`."""
+    """Draw the lidars' clouds before and after, and the floor, as a page and in `view`."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds
-    from stretch_sim_cal.harness.report import clouds as both_clouds
+    from stretch_sim_cal.harness.report import clouds as all_clouds
     from stretch_sim_cal.harness.report import drawn, floor_picture, write_page
     from stretch_sim_cal.harness.run_view import show_calibrated, show_described
 
-    every, described, parts = list(clouds), source.described, []
+    every, described = list(clouds), source.described
     returns = {name: np.concatenate([each[name] for each in every]) for name in described}
-    returns.setdefault("right", returns["left"][:0])  # of a robot with one lidar
-    for name in list(returns)[1:]:
-        poses = {"left": described["left"], "right": described.get(name, described["left"])}
-        seen = CapturedClouds({"left": returns["left"], "right": returns[name]}, poses, name)
-        which = f"left and {name}" if len(returns) > 2 else ""
-        if view is not None:
-            view.stage(f"described: {which}" if which else "described")
-            show_described(view, seen)
-            view.stage(f"calibrated: {which}" if which else "alignment")
-            show_calibrated(view, seen, file)
-        if source.args.report is not None:
-            title = f"Lidars {which} before and after alignment" if which else "Both clouds before and after alignment"
-            parts.append(drawn(title, lambda seen=seen: both_clouds(seen, file)))
-            if file.footprint_from_base is not None:
-                title = f"Floor residuals, {which}" if which else "Floor residuals"
-                parts.append(drawn(title, lambda seen=seen: floor_picture(seen, file)))
+    seen = CapturedClouds(returns, described)
     if view is not None:
+        view.stage("described")
+        show_described(view, seen)
+        view.stage("alignment")
+        show_calibrated(view, seen, file)
         view.close()
     if source.args.report is not None:
+        parts = []
+        if len(returns) > 1:
+            parts.append(drawn("Clouds before and after alignment", lambda: all_clouds(seen, file)))
+        if file.footprint_from_base is not None:
+            parts.append(drawn("Floor residuals", lambda: floor_picture(seen, file)))
         page = write_page(source.args.report / "report.html", f"Calibration from {source.recording.path.name}", parts)
         print(f"report: {page}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-// Two clouds that a user can turn. The element before this script holds the data (clouds_3d.py says how), a canvas, controls
+// Clouds that a user can turn. The element before this script holds the data (clouds_3d.py says how), a canvas, controls
 // and a text that stays where there is no WebGL.
 (() => {
   const root = document.currentScript.previousElementSibling;
@@ -103,7 +103,7 @@
     gl.uniform1f(place("far"), eye.distance + data.reach);
     const when = root.querySelector("input[type=radio]:checked").value;
     for (const cloud of clouds) {
-      if (!root.querySelector(`input[value=${cloud.name}]`).checked) continue;
+      if (!root.querySelector(`input[type=checkbox][value=${JSON.stringify(cloud.name)}]`).checked) continue;
       gl.bindBuffer(gl.ARRAY_BUFFER, cloud.buffer);
       gl.vertexAttribPointer(0, 3, gl.SHORT, false, 6, 0);
       gl.uniformMatrix4fv(place("baseFromPoint"), false, cloud[when]);

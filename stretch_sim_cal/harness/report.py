@@ -3,10 +3,10 @@
 The pages of single calibrations share the pictures; each function draws one figure and returns it as PNG bytes.
 """
 
-import functools
 import io
+import itertools
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.geometry.transforms import error as transform_error
-from stretch_sim_cal.harness.clouds_3d import CapturedClouds, placed, turnable
+from stretch_sim_cal.harness.clouds_3d import COLOURS, CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.pages import Section, rendered, write_page
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
@@ -35,7 +35,7 @@ from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 
 matplotlib.use("Agg")
 
-LEFT, RIGHT, TRUE, FIT = "#1f6fb4", "#e07b00", "#2b2b2b", "#c2182b"
+TRUE, FIT = "#2b2b2b", "#c2182b"
 DRAWN_POINTS = 60_000
 SLICES = (0.05, 0.15, 0.3)  # half thicknesses of the slices that are drawn, m: the first that has enough points
 ZOOM = 0.5  # width of the enlarged windows, m
@@ -75,44 +75,47 @@ def drawn(title: str, draw: Callable[[], bytes | str]) -> Section:
 
 
 def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | None = None) -> str:
-    """Return both clouds before and after as HTML: to be turned, and as pictures."""
-    known = seen.usable(load_beside(new))
-    text = "Both clouds are corrected by the estimated intrinsics (range, angles)."
+    """Return the clouds of all lidars before and after as HTML: to be turned, and as pictures."""
+    known, after = seen.usable(load_beside(new)), seen.poses(new)
+    text = "The clouds are corrected by the estimated intrinsics (range, angles)."
     if not known:
         text = "The points are as published by the lidars: their intrinsics (range, angles) are unknown."
-    return _two_states(text, (), seen.points(known), seen.poses_before(old), seen.poses(new), seen.other)
+    if lacking := ", ".join(name for name in seen.returns if name not in after):
+        text += f" Not aligned, and not shown: {lacking}."
+    return _two_states(text, (), seen.points(known), seen.poses_before(old), after)
 
 
-def _two_states(
-    text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping, other: str
-) -> str:
-    now = placed(points, after)
-    # The picture has the left cloud as calibrated, so that only the right one moves.
-    then = apply(after["left"] @ inverse(before["left"]) @ before["right"], points["right"])
-    window = _telling_window(now["left"], then, now["right"])
+def _two_states(text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping) -> str:
+    (left, *others), now = after, placed(points, after)
+    # The pictures have the left cloud as calibrated, so that only the others move.
+    then = {left: now[left]} | {
+        name: apply(after[left] @ inverse(before[left]) @ before[name], points[name]) for name in others
+    }
+    window = _telling_window(then, now)
     spot = None if window is None else window[0]
-    picture = clouds_before_and_after(now["left"], then, now["right"], window, other)
-    head = (f"{other} lidar to left", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the other cloud")
-    to_turn = turnable(points, before, after, spot, other)
+    head = ("lidar", "poses", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the left cloud")
+    to_turn, picture = turnable(points, before, after, spot), clouds_before_and_after(then, now, window)
     return rendered("clouds", text=text, head=head, rows=rows, turnable=to_turn, png=picture)
 
 
-def true_clouds(files: RunFiles, other: str = "right") -> str:
-    """Return the clouds of the left and an `other` lidar of a simulated run without a result as HTML, at the described
-    and at the true poses, with the share of the other's points on the left one's surfaces."""
-    seen, truth = CapturedClouds.load(files, other), load_truth(files.truth)
-    after = {"left": truth.base_from_lidar["left"], "right": truth.base_from_lidar[other]}
+def true_clouds(files: RunFiles) -> str:
+    """Return the clouds of a simulated run without a result as HTML, at the described and at the true poses, with the
+    share of each lidar's points on the left one's surfaces."""
+    seen, truth = CapturedClouds.load(files), load_truth(files.truth)
     points, before = seen.points(), seen.poses_before()
-    rows = []
-    for name, poses in (("as described", before), ("in truth", after)):
-        at = placed(points, poses)
-        near = cKDTree(_thinned(at["left"])).query(_thinned(at["right"]), distance_upper_bound=AGREE_WITHIN)[0]
-        moved = transform_error(inverse(after["left"]) @ after["right"], inverse(poses["left"]) @ poses["right"])
-        rows.append(
-            (name, f"{1e3 * moved[0]:.2f}", f"{np.degrees(moved[1]):.3f}", f"{100 * np.mean(np.isfinite(near)):.0f} %")
-        )
+    after = {name: truth.base_from_lidar[name] for name in points}
+    at = {"as described": placed(points, before), "true": placed(points, after)}
+    poses = {"as described": before, "true": after}
+    (left, *others), rows = points, []
+    trees = {which: cKDTree(_thinned(clouds[left])) for which, clouds in at.items()}
+    for name, which in itertools.product(others, at):
+        near = trees[which].query(_thinned(at[which][name]), distance_upper_bound=AGREE_WITHIN)[0]
+        to_left = [inverse(each[left]) @ each[name] for each in (after, poses[which])]
+        translation, rotation = transform_error(*to_left)
+        agreeing = f"{100 * np.mean(np.isfinite(near)):.0f} %"
+        rows.append((name, which, f"{1e3 * translation:.2f}", f"{np.degrees(rotation):.3f}", agreeing))
     text = "There is no result. Before: as described; after: the true poses. The points are as published by the lidars."
-    return _two_states(text, rows, points, before, after, other)
+    return _two_states(text, rows, points, before, after)
 
 
 def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
@@ -137,27 +140,29 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 
 
 def clouds_before_and_after(
-    left: np.ndarray, right_before: np.ndarray, right_after: np.ndarray, window: Window | None = None,
-    other: str = "right",
-) -> bytes:  # fmt: skip
-    """Draw both lidars' points (N, 3) in base_link, the right ones (of the lidar called `other`) before and after.
+    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], window: Window | None = None
+) -> bytes:
+    """Draw the lidars' points (N, 3) in base_link, by lidar, before and after.
 
     Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
-    shows a disagreement best; left out if both see no wall."""
-    window = window or _telling_window(left, right_before, right_after)
+    shows a disagreement best; left out if no two lidars see a wall."""
+    window = window or _telling_window(before, after)
     rows = 2 if window is None else 3
     figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
-    for column, (right, title) in enumerate(
-        [(right_before, "before: as described"), (right_after, "after: as calibrated")]
-    ):
-        for points, colour, label in [(left, LEFT, "left lidar"), (right, RIGHT, f"{other} lidar")]:
-            drawn = _thinned(points)
-            axes[0, column].scatter(drawn[:, 0], drawn[:, 1], s=0.15, c=colour, linewidths=0, label=label)
-            axes[1, column].scatter(drawn[:, 0], drawn[:, 2], s=0.15, c=colour, linewidths=0)
+    for column, (clouds, title) in enumerate([(before, "before: as described"), (after, "after: as calibrated")]):
+        colours = dict(zip(clouds, itertools.cycle(COLOURS)))
+        drawn = {name: _thinned(points) for name, points in clouds.items()}
+        points = np.concatenate(list(drawn.values()))
+        colour = np.repeat([colours[name] for name in drawn], [len(own) for own in drawn.values()])
+        mixed = np.random.default_rng(0).permutation(len(points))  # so that no lidar covers another
+        for row, upwards in ((0, 1), (1, 2)):
+            axes[row, column].scatter(*points[mixed][:, [0, upwards]].T, s=0.15, c=colour[mixed], linewidths=0)
+        for name, own in clouds.items():
+            axes[0, column].scatter([], [], c=colours[name], linewidths=0, label=f"{name} lidar")
             if window is not None:
                 spot, half = window
-                near = points[np.abs(points[:, 2] - spot[2]) < half]
-                axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colour, linewidths=0, alpha=0.6)
+                near = own[np.abs(own[:, 2] - spot[2]) < half]
+                axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colours[name], linewidths=0, alpha=0.6)
         axes[0, column].set_title(f"from above, {title}")
         axes[1, column].set_title(f"from the side, {title}")
         if window is not None:
@@ -168,18 +173,21 @@ def clouds_before_and_after(
             axes[row, column].set_ylabel("z / m" if row == 1 else "y / m")
             axes[row, column].set_aspect("equal")
             axes[row, column].set_xlabel("x / m")
-    axes[0, 0].legend(markerscale=40, loc="upper right", framealpha=0.9)
+    axes[0, 0].legend(loc="upper right", framealpha=0.9)
     return as_png(figure)
 
 
-def _telling_window(left: np.ndarray, before: np.ndarray, after: np.ndarray) -> Window | None:
-    """Return the window on a wall that both lidars see, moved most across itself; few channels need a thicker slice."""
+def _telling_window(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Window | None:
+    """Return the window on a wall that the first lidar and another see, moved most across itself; few channels need a
+    thicker slice."""
+    left, *others = after
     for half in SLICES:
         best, spot = -1.0, None
-        for height in SLICE_HEIGHTS:
-            seen_left = left[np.abs(left[:, 2] - height) < half, :2]
-            chosen = (np.abs(after[:, 2] - height) < half) & (np.hypot(after[:, 0], after[:, 1]) > NOT_THE_ROBOT)
-            moved, seen_right = (after - before)[chosen, :2], after[chosen, :2]
+        for name, height in itertools.product(others, SLICE_HEIGHTS):
+            points = after[name]
+            seen_left = after[left][np.abs(after[left][:, 2] - height) < half, :2]
+            chosen = (np.abs(points[:, 2] - height) < half) & (np.hypot(points[:, 0], points[:, 1]) > NOT_THE_ROBOT)
+            moved, seen_right = (points - before[name])[chosen, :2], points[chosen, :2]
             cells = np.floor(seen_right / ZOOM).astype(int)
             for cell in np.unique(cells, axis=0):
                 inside = (cells == cell).all(axis=1)
@@ -216,11 +224,13 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     for axis, panel in zip(axes.flat, panels, strict=False):
         for name, arrays in panel["areas"].items():
             axis.add_collection(PolyCollection(arrays, facecolor="#d8d8d8", edgecolor=TRUE, alpha=0.7, label=name))
-        for colour, (name, arrays) in zip((LEFT, RIGHT), panel["points"].items(), strict=False):
+        for colour, (name, arrays) in zip(COLOURS, panel["points"].items(), strict=False):
             drawn = _thinned(np.concatenate([np.zeros((0, 2)), *arrays]))
             axis.scatter(drawn[:, 0], drawn[:, 1], s=0.3, c=colour, linewidths=0, alpha=0.5, label=name)
         for name, arrays in panel["rings"].items():
-            axis.add_collection(PolyCollection(arrays, facecolor="none", edgecolor=LEFT, linewidth=0.8, label=name))
+            axis.add_collection(
+                PolyCollection(arrays, facecolor="none", edgecolor=COLOURS[0], linewidth=0.8, label=name)
+            )
         axis.plot(*np.vstack([panel["shape"], panel["shape"][:1]]).T, c=FIT, linewidth=1.4, label="fitted shape")
         stick = panel["protrusion"]
         said = "no sample" if stick is None else f"protrusion {1e3 * stick:.2f} mm"
@@ -320,7 +330,7 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     if truth is not None:
         moved = float(np.linalg.norm((inverse(truth.nominal_right_to_left) @ truth.right_to_left)[:3, 3]))
     profile = None if truth is None else profile_called(truth.robot)
-    parts = sections(files, scenario.stages, scenario.simulation.profile.further, profile)
+    parts = sections(files, scenario.stages, profile)
     return write_page(
         files.report, scenario.name, parts, "run", verdict=verdict, rows=_rows(verdict), truth=truth,
         moved_mm=1e3 * moved, folder=files.folder.name, recording=recording and Path(recording).resolve(),
@@ -328,30 +338,27 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
 
 
 def sections(
-    files: RunFiles, stages: Collection[str], further: Iterable[str], profile: RobotProfile | None,
-    old: CalibrationFile | None = None,
-) -> list[Section]:  # fmt: skip
-    """Return the pictures of the `stages` of a run or a session, of the left and right lidar and of those `further`;
-    clouds before are as of an `old` calibration. Without a result they are at their true poses, if these are known."""
+    files: RunFiles, stages: Collection[str], profile: RobotProfile | None, old: CalibrationFile | None = None
+) -> list[Section]:
+    """Return the pictures of the `stages` of a run or a session; clouds before are as of an `old` calibration. Without
+    a result they are at their true poses, if these are known."""
 
     def calibration() -> CalibrationFile:
         return CalibrationFile.load_or_empty(files.calibration)
 
-    def pair(name: str) -> str:
-        if name not in calibration().to_left and files.truth.is_file():
-            return true_clouds(files, name)
-        return clouds(CapturedClouds.load(files, name), calibration(), old)
+    def all_clouds() -> str:
+        if not calibration().to_left and files.truth.is_file():
+            return true_clouds(files)
+        return clouds(CapturedClouds.load(files), calibration(), old)
 
     def mounts() -> bytes:
         if profile is None:
             raise InputError("the run ended before the simulator was ready")
         return mounts_before_and_after(files.mounts_dataset, calibration(), profile)
 
-    one = profile is not None and profile.one_lidar
-    pairs = {} if one else {"right": "Both clouds before and after"}
-    pairs |= {name: f"Lidars left and {name} before and after" for name in further}
+    of_alignment = set() if profile is not None and profile.one_lidar else {"alignment", "drive"}
     pictures: list[tuple[set[str], str, Callable[[], bytes | str]]] = [
-        *(({"alignment", "drive"}, title, functools.partial(pair, name)) for name, title in pairs.items()),
+        (of_alignment, "Clouds before and after", all_clouds),
         ({"floor", "drive"}, "Floor residuals", lambda: floor_picture(CapturedClouds.load(files), calibration())),
         ({"mounts"}, "The robot's returns with the lidars as described, and as calibrated", mounts),
         ({"body_shape"}, "Body shape at every pose", lambda: _outlines(files)),

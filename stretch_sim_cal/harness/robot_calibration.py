@@ -23,7 +23,7 @@ from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes
 from stretch_sim_cal.harness.robot_session import DONE, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
-from stretch_sim_cal.recording.dataset import cloud_name
+from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
@@ -137,7 +137,7 @@ def keep_clouds(session: Session, look: LiveLook) -> None:
     arrays = {}
     for name, pose in look.base_from_lidar.items():
         arrays[cloud_name(name)] = np.concatenate([clouds[name] for clouds in look.clouds])
-        arrays[f"base_from_{name}"] = pose
+        arrays[CLOUD_POSE + name] = pose
     write_atomic(session.files.clouds, lambda stream: np.savez_compressed(stream, **arrays))
 
 
@@ -253,7 +253,7 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
     of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}
     return write_page(
         session.folder / "report.html", f"Calibration of {session.robot_id}",
-        report.sections(session.files, OF_LIDARS, profile.further, profile, session.old), "robot", session=session,
+        report.sections(session.files, OF_LIDARS, profile, session.old), "robot", session=session,
         titles=TITLES, rows=table(session), advice=advice(session), wheels=of_wheels["lidars"],
         odometry="" if wheels is None else wheels_lines(wheels, of_wheels)[-1].strip(),
         by_arm=[(each, _differences(each)) for each in both],

@@ -28,14 +28,14 @@ OUTLINE_CORNERS = 180
 
 
 def show_described(view: View, seen: CapturedClouds) -> None:
-    view.clouds("before", **placed(seen.points(), seen.described))
+    view.clouds("before", placed(seen.points(), seen.poses_before()))
 
 
 def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> None:
-    """Show both clouds, the patches and the floor under a calibration that holds an alignment."""
+    """Show the clouds, the patches and the floor under a calibration that holds an alignment."""
     known, poses = load_beside(file), seen.poses(file)
     points = placed(seen.points(seen.usable(known)), poses)
-    view.clouds("after", **points)
+    view.clouds("after", points)
     if known is not None and known.patches is not None:
         verdicts = [VERDICTS[number] for number in known.patches.verdicts]
         view.patches(apply(poses["left"], known.patches.centres), known.patches.gaps, verdicts)
@@ -96,7 +96,7 @@ class RunView:
             if known.after is not None:
                 self._view.series(f"{known.what}_mm", 1e3 * known.after[0])
                 self._view.series(f"{known.what}_deg", float(np.degrees(known.after[1])))
-        if file.right_to_left is not None:
+        if file.to_left:
             show_calibrated(self._view, CapturedClouds.load(self._files), file)
 
     def _poses(self, folder: Path):

@@ -177,6 +177,10 @@ def _lidars(entry: dict, count: int, further: Sequence[str]) -> np.ndarray | Non
     return np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
 
 
+CLOUD_POSE = "base_from_"
+"""Before a lidar's name: its described pose in an .npz file of clouds."""
+
+
 def cloud_name(lidar: str) -> str:
     """Return the name of a lidar's cloud in an .npz file of clouds."""
     return lidar if lidar in SIDES else f"lidar_{lidar}"

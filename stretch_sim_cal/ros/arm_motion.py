@@ -27,6 +27,8 @@ ANSWER = 30.0
 STOPPING = 3.0
 # Wall time until services on the network are known, and in which whoever moves the arm answers that it does.
 DISCOVERED, ANSWERED = 4.0, 5.0
+# What an action consists of on the network.
+ACTION_SERVICES, ACTION_TOPICS = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
 # Messages that are kept, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz.
 REMEMBERED = 500
 
@@ -101,8 +103,18 @@ class ArmMotion:
         """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if another program of this
         package moves the arm, on this machine or another: two plans for one arm."""
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
-            raise RunFailure(f"no node offers the action {self._profile.trajectory}; is the robot's driver running?")
+            raise RunFailure(self._not_offered())
         self._refuse_two()
+
+    def _not_offered(self) -> str:
+        """Return why the action is not there: discovery, on a busy network, can miss some of what a driver offers."""
+        node, action = self._context.node, self._profile.trajectory
+        parts = {name: node.count_services(f"{action}/_action/{name}") for name in ACTION_SERVICES}
+        parts |= {name: node.count_publishers(f"{action}/_action/{name}") for name in ACTION_TOPICS}
+        if not any(parts.values()):
+            return f"no node offers the action {action}; is the robot's driver running?"
+        seen = ", ".join(f"{name} {count}" for name, count in parts.items())
+        return f"the action {action} was discovered only in part ({seen}); start this program again, or the driver"
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:

@@ -195,13 +195,12 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         rclpy.init(args=[description.executable, *for_ros], signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:  # the base of rcl's own classes, one for every way an argument can be malformed
         raise InputError(f"ROS arguments: {one_line(error)}") from error
-    node = None
+    node, executor = None, SingleThreadedExecutor()
     try:
         try:
             node = Node(description.node_name, automatically_declare_parameters_from_overrides=True)
         except (InvalidNodeNameException, InvalidParameterException) as error:
             raise InputError(f"ROS arguments: {one_line(error)}") from error
-        executor = SingleThreadedExecutor()
         executor.add_node(node)
         options = read_parameters(node, description.options, parsed, for_ros)
         with command.outcome_in(getattr(options, "outcome_file", "")) as outcome:
@@ -211,5 +210,17 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         if node is not None:
-            node.destroy_node()
+            leave(executor, node)
         rclpy.try_shutdown()
+
+
+def leave(executor: Any, *nodes: Any) -> None:
+    """End an executor, and take its nodes off the network. `destroy_node` alone leaves action servers and clients, and
+    with them the node, discoverable until they are collected as garbage, if this process goes on."""
+    from rclpy.action import ActionClient, ActionServer
+
+    executor.shutdown()
+    for node in nodes:
+        for action in [each for each in node.waitables if isinstance(each, ActionClient | ActionServer)]:
+            action.destroy()
+        node.destroy_node()

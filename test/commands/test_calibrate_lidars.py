@@ -86,8 +86,8 @@ def test_a_recording_of_three_lidars_gives_all_of_them_and_a_page_with_each(reco
         assert 1e3 * distance < 2 * tolerances["alignment"]["translation_mm"]
         assert np.degrees(angle) < 2 * tolerances["alignment"]["rotation_deg"]
     page = (calibrated.with_name("page") / "report.html").read_text()
-    assert "Lidars left and right before" in page and "Lidars left and mast before" in page
-    assert "Floor residuals, left and mast" in page
+    assert all(f"> {name} lidar</label>" in page for name in ("left", "right", "mast"))
+    assert "Floor residuals" in page
     # A run is judged by every lidar.
     files = RunFiles(tmp_path)
     write_truth(files.truth, simulator.ground_truth(), simulator.true_description)

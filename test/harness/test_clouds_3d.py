@@ -16,6 +16,7 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy, inverse
+from stretch_sim_cal.harness import report
 from stretch_sim_cal.harness.clouds_3d import MOST_POINTS, CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
@@ -109,8 +110,6 @@ def test_a_run_keeps_where_the_lidars_are_with_its_clouds(tmp_path, clouds):
         CapturedClouds.load(files)
     np.savez(files.clouds, **clouds, **{f"base_from_{side}": pose for side, pose in POSES.items()})
     seen = CapturedClouds.load(files)
-    with pytest.raises(InputError, match="no clouds of lidar mast"):
-        CapturedClouds.load(files, "mast")
     with pytest.raises(InputError, match="not aligned"):
         seen.poses(CalibrationFile())
     new = CalibrationFile().with_alignment(alignment_result(inverse(MOVED["left"]) @ MOVED["right"]), "robot")
@@ -120,7 +119,7 @@ def test_a_run_keeps_where_the_lidars_are_with_its_clouds(tmp_path, clouds):
     assert placed(seen.points(), seen.described)["left"] == pytest.approx(apply(POSES["left"], clouds["left"]))
 
 
-def test_a_lidar_beyond_two_is_shown_beside_the_left_one_under_its_name(tmp_path, clouds):
+def test_all_lidars_of_a_run_are_shown_together_under_their_names(tmp_path, clouds):
     files = RunFiles(tmp_path)
     described = {"left": POSES["left"], "right": POSES["right"], "mast": MOVED["right"]}
     truth = {f"{of}base_link_from_lidar_{side}": POSES[side].tolist() for of in ("", "nominal_") for side in SIDES} | {
@@ -129,12 +128,17 @@ def test_a_lidar_beyond_two_is_shown_beside_the_left_one_under_its_name(tmp_path
     }  # fmt: skip
     files.truth.write_text(json.dumps(truth))
     np.savez(files.clouds, **clouds, lidar_mast=clouds["right"][:50])
-    seen = CapturedClouds.load(files, "mast")
-    assert len(seen.points()["right"]) == 50 and seen.other == "mast"
-    assert seen.poses_before()["right"] == pytest.approx(described["mast"])
-    assert CapturedClouds.load(files).poses_before()["right"] == pytest.approx(POSES["right"])
-    page = turnable(seen.points(), seen.described, seen.described, None, seen.other)
-    assert "mast lidar" in page and "right lidar" not in page
+    seen = CapturedClouds.load(files)
+    assert {name: len(points) for name, points in seen.points().items()} == {
+        "left": len(clouds["left"]), "right": len(clouds["right"]), "mast": 50
+    }  # fmt: skip
+    for name, pose in seen.poses_before().items():
+        assert pose == pytest.approx(described[name])
+    assert list(shown(turnable(seen.points(), seen.described, seen.described, None), "after")) == list(described)
+    aligned = CalibrationFile().with_alignment(alignment_result(inverse(MOVED["left"]) @ MOVED["right"]), "robot")
+    assert list(seen.poses(aligned)) == ["left", "right"]
+    page = report.clouds(seen, aligned)
+    assert "Not aligned, and not shown: mast." in page and list(shown(page, "after")) == ["left", "right"]
 
 
 def test_the_lidars_own_errors_are_taken_out_if_they_are_known_by_ring(clouds):

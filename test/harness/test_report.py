@@ -24,25 +24,27 @@ def wall(count: int, heights: tuple[float, float]) -> np.ndarray:
 def test_a_robot_with_one_lidar_has_no_pictures_of_two(tmp_path):
     profile = profile_called("two_lidar_amr")
     one = dataclasses.replace(profile, lidars={"left": profile.lidars["left"], "right": profile.lidars["left"]})
-    titles = [
-        [section.title for section in sections(RunFiles(tmp_path), ["drive"], [], each)] for each in (profile, one)
-    ]
-    assert one.one_lidar and titles == [["Both clouds before and after", "Floor residuals"], ["Floor residuals"]]
+    titles = [[section.title for section in sections(RunFiles(tmp_path), ["drive"], each)] for each in (profile, one)]
+    assert one.one_lidar and titles == [["Clouds before and after", "Floor residuals"], ["Floor residuals"]]
 
 
 @pytest.mark.parametrize("heights", [(1.07, 1.13), (0.7, 1.5)])
 def test_a_wall_is_enlarged_also_if_the_lidars_have_few_channels(heights):
     points = wall(120, heights)
-    spot, half = _telling_window(points, points + [0.01, 0, 0], points)
+    other, moved = points + [0.0, 0.001, 0.0], points + [0.01, 0, 0]
+    spot, half = _telling_window(
+        {"left": points, "right": other, "mast": moved}, {"left": points, "right": other, "mast": points}
+    )
     np.testing.assert_allclose(spot[:2], [2.2, 0.25], atol=0.1)
     assert (np.abs(points[:, 2] - spot[2]) < half).sum() > 50
 
 
 def test_no_empty_slice_is_drawn_where_no_wall_is_seen():
     points = wall(400, (0.0, 0.15))
-    assert _telling_window(points, points, points) is None
-    with_slice = clouds_before_and_after(points, points, points, (np.array([2.2, 0.25, 0.1]), 0.1))
-    assert png_height(clouds_before_and_after(points, points, points)) < 0.8 * png_height(with_slice)
+    both = {"left": points, "right": points}
+    assert _telling_window(both, both) is None
+    with_slice = clouds_before_and_after(both, both, (np.array([2.2, 0.25, 0.1]), 0.1))
+    assert png_height(clouds_before_and_after(both, both)) < 0.8 * png_height(with_slice)
     poses = dict.fromkeys(("left", "right"), np.eye(4))
     clouds = {"left": points.astype(np.float32), "right": points.astype(np.float32)}
     assert "a wall, close" not in turnable(clouds, poses, poses, None)

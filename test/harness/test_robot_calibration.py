@@ -327,7 +327,7 @@ def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_
     assert "all 3 lidars, base and footprint are in TF" in ended.err and "THE ARM" not in ended.err
     said = json.loads(ended.out.splitlines()[-1])
     assert {row[0] for row in said["table"]} >= {"lidar to lidar", "left to mast lidar"}
-    assert "Lidars left and mast before and after" in Path(said["page"]).read_text()
+    assert "> mast lidar</label>" in Path(said["page"]).read_text()
     truth, file = load_truth(graph.folder / "truth.json"), CalibrationFile.load(graph.calibration_file)
     distance, angle = error(truth.to_left("mast"), file.further_to_left["mast"])
     assert distance < 0.002 and np.degrees(angle) < 0.05

@@ -406,7 +406,7 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_fold
     (link, share), *_ = simulator.view("left").items()
     assert any(f"{link} takes {100 * share:.0f} % of the left lidar's rays" in note for note in verdict.notes)
     page = write_report(verdict, folder).read_text()
-    assert "in truth" in page and "0.00" in page and page.count("data:image/png;base64,") == 1
+    assert ">true<" in page and "0.00" in page and page.count("data:image/png;base64,") == 1
     described = page.split("as described</td><td class=''>")[1].split("<")[0]
     truth = load_truth(run.truth)
     off = error(truth.right_to_left, truth.nominal_right_to_left)[0]

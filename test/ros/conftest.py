@@ -23,21 +23,20 @@ def ros(monkeypatch):
     from rclpy.executors import SingleThreadedExecutor
 
     from stretch_sim_cal.harness.processes import isolated_environment
+    from stretch_sim_cal.ros.node_main import leave
     from stretch_sim_cal.ros.robot_context import RobotContext
 
     with own_domain() as domain:
         for name, value in isolated_environment(domain).items():
             monkeypatch.setenv(name, value)
         rclpy.init()
+        node, drivers = rclpy.create_node("under_test"), rclpy.create_node("drivers")
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
         try:
-            node, drivers = rclpy.create_node("under_test"), rclpy.create_node("drivers")
-            executor = SingleThreadedExecutor()
-            executor.add_node(node)
             yield SimpleNamespace(context=RobotContext(node, executor, SimpleNamespace(), None), drivers=drivers)
-            executor.shutdown()
-            node.destroy_node()
-            drivers.destroy_node()
         finally:
+            leave(executor, node, drivers)
             rclpy.try_shutdown()
 
 

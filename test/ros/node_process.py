@@ -125,7 +125,7 @@ class Graph:
 
         from stretch_sim_cal.ros import simulator_node
         from stretch_sim_cal.ros.node_commands import SIMULATOR
-        from stretch_sim_cal.ros.node_main import NodeContext
+        from stretch_sim_cal.ros.node_main import NodeContext, leave
         from stretch_sim_cal.ros.options import read_parameters
         from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
@@ -158,8 +158,7 @@ class Graph:
             finally:
                 stopped.append(signal.SIGINT)
                 running.result(timeout=PATIENCE)
-                executor.shutdown()
-                node.destroy_node()
+                leave(executor, node)
                 context.try_shutdown()
 
     def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:

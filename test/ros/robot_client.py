@@ -18,6 +18,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectoryPoint
 
+from stretch_sim_cal.ros.node_main import leave
+
 
 class RobotClient:
     """One node; every call spins it until what it waits for is there, and fails where it does not come."""
@@ -123,6 +125,5 @@ def robot_client(domain: int) -> Iterator[RobotClient]:
     try:
         yield RobotClient(node, executor)
     finally:
-        executor.shutdown()
-        node.destroy_node()
+        leave(executor, node)
         context.try_shutdown()

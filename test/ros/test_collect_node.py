@@ -3,10 +3,12 @@
 import contextlib
 import json
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import trimesh
+from control_msgs.action import FollowJointTrajectory
 from fake_drivers import publish_frames
 from node_process import SILENCE, Graph, end_of, slowly, stop, wait_for_line
 from rclpy.action import ActionClient
@@ -18,14 +20,16 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.collection.clearance import Sweep
+from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_dataset
 from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.ros import watchdog
+from stretch_sim_cal.ros import arm_motion, watchdog
 from stretch_sim_cal.ros.arm_motion import ArmMotion
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
@@ -324,3 +328,17 @@ def test_something_in_the_arms_way_keeps_it_from_moving(graph, tmp_path):
     assert ended.code == 1
     assert "an obstacle is in the arm's way" in ended.error
     assert "--ignore-obstacles" in ended.error
+
+
+def test_what_of_the_action_is_missing_is_named(ros, monkeypatch):
+    monkeypatch.setattr(arm_motion, "ANSWER", 1.0)
+    motion = ArmMotion(ros.context, SimpleNamespace(profile=stretch_profile()), None, {})
+    with pytest.raises(RunFailure, match="no node offers the action /follow_joint_trajectory"):
+        motion.wait_for_driver()
+    ros.drivers.create_service(
+        FollowJointTrajectory.Impl.SendGoalService,
+        "/follow_joint_trajectory/_action/send_goal",
+        lambda _asked, got: got,
+    )
+    with pytest.raises(RunFailure, match=r"discovered only in part \(send_goal 1, cancel_goal 0"):
+        motion.wait_for_driver()

@@ -3,9 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
+import rclpy
+from control_msgs.action import FollowJointTrajectory
+from node_process import PATIENCE
+from rclpy.action import ActionServer
+from rclpy.executors import SingleThreadedExecutor
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.ros.node_main import NodeContext, in_node
+from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
@@ -65,3 +70,18 @@ def test_a_node_that_cannot_start_leaves_the_ros_of_its_process_running(ros):
     with pytest.raises(InputError, match="ROS arguments"):
         in_node(NodeCommand("second", "second", "", ""), lambda context: None)
     assert ros.context.node.context.ok()
+
+
+def test_a_node_that_ends_takes_its_actions_off_the_network(ros):
+    node, executor = rclpy.create_node("arm_driver"), SingleThreadedExecutor()
+    executor.add_node(node)
+    server = ActionServer(node, FollowJointTrajectory, "/follow_joint_trajectory", lambda _: None)
+    executor.spin_once(timeout_sec=0.1)
+
+    def offered(expected: int) -> bool:
+        return ros.drivers.count_services("/follow_joint_trajectory/_action/send_goal") == expected
+
+    assert ros.context.spin_until(lambda: offered(1), timeout=PATIENCE)
+    leave(executor, node)
+    assert ros.context.spin_until(lambda: offered(0), timeout=PATIENCE)
+    assert server is not None  # not collected as garbage until here
