@@ -8,7 +8,7 @@
 
 The scans of all lidars at all stations are views of one room, in one least-squares problem: the pose of the view of
 station s and lidar l is T_s Y_l, with the lidars' poses Y in base_footprint and the stations' poses T over the floor.
-Beside the room's patches (`room.py`) there are factors of
+Beside the room's patches (`room.py`) there are factors (`drive_problem.py`) of
 
 * the floor: its patches lie at z = 0, apart from unevenness;
 * the stance: the base's height and tilt over the mean floor, of a size estimated from the data;
