@@ -13,6 +13,7 @@ from scipy import ndimage
 import stretch_sim_cal as cal
 from stretch_sim_cal.geometry.transforms import SIDES, apply, exp, inverse
 from stretch_sim_cal.sensor.points import coordinates
+from stretch_sim_cal.sensor.sensor import load_sensor
 
 FRAMES = 8
 MIRRORS = (np.diag([-1.0, 1.0, 1.0]), np.diag([1.0, -1.0, 1.0]), np.diag([1.0, 1.0, -1.0]), np.eye(3)[[1, 0, 2]])
@@ -582,6 +583,154 @@ def near_or_far(case: Case, random: np.random.Generator) -> bool:
     return False
 
 
+def twice(case: Case, random: np.random.Generator) -> bool:
+    """A driver in dual-return mode: every return twice, part of the last ones from farther away."""
+    share = random.uniform(0.0, 0.05)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        behind = random.uniform(0.1, 2.0, len(cloud)) * (random.uniform(size=len(cloud)) < share)
+        return np.concatenate([cloud, scaled(cloud.copy(), 1.0 + behind / ranges_of(cloud))])
+
+    case.change(some_sides(random), edit)
+    return True
+
+
+def packets_lost(case: Case, random: np.random.Generator) -> bool:
+    """Packets lost in bursts, elsewhere in each frame, and a channel that is dead."""
+    share, dead = random.uniform(0.02, 0.3), random.integers(16)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        lost = random.uniform(size=360) < share
+        packet = ((azimuths_of(cloud) + np.pi) / (2.0 * np.pi) * len(lost)).astype(int) % len(lost)
+        return cloud[~lost[packet] & (cloud["ring"] != dead)]
+
+    case.change(some_sides(random), edit)
+    return True
+
+
+def two_channels(case: Case, random: np.random.Generator) -> bool:
+    """Two neighbouring channels at each other's elevation."""
+    first = int(random.integers(15))
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        level, rings = elevations_of(cloud), cloud["ring"]
+        own = [rings == first, rings == first + 1]
+        if all(each.any() for each in own):
+            by = np.median(level[own[1]]) - np.median(level[own[0]])
+            level += by * own[0] - by * own[1]
+        return aimed(cloud, level)
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def firing_order(case: Case, random: np.random.Generator) -> bool:
+    """Firing times of another model: azimuths that are off in proportion to the channel's number, from the middle one:
+    nobody can tell an offset of all."""
+    by = np.radians(random.choice([-1, 1]) * random.uniform(0.05, 1.0))
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        return turned(cloud, by * (cloud["ring"] / max(cloud["ring"].max(), 1) - 0.5))
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def reversed_rings(case: Case, random: np.random.Generator) -> bool:
+    """Channels numbered from the other end."""
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        cloud["ring"] = cloud["ring"].max() - cloud["ring"]
+        return cloud
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def beam_origin(case: Case, random: np.random.Generator) -> bool:
+    """A driver without the distance between axis and beam origin, or with it twice."""
+    by = random.choice([-1, 1]) * random.uniform(0.005, 0.04)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        points, azimuths = coordinates(cloud).astype(float), azimuths_of(cloud)
+        return placed(cloud, points + by * np.column_stack([np.cos(azimuths), np.sin(azimuths), 0.0 * azimuths]))
+
+    case.change(some_sides(random), edit)
+    return False
+
+
+def distance_unit(case: Case, random: np.random.Generator) -> bool:
+    """Distances in the unit of another model: half as far, or twice."""
+    factor = random.choice([0.5, 2.0])
+    # Of one lidar: both alike are clouds of another, similar scene.
+    case.change(one_side(random), lambda cloud, _: scaled(cloud, factor))
+    return False
+
+
+def looking_glass(case: Case, random: np.random.Generator) -> bool:
+    """A mirror on an upright plane, that shows a wall behind the lidar."""
+    centre, width, distance = random.uniform(-np.pi, np.pi), np.radians(random.uniform(10, 60)), random.uniform(0.5, 3)
+    behind = random.uniform(0.5, 5.0)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        points, normal = coordinates(cloud).astype(float), np.array([np.cos(centre), np.sin(centre), 0.0])
+        # The image of a wall behind the lidar: as far behind the mirror as the wall is in front of it.
+        seen = sector(cloud, centre, width) & (points @ normal > distance)
+        along = np.maximum(points @ normal, 1e-6)
+        factors = (2.0 * distance + behind) / along
+        return scaled(cloud, np.where(seen, factors, 1.0))
+
+    case.change(one_side(random), edit)
+    return True
+
+
+def blooming(case: Case, random: np.random.Generator) -> bool:
+    """Retro-reflectors: what is seen beside one is as far away as it is."""
+    spots, width = int(random.integers(1, 6)), np.cos(np.radians(random.uniform(1.0, 6.0)))
+    (side,) = one_side(random)
+    points = coordinates(case.clouds[side][0]).astype(float)
+    reflectors = points[random.integers(len(points), size=spots)]
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        ranges = ranges_of(cloud)
+        rays, found = coordinates(cloud).astype(float) / ranges[:, None], ranges.copy()
+        for reflector in reflectors:
+            distance = np.linalg.norm(reflector)
+            found[rays @ reflector > width * distance] = distance
+        return scaled(cloud, found / ranges)
+
+    case.change((side,), edit)
+    return True
+
+
+def shaken(case: Case, random: np.random.Generator) -> bool:
+    """A mount that vibrates while the lidar turns: many times in a revolution, with another phase in each."""
+    twist = np.r_[random.normal(0.0, 0.001, 3), np.radians(random.normal(0.0, 0.1, 3))]
+    times = random.uniform(1.5, 8.0)
+
+    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+        points, phase = coordinates(cloud).astype(float), random.uniform(0.0, 2.0 * np.pi)
+        shares = np.sin(times * azimuths_of(cloud) + phase)[:, None]
+        return placed(cloud, points + shares * (twist[:3] + np.cross(twist[3:], points)))
+
+    case.change(one_side(random), edit)
+    return False
+
+
+def another_frame(case: Case, random: np.random.Generator) -> bool:
+    """Clouds of one lidar in its optical frame (z ahead), under the name of its own."""
+    optical = np.eye(4)
+    optical[:3, :3] = [[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]]
+    case.change(one_side(random), lambda cloud, _: transformed(cloud, optical))
+    return False
+
+
+def another_sensor(case: Case, random: np.random.Generator) -> bool:
+    """The sensor file of another model."""
+    case.rig = replace(case.rig, sensor=load_sensor(random.choice(["vlp16", "os0_32", "jt128"])))
+    return False
+
+
 def unknown_sensor(case: Case, random: np.random.Generator) -> bool:
     """Nobody says which lidars they are."""
     case.rig = replace(case.rig, sensor=None)
@@ -650,4 +799,16 @@ EDITS: dict[str, Edit] = {
     "returns interpolated": interpolated,
     "half a turn at a time": half_turns,
     "returns at random ranges": outliers,
+    "dual returns": twice,
+    "packets and a channel lost": packets_lost,
+    "two channels exchanged": two_channels,
+    "firing times of another model": firing_order,
+    "rings reversed": reversed_rings,
+    "beam origin 5 to 40 mm wrong": beam_origin,
+    "distance unit of another model": distance_unit,
+    "a mirror": looking_glass,
+    "retro-reflectors": blooming,
+    "a mount shaken within scans": shaken,
+    "optical frame": another_frame,
+    "sensor file of another model": another_sensor,
 }
