@@ -1,4 +1,4 @@
-"""Results of alignment and floor with chosen values, for tests of what is done with a result."""
+"""Results of alignment and floor with chosen values, and a box's returns, for tests of what is done with them."""
 
 from types import SimpleNamespace
 
@@ -13,6 +13,15 @@ from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremen
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 
 TURNED = exp([0.1, 0.2, -0.1, 0.3, 0.2, 0.1])
+
+
+def box_returns(seed: int, count: int, power: int = 1) -> np.ndarray:
+    """Return points (N, 3) on the inside of a box; a larger odd power puts more of them near the middles."""
+    random, size = np.random.default_rng(seed), np.array([3.0, 2.0, 1.2])
+    points = random.uniform(-1.0, 1.0, (count, 3)) ** power * size
+    axis = random.integers(0, 3, count)
+    points[np.arange(count), axis] = random.choice([-1.0, 1.0], count) * size[axis]
+    return points
 
 
 def alignment_result(right_to_left=TURNED, variance=1e-8, refusals=(), covariance=None):

@@ -66,7 +66,6 @@ def test_fk_takes_the_roots_pose_in_the_world(capsys):
             "not with --orientations",
         ),
         (("workspace", "stretch4", "--frame", "head_link", "--orientations", "1 2 3"), "nothing moves 'head_link'"),
-        (("workspace", "stretch4", "--frame", "lift_link", "--floor", "0"), "--collision-free"),
         (("workspace", "stretch4", "--frame", "head_link", "--plot", "plot.bmp"), ".png, .svg, .pdf"),
         (("workspace", "stretch4", "--frame", "head_link", "--points", "points.txt"), ".csv or .npz"),
     ],

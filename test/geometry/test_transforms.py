@@ -52,11 +52,6 @@ def test_adjoint_carries_a_twist_to_the_other_side(pose, twist):
     np.testing.assert_allclose(tf.exp(tf.adjoint(transform) @ (0.1 * twist)), moved, atol=1e-9)
 
 
-def test_skew_is_the_cross_product():
-    first, second = np.array([1.0, 2.0, 3.0]), np.array([-0.5, 0.4, 2.0])
-    np.testing.assert_allclose(tf.skew(first) @ second, np.cross(first, second))
-
-
 def test_error_is_that_of_the_estimate_seen_from_the_truth():
     truth = tf.from_xyz_rpy((1.0, 2.0, 3.0), (0.1, 0.2, 0.3))
     distance, angle = tf.error(truth, truth @ tf.from_xyz_rpy((0.0, 0.003, 0.004), (0.0, 0.01, 0.0)))

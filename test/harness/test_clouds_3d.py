@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_results import alignment_result
+from made_results import alignment_result, box_returns
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -35,16 +35,6 @@ POSES = {
 MOVED = {side: pose @ from_xyz_rpy((0.01, 0.0, 0.02), (0.0, 0.01, 0.0)) for side, pose in POSES.items()}
 
 
-def box(seed: int, count: int) -> np.ndarray:
-    """Return points (N, 3) on the inside of a box, most of them near its middle."""
-    random = np.random.default_rng(seed)
-    size = np.array([3.0, 2.0, 1.2])
-    points = random.uniform(-1.0, 1.0, (count, 3)) ** 3 * size
-    axis = random.integers(0, 3, count)
-    points[np.arange(count), axis] = random.choice([-1.0, 1.0], count) * size[axis]
-    return points
-
-
 def shown(part: str, when: str) -> dict[str, np.ndarray]:
     """Return the points (N, 3) that a page shows, in base_link, read as its script reads them."""
     data = json.loads(re.search(r"<script type='application/json'>(.*?)</script>", part, re.DOTALL)[1])
@@ -58,8 +48,8 @@ def shown(part: str, when: str) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def clouds():
     return {
-        "left": apply(inverse(POSES["left"]), box(1, 60_000)),
-        "right": apply(inverse(POSES["right"]), box(2, 9_000)),
+        "left": apply(inverse(POSES["left"]), box_returns(1, 60_000, 3)),
+        "right": apply(inverse(POSES["right"]), box_returns(2, 9_000, 3)),
     }
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_results import alignment_result, floor_result
+from made_results import alignment_result, box_returns, floor_result
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.observations import Observations
@@ -28,17 +28,8 @@ def asked(file=None, port=None, host=None):
     return opened(SimpleNamespace(view=False, view_file=file, view_port=port, view_host=host))
 
 
-def room(seed: int, count: int = 6000) -> np.ndarray:
-    """Return points (N, 3) on the inside of a box."""
-    random = np.random.default_rng(seed)
-    points = random.uniform(-1.0, 1.0, (count, 3)) * [3.0, 2.0, 1.2]
-    side, axis = random.choice([-1.0, 1.0], count), random.integers(0, 3, count)
-    points[np.arange(count), axis] = side * np.array([3.0, 2.0, 1.2])[axis]
-    return points
-
-
 def test_residuals_are_the_distances_from_the_other_clouds_planes():
-    left, right = room(1), room(2)
+    left, right = box_returns(1, 6000), box_returns(2, 6000)
     shifted = right + np.where(np.abs(right[:, :1]) > 2.99, [[0.02, 0.0, 0.0]], 0.0)
     places, gaps = residuals(left, shifted)
     moved = np.abs(places[:, 0]) > 2.95
@@ -105,7 +96,12 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     files.calibration.parent.mkdir(parents=True)
     right_in_left = from_xyz_rpy((0.1, 0.0, 0.0), (0.0, 0.0, 0.1))
     poses = {"base_from_left": np.eye(4), "base_from_right": np.eye(4)}
-    np.savez(files.clouds, left=room(1), right=apply(np.linalg.inv(right_in_left), room(2)), **poses)
+    np.savez(
+        files.clouds,
+        left=box_returns(1, 6000),
+        right=apply(np.linalg.inv(right_in_left), box_returns(2, 6000)),
+        **poses,
+    )
     view = asked(file=path)
     shown = RunView(view, files)
     shown.update()

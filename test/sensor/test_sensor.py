@@ -23,12 +23,14 @@ UNIT = {
 
 @pytest.fixture
 def sensor_file(tmp_path):
-    """Return a function that writes the sparse sensor with changes, and returns the file."""
+    """Return a function that writes the sparse sensor with changes (`...`: without the key), and returns the file."""
 
     def write(name="kind.yaml", **changes):
         data = read_yaml(share_directory() / "config" / "jt128_sparse.yaml") | {"unit": UNIT} | changes
         path = tmp_path / name
-        path.write_text(yaml.safe_dump(data), encoding="utf-8")
+        path.write_text(
+            yaml.safe_dump({key: value for key, value in data.items() if value is not ...}), encoding="utf-8"
+        )
         return path
 
     return write
@@ -84,6 +86,19 @@ def test_what_the_driver_leaves_uncorrected_is_full_size(sensor_file):
 @pytest.mark.parametrize(
     "changes, named",
     [
+        ({"rate": ...}, "rate"),
+        ({"rate": "fast"}, "rate"),
+        ({"azimuth_steps": 2.5}, "azimuth_steps"),
+        ({"azimuth_steps": 10_000_000}, "azimuth_steps"),
+        ({"elevations_deg": []}, "elevations_deg"),
+        ({"elevations_deg": [0, 120]}, "elevations_deg[1]"),
+        ({"elevations_deg": "1, 2"}, "elevations_deg"),
+        ({"range_noise": -0.01}, "range_noise"),
+        ({"range_noise": float("nan")}, "range_noise"),
+        ({"range_biases": [0.1, 0.2]}, "range_biases"),
+        ({"range_max": 0.2, "range_min": 0.3}, "range_max"),
+        ({"drop_out_rate": 1.5}, "drop_out_rate"),
+        ({"range_nois": 0.01}, "unknown key 'range_nois'"),
         ({"unit": {"range_ofset": 0.01}}, "unit: unknown key 'range_ofset'"),
         ({"unit": {"range_offset": -0.01}}, "unit: range_offset"),
         ({"unit": {"near_range": 0.01}}, "unit: near_range"),
@@ -114,6 +129,11 @@ def test_a_wrong_sensor_file_is_refused_by_its_key(sensor_file, changes, named):
     with pytest.raises(InputError) as error:
         load_sensor(path)
     assert str(error.value).startswith(f"{path}: {named}")
+
+
+def test_an_unknown_sensor_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match="jt128_sparse"):
+        load_sensor("jt129")
 
 
 @pytest.mark.parametrize(

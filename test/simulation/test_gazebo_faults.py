@@ -8,18 +8,12 @@ import sys
 import time
 
 import pytest
-from stand_in import installed, processes_of, started, steps, wait_until
+from stand_in import processes_of, started, steps, wait_until
 
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.simulation.gazebo import processes, running
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def gazebo(monkeypatch, request):
-    """An installed Gazebo, with the fault that a test asks for."""
-    return installed(monkeypatch, getattr(request, "param", ""))
 
 
 def kill(partition: str, mode: str) -> None:

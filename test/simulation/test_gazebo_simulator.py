@@ -26,12 +26,6 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def gazebo(monkeypatch, request):
-    """An installed Gazebo, with the fault that a test asks for."""
-    return installed(monkeypatch, getattr(request, "param", ""))
-
-
 @pytest.fixture(scope="module")
 def running():
     """A simulator for the tests that only look and move, and its partition: later simulators have others."""

@@ -8,8 +8,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_yaml, share_directory, write_yaml
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import coordinates
@@ -159,35 +157,6 @@ def test_the_devices_clocks_are_tens_of_ms_apart():
     phases = {device: [Lidar(TABLE, device, seed).clock_phase for seed in range(20)] for device in SIDES}
     gaps = np.abs(np.subtract(phases["left"], phases["right"]))
     assert 0.001 < np.median(gaps) < 0.05
-
-
-@pytest.mark.parametrize(
-    "changes, named",
-    [
-        ({"rate": "missing"}, "rate"),
-        ({"rate": "fast"}, "rate"),
-        ({"azimuth_steps": 2.5}, "azimuth_steps"),
-        ({"azimuth_steps": 10_000_000}, "azimuth_steps"),
-        ({"elevations_deg": []}, "elevations_deg"),
-        ({"elevations_deg": [0, 120]}, "elevations_deg[1]"),
-        ({"elevations_deg": "1, 2"}, "elevations_deg"),
-        ({"range_noise": -0.01}, "range_noise"),
-        ({"range_noise": float("nan")}, "range_noise"),
-        ({"range_biases": [0.1, 0.2]}, "range_biases"),
-        ({"range_max": 0.2, "range_min": 0.3}, "range_max"),
-        ({"drop_out_rate": 1.5}, "drop_out_rate"),
-        ({"range_nois": 0.01}, "range_nois"),
-    ],
-)
-def test_a_wrong_sensor_file_is_refused_naming_file_and_key(tmp_path, changes, named):
-    data = read_yaml(share_directory() / "config" / "jt128_sparse.yaml") | changes
-    path = tmp_path / "sensor.yaml"
-    write_yaml(path, {key: value for key, value in data.items() if value != "missing"})
-    with pytest.raises(InputError) as error:
-        load_sensor(path)
-    assert str(path) in str(error.value) and named in str(error.value)
-    with pytest.raises(InputError, match="jt128_sparse"):
-        load_sensor("jt129")
 
 
 @pytest.mark.parametrize(
