@@ -29,7 +29,8 @@ from scipy.optimize import least_squares
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration import driving
 from stretch_sim_cal.calibration.consistency import View, seen_by_another
-from stretch_sim_cal.calibration.driving import DESCRIBED, STANCE, DrivenArray
+from stretch_sim_cal.calibration.drive_problem import STANCE, Drive, DrivenUnknowns
+from stretch_sim_cal.calibration.driving import DESCRIBED, DrivenArray
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.problem import Priors, Solver, State
@@ -167,9 +168,9 @@ class TrueDrive(DrivenArray):
         state = State(tuple(sim.truth.footprint_from_lidar[name] for name in names), units)
         first, errors = inverse(stations[0].world_from_footprint), simulator.driving.errors
         poses = [first @ station.world_from_footprint for station in stations]
-        drive = driving._Drive(state, poses, np.array([*errors.scale, errors.track_width]), STANCE)
-        drive = self._with_variances(drive)
-        unknowns = driving._DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(names)]), len(stations))
+        drive = Drive(state, poses, np.array([*errors.scale, errors.track_width]), STANCE)
+        drive = self._factors.with_variances(drive)
+        unknowns = DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(names)]), len(stations))
         views = drive.views(unknowns)
         pairs = self._pairs([View(lidar.surface) for lidar in lidars], views.base_from_lidar)
         _, lidars = seen_by_another(lidars, views.base_from_lidar, pairs, AlignmentSettings())

@@ -118,10 +118,11 @@ class Cells:
 
 
 class DirectionCells:
-    """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds have rings."""
+    """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds have rings. Those of
+    `deskewed` clouds have not the elevations of their channels."""
 
-    def __init__(self, sensor: Sensor | None = None):
-        self._sensor = sensor
+    def __init__(self, sensor: Sensor | None = None, deskewed: bool = False):
+        self._sensor, self._deskewed = sensor, deskewed
         self.grid: DirectionGrid | None = None
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
@@ -140,7 +141,7 @@ class DirectionCells:
             self.grid = (
                 DirectionGrid(self._sensor.elevations, by_ring=True) if by_ring else DirectionGrid.by_elevation()
             )
-            if by_ring:
+            if by_ring and not self._deskewed:
                 _check_table(self._sensor, cloud)
             self._usual = np.full(self.grid.num_cells, np.nan)
         self.num_frames += 1

@@ -9,17 +9,18 @@ from scipy.linalg import block_diag
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of
-from stretch_sim_cal.calibration.driving import OFF_PLANE, DrivenResult
+from stretch_sim_cal.calibration.drive_problem import OFF_PLANE
+from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
-from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels
+from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels, at_origin
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
-from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import exp, inverse, log
 
 DIFFERS = 3.0  # sigmas beyond which arm and drive disagree
 
@@ -30,29 +31,22 @@ def drive_stages(
     """Return alignment (of two or more), floor and wheels; `described` are the lidars' poses (4, 4) in base_link."""
     stages = [alignment_stage(result, described)] if len(described) > 1 else []
     stages.append(floor_stage(_floor(result), footprint_from_base))
-    if result.wheels is not None:
-        numbers = summaries.wheels_numbers(result.wheels)
-        stages.append(Stage("wheels", result.wheels, numbers, summaries.wheels_lines(result.wheels, numbers)))
-    return stages
+    numbers = summaries.wheels_numbers(result.wheels)
+    return [*stages, Stage("wheels", result.wheels, numbers, summaries.wheels_lines(result.wheels, numbers))]
 
 
 def with_drive(
     file: CalibrationFile, result: DrivenResult, robot_id: str, described: Mapping[str, np.ndarray]
 ) -> CalibrationFile:
     """Return the file with all of `drive_stages`; one with lidar extrinsics gets the wheels only. Raises `Refused` if
-    there are refusals, or nothing to write."""
-    if stored_mounts(file) is not None:
-        refusals = [*result.refusals, *result.floor.refusals]
-        if refusals or result.wheels is None:
-            reason = "; ".join(refusals) or "the drive had no straight path, so the wheels are unobservable"
-            raise Refused(f"{reason}; the file keeps its calibration from the arm")
-        return file.with_wheels(result.wheels, result.num_frames, robot_id)
-    if len(described) > 1:
-        file = with_lidars(file, result, robot_id)
-    file = with_floor(file, _floor(result), robot_id, described[next(iter(described))])
-    if result.wheels is not None:
-        file = file.with_wheels(result.wheels, result.num_frames, robot_id)
-    return file
+    there are refusals."""
+    if stored_mounts(file) is None:
+        if len(described) > 1:
+            file = with_lidars(file, result, robot_id)
+        file = with_floor(file, _floor(result), robot_id, described[next(iter(described))])
+    elif refusals := [*result.refusals, *result.floor.refusals]:
+        raise Refused(f"{'; '.join(refusals)}; the file keeps its calibration from the arm")
+    return file.with_wheels(result.wheels, result.num_frames, robot_id)
 
 
 def stored_wheels(file: CalibrationFile) -> Wheels | None:
@@ -153,7 +147,7 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
         by_arm = change @ uncertain @ change.T
         first = 6 * list(wheels.footprint_from_lidar).index(name)
         by_wheels = wheels.covariance[first : first + 6, first : first + 6]
-        at_lidar = adjoint(from_xyz_rpy(-over_floor[:3, 3], (0.0, 0.0, 0.0)))
+        at_lidar = at_origin(over_floor)
         difference = log(wheels.footprint_from_lidar[name] @ inverse(over_floor))
         compared.append(Agreement(name, at_lidar @ difference, at_lidar @ (by_arm + by_wheels) @ at_lidar.T))
     return compared

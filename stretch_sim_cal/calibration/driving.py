@@ -8,7 +8,7 @@
 
 The scans of all lidars at all stations are views of one room, in one least-squares problem: the pose of the view of
 station s and lidar l is T_s Y_l, with the lidars' poses Y in base_footprint and the stations' poses T over the floor.
-Beside the room's patches (`room.py`) there are factors of
+Beside the room's patches (`room.py`) there are factors (`drive_problem.py`) of
 
 * the floor: its patches lie at z = 0, apart from unevenness;
 * the stance: the base's height and tilt over the mean floor, of a size estimated from the data;
@@ -23,7 +23,7 @@ related by the surfaces that they see from different stations.
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,15 @@ from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
+from stretch_sim_cal.calibration.drive_problem import (
+    ODOMETRY_ERRORS,
+    OFF_PLANE,
+    STANCE,
+    Drive,
+    DriveFactors,
+    DrivenUnknowns,
+    ViewUnknowns,
+)
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.findings import (
     another_opinion,
@@ -52,12 +61,13 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import Direction, unobserved
 from stretch_sim_cal.calibration.observations import by_poses
-from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, Unknowns, sensor_numbers
+from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, sensor_numbers
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.calibration.wheel_odometry import (
+    AXES,
     PLANAR,
     STEP,
     DrivingSettings,
@@ -69,102 +79,55 @@ from stretch_sim_cal.calibration.wheel_odometry import (
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
-from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, inverse
 from stretch_sim_cal.sensor.points import coordinates, returns_of
-from stretch_sim_cal.sensor.sensor import by_lidar
 
 # How far (m) the views may still be apart, into how many shifted grids of patches they are cut, and whether the floor
 # is known by then.
 PASSES = ((0.01, 1, False), (0.002, 1, False), (0.001, 1, True), (0.0, 2, True))
 # The prior of a described pose in base_footprint: x, y, z (m), roll, pitch, yaw (rad).
 DESCRIBED = np.array([1.0, 1.0, 0.05, 0.1, 0.1, 1.0])
-# Standard deviations of a station's height (m), roll and pitch (rad) over the mean floor: before the floor is known,
-# the prior (as of one station), and the least.
-STANCE = np.array([0.005, 0.01, 0.01])
-LIKELY_STANCE, LEAST_STANCE = np.array([1e-3, 2e-3, 2e-3]), np.array([1e-4, 1e-4, 1e-4])
 PARTNERS = 5  # views that a view is compared with
 ENOUGH = 50.0  # patches that two lidars see, for an opinion
-PRIOR_SLIP = 4.0  # values of slip, the weight of the expected one
-FIXED_STATION = 1e-6  # m, rad
 ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
 FLOOR_REMEDY = "identify the lidars' own errors first: a drive cannot separate the floor's height from range errors"
 STRAFED = 0.1  # m sideways, farther than a base without strafing
-CENTRE_OF_ROTATION = "centre of rotation"
+# Of a lidar's x, y and yaw: against what they are, the finding's code, and the remedy.
+LEVER = (
+    "centre of rotation", "unobserved_lever", "turn on the spot by a full circle and back, with a stop every 45 deg",
+)  # fmt: skip
+YAW = "direction of driving", "unobserved_yaw", "drive straight ahead and back by 1 m or more, with stops"
 SLIPPERY = 3.0  # times the expected slip, for a warning
-OFF_PLANE = [2, 3, 4]  # of a twist
-ODOMETRY_ERRORS = ("scale_x", "scale_y", "turn", "clock")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DrivenResult(LidarPoses):
-    """An `LidarPoses` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
+    """A `LidarPoses` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
     lidars against the `wheels`."""
 
-    wheels: Wheels | None = None
-
-
-class _DrivenUnknowns(Unknowns):
-    """The unknowns of lidars in base_footprint; `others` are a twist of each station in the floor's frame, then those
-    of the `odometry`: its three scales and, `with_clock`, the offset of its clock."""
-
-    def __init__(self, models: tuple, num_stations: int, with_clock: bool = False):
-        super().__init__(models, 6 * num_stations + 3 + with_clock)
-        first = self.others.start
-        self.stations = [slice(first + 6 * number, first + 6 * number + 6) for number in range(num_stations)]
-        self.odometry = slice(first + 6 * num_stations, self.others.stop)
-        self.scales = slice(self.odometry.start, self.odometry.start + 3)
-        self.views = list(itertools.product(range(num_stations), range(len(models))))
-
-    @property
-    def free_poses(self) -> np.ndarray:
-        """The columns of the twists of lidars and stations."""
-        return np.concatenate(list(map(columns_of, (*self.poses, *self.stations))))
-
-
-class _ViewUnknowns(Unknowns):
-    """The driven unknowns, then a pose of each view in the floor's frame."""
-
-    def __init__(self, driven: _DrivenUnknowns):
-        self.driven, count = driven, len(driven.views)
-        self.models = tuple(driven.models[lidar] for _, lidar in driven.views)
-        self.units = tuple(driven.units[lidar] for _, lidar in driven.views)
-        self.poses = tuple(slice(driven.size + 6 * n, driven.size + 6 * n + 6) for n in range(count))
-        self.size = driven.size + 6 * count
-
-    def by_driven(self, stations: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the derivatives (size, driven size) of these unknowns by the driven ones."""
-        change = np.zeros((self.size, self.driven.size))
-        change[: self.driven.size] = np.eye(self.driven.size)
-        for view, (station, lidar) in zip(self.poses, self.driven.views, strict=True):
-            change[view, self.driven.poses[lidar]] = adjoint(stations[station])
-            change[view, self.driven.stations[station]] = np.eye(6)
-        return change
+    wheels: Wheels
 
 
 @dataclass(frozen=True)
-class _Drive:
-    """An estimate: the lidars' `state` in base_footprint, the `stations` (4, 4) over the floor, the odometry's `scales`
-    (3,), the standard deviations (3,) of the stations' `stance`, the `slip` over the expected one, and by how much (s)
-    odometry's stamps are late."""
+class _Station:
+    """The scans at a station: summed in `cells` by lidar, or, if the base moves as `sweep` has it, sets of `clouds`
+    of all lidars with the times of their points. `intake` counts what is left out."""
 
-    state: State
-    stations: list[np.ndarray]
-    scales: np.ndarray
-    stance: np.ndarray
-    slip: float = 1.0
-    clock: float = 0.0
+    intake: FrameIntake
+    cells: tuple[DirectionCells, ...]
+    sweep: Sweep | None
+    clouds: list[tuple[np.ndarray, ...]] = field(default_factory=list)
 
-    def views(self, unknowns: _DrivenUnknowns) -> State:
-        """Return the views' poses, and the parameters of their lidars."""
-        return State(
-            tuple(self.stations[station] @ self.state.base_from_lidar[lidar] for station, lidar in unknowns.views),
-            tuple(self.state.units[lidar] for _, lidar in unknowns.views), Plane(np.array([0.0, 0.0, 1.0]), 0.0),
-        )  # fmt: skip
+    @property
+    def velocity(self) -> np.ndarray:
+        return np.zeros(3) if self.sweep is None else self.sweep.velocity
 
-    def stances(self) -> np.ndarray:
-        """Return the base's height (m), roll and pitch (rad) at each station, (S, 3)."""
-        return np.array([log(inverse(_planar(pose)) @ pose)[OFF_PLANE] for pose in self.stations])
+    @property
+    def farthest(self) -> float:
+        """How long (s) before or after the base was at the station its points were measured, at most."""
+        times = (cloud["timestamp"] for clouds in self.clouds for cloud in clouds)
+        return max(float(np.abs(own - self.sweep.time).max(initial=0.0)) for own in times)
 
 
 class DrivenArray:
@@ -190,13 +153,9 @@ class DrivenArray:
         # The first station's views are related by the views from all others as well.
         of_floor = FloorSettings(sensor=self._sensors, typical_std_translation=1e-4, typical_std_rotation=1e-5, **body)
         self._floor = JointFloor(self._described, np.eye(4), of_floor, self._names)
-        self._intakes: list[FrameIntake] = []
-        self._cells: list[tuple[DirectionCells, ...]] = []
+        self._stations: list[_Station] = []
         self._legs: list[Leg] = []
         self._at = np.zeros(3)
-        # Of stations on the move: the base's motion, and the clouds of all lidars, with times.
-        self._sweeps: list[Sweep | None] = []
-        self._moving: list[list[tuple[np.ndarray, ...]]] = []
 
     def new_station(self, odometry: np.ndarray | Sequence[float], sweep: Sweep | None = None) -> None:
         """Begin another station, at x, y (m) and yaw (rad) by odometry, (3,), or (K, 3) on the way there, the last row
@@ -205,53 +164,65 @@ class DrivenArray:
         poses = np.atleast_2d(np.asarray(odometry, dtype=float))
         if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
             raise InputError(
-                f"station {len(self._cells) + 1}: odometry: expected finite numbers x, y, yaw, or rows of these"
+                f"station {len(self._stations) + 1}: odometry: expected finite numbers x, y, yaw, or rows of these"
             )
-        if sweep is not None and not self._cells:
+        if sweep is not None and not self._stations:
             raise InputError("station 1: the robot has to stand still at the first station")
-        self._sweeps.append(sweep)
-        self._moving.append([])
-        if self._cells:
-            velocities = [np.zeros(3) if each is None else each.velocity for each in self._sweeps[-2:]]
-            self._legs.append(Leg.along(np.vstack([self._at, poses]), np.array(velocities)))
+        self._stations.append(_Station(FrameIntake(self._names), self._empty_cells(), sweep))
+        if len(self._stations) > 1:
+            velocities = np.array([station.velocity for station in self._stations[-2:]])
+            self._legs.append(Leg.along(np.vstack([self._at, poses]), velocities))
         self._at = poses[-1]
-        self._cells.append(tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names)))))
-        self._intakes.append(FrameIntake(self._names))
+
+    def _empty_cells(self, deskewed: bool = False) -> tuple[DirectionCells, ...]:
+        return tuple(DirectionCells(sensor, deskewed) for sensor in self._sensors)
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`; of a station on the move
         structured arrays with a `timestamp` (s) of each point. Raises `InputError` if they have none."""
-        in_order = [clouds[name] for name in self._names]
-        if self._sweeps[-1] is not None:
-            if any("timestamp" not in (cloud.dtype.names or ()) for cloud in in_order):
-                raise InputError(
-                    f"station {len(self._cells)}: clouds that were taken on the move need the time of each point, a "
-                    "field 'timestamp' in s"
-                )
-            self._intakes[-1].admit(*in_order)
-            times = np.concatenate([returns_of(cloud)["timestamp"] for cloud in in_order])
-            known = self._sweeps[-1].times
-            if len(times) and not known[0] <= times.min() <= times.max() <= known[-1]:
-                raise InputError(
-                    f"station {len(self._cells)}: its points are of {times.min():.3f} to {times.max():.3f} s, its "
-                    f"sweep of {known[0]:.3f} to {known[-1]:.3f} s"
-                )
-            self._moving[-1].append(tuple(in_order))
+        in_order, station = tuple(clouds[name] for name in self._names), self._stations[-1]
+        if station.sweep is None:
+            for cells, cloud in zip(station.cells, station.intake.admit(*in_order), strict=True):
+                cells.add(cloud)
+            if len(self._stations) == 1:
+                self._floor.add(*in_order)
             return
-        for cells, cloud in zip(self._cells[-1], self._intakes[-1].admit(*in_order), strict=True):
-            cells.add(cloud)
-        if len(self._cells) == 1:
-            self._floor.add(*in_order)
+        if any("timestamp" not in (cloud.dtype.names or ()) for cloud in in_order):
+            raise InputError(
+                f"station {len(self._stations)}: clouds that were taken on the move need the time of each point, a "
+                "field 'timestamp' in s"
+            )
+        station.intake.admit(*in_order)
+        times, known = np.concatenate([returns_of(cloud)["timestamp"] for cloud in in_order]), station.sweep.times
+        if len(times) and not known[0] <= times.min() <= times.max() <= known[-1]:
+            raise InputError(
+                f"station {len(self._stations)}: its points are of {times.min():.3f} to {times.max():.3f} s, its "
+                f"sweep of {known[0]:.3f} to {known[-1]:.3f} s"
+            )
+        station.clouds.append(in_order)
+
+    @property
+    def _moves(self) -> bool:
+        return any(station.sweep is not None for station in self._stations)
+
+    @property
+    def _factors(self) -> DriveFactors:
+        within_scans = {
+            number: station.sweep.slip(station.farthest, self._settings)
+            for number, station in enumerate(self._stations) if station.sweep is not None
+        }  # fmt: skip
+        return DriveFactors(self._settings, self._legs, within_scans)
 
     def solve(self) -> DrivenResult:
         """Return the result, with refusals if the data does not support it. Raises `InputError` for fewer than two
         stations, or a lidar without any return at one, `Refused` if the views of two stations do not fit."""
-        if len(self._cells) < 2:
-            raise InputError(f"driving: {len(self._cells)} stations; at least two are needed")
-        lidars, moves = self._views(), any(self._moving)
+        if len(self._stations) < 2:
+            raise InputError(f"driving: {len(self._stations)} stations; at least two are needed")
+        lidars = self._views()
         views = [View(lidar.surface) for lidar in lidars]
         first, suspects = self._first_drive(lidars, views)
-        unknowns = _DrivenUnknowns(tuple(lidar.model for lidar in lidars[: len(self._names)]), len(self._cells), moves)
+        models = tuple(lidar.model for lidar in lidars[: len(self._names)])
+        unknowns = DrivenUnknowns(models, len(self._stations), self._moves)
         solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
         drive = replace(first, state=state)
         pairs = self._pairs(views, drive.views(unknowns).base_from_lidar)
@@ -259,7 +230,7 @@ class DrivenArray:
         noise, floor, trust = Noise.first(len(lidars)), None, None
         for slack, grids, on_floor in PASSES:
             if on_floor and floor is None:
-                if moves:
+                if self._moves:
                     lidars = self._views(drive)
                     _, lidars = seen_by_another(
                         lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings()
@@ -275,33 +246,30 @@ class DrivenArray:
             # The noise information is of the room only: along a corridor it exceeds that of odometry.
             state, solution = solver.step(reduced, drive.state, by_chance, beside=beside)
             drive = replace(
-                drive, state=state, scales=drive.scales + solution.change[unknowns.scales],
-                clock=drive.clock + float(solution.change[unknowns.odometry][3:].sum()), stations=[
+                drive, state=state, odometry=drive.odometry + solution.change[unknowns.odometry], stations=[
                     exp(solution.change[part]) @ pose
                     for part, pose in zip(unknowns.stations, drive.stations, strict=True)
                 ],
             )  # fmt: skip
             noise = block.noise
             if on_floor:
-                drive = self._with_variances(drive)
+                drive = self._factors.with_variances(drive)
         last = remeasured_block(lidars, drive.views(unknowns), block, trust)
         return self._result(unknowns, drive, solution, last, floor, suspects)
 
-    def _views(self, drive: _Drive | None = None) -> list[Lidar]:
+    def _views(self, drive: Drive | None = None) -> list[Lidar]:
         """Return the views in the lidars' frames, by station and lidar; those on the move by odometry as the drive, by
         default the description, has it."""
         poses, scales, clock = self._described, np.zeros(3), 0.0
         if drive is not None:
             poses, scales, clock = list(drive.state.base_from_lidar), drive.scales, drive.clock
-        places = list(self._cells)
-        for station, (sweep, sets) in enumerate(zip(self._sweeps, self._moving, strict=True)):
-            if sweep is None:
-                continue
+        places = []
+        for station in self._stations:
+            places.append(station.cells if station.sweep is None else self._empty_cells(deskewed=True))
             intake = FrameIntake(self._names)
-            places[station] = tuple(map(DirectionCells, by_lidar(self._sensors, len(self._names))))
-            for clouds in sets:
-                deskewed = (_deskewed(*each, sweep, scales, clock) for each in zip(clouds, poses, strict=True))
-                for cells, cloud in zip(places[station], intake.admit(*deskewed), strict=True):
+            for clouds in station.clouds:
+                moved = (_deskewed(*each, station.sweep, scales, clock) for each in zip(clouds, poses, strict=True))
+                for cells, cloud in zip(places[-1], intake.admit(*moved), strict=True):
                     cells.add(cloud)
         stations = Lidar.of_places(places, self._names, "station")
         return [
@@ -309,7 +277,7 @@ class DrivenArray:
             for station in stations for lidar, pose in zip(station, self._described, strict=True)
         ]  # fmt: skip
 
-    def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[_Drive, list[int]]:
+    def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[Drive, list[int]]:
         """Estimate stations and lidars by their views; return also the stations that fit no earlier one."""
         count, poses = len(self._names), list(self._described)
 
@@ -325,7 +293,7 @@ class DrivenArray:
                 found = aligned(0, lidar, given)
                 poses[lidar] = poses[lidar] if found is None else poses[0] @ found
         stations, suspects = [np.eye(4)], []
-        for number in range(1, len(self._cells)):
+        for number in range(1, len(self._stations)):
             guess = stations[-1] @ self._legs[number - 1].transform(np.zeros(3))
             tried = []
             for lidar, before in itertools.product(range(count), range(number)):
@@ -343,7 +311,7 @@ class DrivenArray:
             if best is None or not best[2]:
                 suspects.append(number + 1)
             stations.append(guess if best is None else best[1])
-        return _Drive(State(tuple(poses), ()), stations, np.zeros(3), STANCE), suspects
+        return Drive(State(tuple(poses), ()), stations, np.zeros(3 + self._moves), STANCE), suspects
 
     def _pairs(self, views: Sequence[View], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
         """Return the pairs of views that are compared: each view with those of the largest overlap, with those of its
@@ -360,7 +328,7 @@ class DrivenArray:
             pairs |= {(view - count, view)} if view >= count else set()
         return sorted(pairs)
 
-    def _onto_floor(self, drive: _Drive) -> tuple[_Drive, FloorResult]:
+    def _onto_floor(self, drive: Drive) -> tuple[Drive, FloorResult]:
         """Return the drive over the floor at the first station, level on average, and that floor."""
         poses = [drive.stations[0] @ pose for pose in drive.state.base_from_lidar]
         self._floor.settings = replace(self._floor.settings, units=drive.state.units)
@@ -383,107 +351,27 @@ class DrivenArray:
         return replace(drive, state=state, stations=[pose @ inverse(level) for pose in drive.stations]), found
 
     def _equations(
-        self, block: RoomBlock, drive: _Drive, unknowns: _DrivenUnknowns, lidars: Sequence[Lidar]
+        self, block: RoomBlock, drive: Drive, unknowns: DrivenUnknowns, lidars: Sequence[Lidar]
     ) -> tuple[NormalEquations, np.ndarray, np.ndarray]:  # fmt: skip
         """Return the equations of views, floor and odometry, the noise information about the poses (room.py), and the
         part of the information that is not of the views."""
-        of_views = _ViewUnknowns(unknowns)
+        of_views, factors = ViewUnknowns(unknowns), self._factors
         equations = NormalEquations.empty(of_views.size)
         block.add_to(equations, of_views, lidars)
-        self._add_deskewing(equations, drive, of_views)
+        factors.add_deskewing(equations, drive, of_views)
         change = of_views.by_driven(drive.stations)
         reduced = NormalEquations(change.T @ equations.information @ change, change.T @ equations.gradient)
         of_room = reduced.information.copy()
-        self._add_stances(reduced, drive, unknowns)
-        self._add_odometry(reduced, drive, unknowns)
+        factors.add_stances(reduced, drive, unknowns)
+        factors.add_odometry(reduced, drive, unknowns)
         # A motion of all views as one body changes nothing.
         against_first = by_poses(np.eye(4), len(of_views.poses) - 1)
         by_driven = against_first @ change[np.ix_(of_views.pose_columns, unknowns.free_poses)]
         by_chance = by_driven.T @ block.noise_information() @ by_driven
         return reduced, by_chance, reduced.information - of_room
 
-    def _add_deskewing(self, equations: NormalEquations, drive: _Drive, of_views: _ViewUnknowns) -> None:
-        """Let each view that was taken on the move be off its station by the slip within the scan."""
-        columns, deviations = [], []
-        for view, (station, _) in zip(of_views.poses, of_views.driven.views, strict=True):
-            if (sweep := self._sweeps[station]) is not None:
-                column = np.zeros((of_views.size, 3))
-                column[view] = adjoint(drive.stations[station])[:, PLANAR]
-                columns.append(column)
-                deviations.append(drive.slip * self._scanned(station, sweep))
-        if columns:
-            off = np.hstack(columns)
-            on_off = equations.information @ off
-            own = off.T @ on_off + np.diag(np.concatenate(deviations) ** -2.0)
-            equations.gradient -= on_off @ np.linalg.solve(own, off.T @ equations.gradient)
-            equations.information -= on_off @ np.linalg.solve(own, on_off.T)
-
-    def _scanned(self, station: int, sweep: Sweep) -> np.ndarray:
-        """Return the standard deviations (3,) of x, y (m) and angle (rad) by which slip moves a scan against its
-        station: a random walk over the wheels' way, on average over half of the scan."""
-        farthest = max(
-            float(np.abs(cloud["timestamp"] - sweep.time).max(initial=0.0))
-            for clouds in self._moving[station] for cloud in clouds
-        )  # fmt: skip
-        settings = self._settings
-        x, y, rate = np.abs(sweep.velocity)
-        way = farthest * float(np.hypot(x, y) + rate * settings.track_width / 2.0)
-        return np.sqrt(way / 3.0) * np.array([settings.slip, settings.slip, settings.slip_angle])
-
-    def _add_stances(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
-        """Add the stances, and fix the first station, which is the floor's frame."""
-        for part, pose, stance in zip(unknowns.stations, drive.stations, drive.stances(), strict=True):
-            rows = adjoint(inverse(_planar(pose)))[OFF_PLANE] / drive.stance[:, None]
-            equations.information[part, part] += rows.T @ rows
-            equations.gradient[part] -= rows.T @ (stance / drive.stance)
-        first = columns_of(unknowns.stations[0])[PLANAR]
-        equations.information[first, first] += FIXED_STATION**-2.0
-
-    def _add_odometry(self, equations: NormalEquations, drive: _Drive, unknowns: _DrivenUnknowns) -> None:
-        """Add the odometry of all ways, and the priors of its scales."""
-        for number, residual in enumerate(self._slipped(drive), start=1):
-            before, after = unknowns.stations[number - 1], unknowns.stations[number]
-            columns = np.concatenate(list(map(columns_of, (before, after, unknowns.odometry))))
-            rows = np.empty((3, len(columns)))
-            for column, step in enumerate(STEP * np.eye(len(columns))):
-                stations = list(drive.stations)
-                stations[number - 1] = exp(step[:6]) @ stations[number - 1]
-                stations[number] = exp(step[6:12]) @ stations[number]
-                moved = replace(
-                    drive, stations=stations, scales=drive.scales + step[12:15],
-                    clock=drive.clock + float(step[15:].sum()),
-                )  # fmt: skip
-                rows[:, column] = (self._slipped_on(moved, number) - residual) / STEP
-            rows, residual = rows / drive.slip, residual / drive.slip
-            equations.information[np.ix_(columns, columns)] += rows.T @ rows
-            equations.gradient[columns] -= rows.T @ residual
-        settings, own = self._settings, columns_of(unknowns.odometry)
-        precision = np.array([settings.scale, settings.scale, settings.turn, settings.clock])[: len(own)] ** -2.0
-        equations.information[own, own] += precision
-        equations.gradient[own] -= precision * np.append(drive.scales, drive.clock)[: len(own)]
-
-    def _slipped(self, drive: _Drive) -> np.ndarray:
-        """Return the slip on the way to each station but the first, (S - 1, 3): x, y, angle, over the expected one."""
-        return np.array([self._slipped_on(drive, number) for number in range(1, len(drive.stations))])
-
-    def _slipped_on(self, drive: _Drive, number: int) -> np.ndarray:
-        leg = self._legs[number - 1]
-        way = inverse(drive.stations[number - 1]) @ drive.stations[number]
-        off = log(inverse(leg.transform(drive.scales, drive.clock)) @ way)[PLANAR]
-        return np.linalg.solve(leg.slip_root(self._settings), off)
-
-    def _with_variances(self, drive: _Drive) -> _Drive:
-        """Return the drive with the sizes of stances and slip estimated from the data (empirical Bayes)."""
-        stances, slipped = drive.stances(), self._slipped(drive)
-        squares = np.sum(stances**2, axis=0) + LIKELY_STANCE**2
-        stance = np.maximum(np.sqrt(squares / (len(stances) + 1.0)), LEAST_STANCE)
-        # The same ways determine lever, yaw, three scales, and the clock.
-        freedom = max(slipped.size - 6 - any(self._moving), 0)
-        slip = np.sqrt((np.sum(slipped**2) + PRIOR_SLIP) / (freedom + PRIOR_SLIP))
-        return replace(drive, stance=stance, slip=float(slip))
-
     def _result(
-        self, unknowns: _DrivenUnknowns, drive: _Drive, solution: Solution, last: RoomBlock, floor: FloorResult,
+        self, unknowns: DrivenUnknowns, drive: Drive, solution: Solution, last: RoomBlock, floor: FloorResult,
         suspects: Sequence[int],
     ) -> DrivenResult:  # fmt: skip
         names, poses, count = self._names, drive.state.base_from_lidar, len(self._names)
@@ -498,7 +386,7 @@ class DrivenArray:
         wheels = self._wheels(drive, solution, unknowns, covariance)
         result = DrivenResult(
             {name: base_from_footprint @ pose for name, pose in zip(names, poses, strict=True)},
-            to_base @ covariance @ to_base.T, [], sum(intake.num_frames for intake in self._intakes), last.rmse,
+            to_base @ covariance @ to_base.T, [], sum(each.intake.num_frames for each in self._stations), last.rmse,
             diagnostics=numbers_of_units, floor=self._floor_of(floor, base_from_footprint, covariance[:6, :6]),
             wheels=wheels,
         )  # fmt: skip
@@ -526,7 +414,7 @@ class DrivenArray:
         refusals = refusals or large_residuals(last.scale, result.rmse)
         refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
-        warnings = list(dict.fromkeys(warning for intake in self._intakes for warning in intake.warnings()))
+        warnings = list(dict.fromkeys(warning for each in self._stations for warning in each.intake.warnings()))
         warnings += near + disturbance(float(moving.max())) + unit_warnings(numbers_of_units, self._sensors, names)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
@@ -538,11 +426,10 @@ class DrivenArray:
                 findings += another_opinion(second_opinion(last.surface, (0, number)), change @ covariance @ change.T)
         return findings
 
-    def _wheels(self, drive: _Drive, solution: Solution, unknowns: _DrivenUnknowns, covariance: np.ndarray) -> Wheels:
+    def _wheels(self, drive: Drive, solution: Solution, unknowns: DrivenUnknowns, covariance: np.ndarray) -> Wheels:
         deviations = np.sqrt(np.diag(solution.covariance[unknowns.odometry, unknowns.odometry]))
         odometry = {}
-        values = (*drive.scales, drive.clock)[: len(deviations)]
-        for name, value, deviation in zip(ODOMETRY_ERRORS, values, deviations, strict=False):
+        for name, value, deviation in zip(ODOMETRY_ERRORS, drive.odometry, deviations, strict=False):
             odometry |= {name: float(value), f"{name}_std": float(deviation)}
         wheels = Wheels(
             dict(zip(self._names, drive.state.base_from_lidar, strict=True)), covariance, odometry, drive.slip,
@@ -554,23 +441,17 @@ class DrivenArray:
         gain = most_gained(
             known, drive.state.base_from_lidar[0], drive.scales, self._settings, drive.slip, motions(strafes)
         )
-        bound = self._settings.max_std_translation
-        lever = "unobserved_lever", 1e3, "mm", "turn on the spot by a full circle and back, with a stop every 45 deg"
-        yaw = "unobserved_yaw", np.degrees(1.0), "deg", "drive straight ahead and back by 1 m or more, with stops"
         directions, refusals = [], []
-        axes = (
-            ("x", CENTRE_OF_ROTATION, bound, lever), ("y", CENTRE_OF_ROTATION, bound, lever),
-            ("yaw", "direction of driving", self._settings.max_std_yaw, yaw),
-        )  # fmt: skip
-        for lidar, deviations in zip(self._names, wheels.deviations, strict=True):
-            for number, (name, against, limit, (code, factor, unit, remedy)) in enumerate(axes):
-                name, deviation = f"the {lidar} lidar's {name} relative to the {against}", float(deviations[number])
-                directions.append(Direction(name, deviation, limit))
+        checks = list(zip(AXES, (LEVER, LEVER, YAW), self._settings.bounds.tolist(), strict=True))
+        for lidar, deviations in zip(self._names, wheels.deviations.tolist(), strict=True):
+            for number, ((axis, factor, unit), (against, code, remedy), bound) in enumerate(checks):
+                name, deviation = f"the {lidar} lidar's {axis} relative to the {against}", deviations[number]
+                directions.append(Direction(name, deviation, bound))
                 refusals += when(
                     not directions[-1].observed,
                     code,
                     f"the drive does not determine {name}: standard deviation {factor * deviation:.2g} {unit}, at most "
-                    f"{factor * limit:.2g} {unit} is allowed",
+                    f"{factor * bound:.2g} {unit} is allowed",
                     gain.words if gain is not None and gain.of == number else remedy,
                 )
         warnings = when(
@@ -606,11 +487,6 @@ def _deskewed(
     for axis, values in zip("xyz", points.T, strict=True):
         cloud[axis] = values
     return cloud
-
-
-def _planar(pose: np.ndarray) -> np.ndarray:
-    """Return the projection of a nearly level pose (4, 4) onto the plane."""
-    return from_xyz_rpy((pose[0, 3], pose[1, 3], 0.0), (0.0, 0.0, float(np.arctan2(pose[1, 0], pose[0, 0]))))
 
 
 def _near(stations: Sequence[np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:

@@ -15,6 +15,8 @@ from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inve
 STEP = 1e-6  # of differences in place of derivatives
 PLANAR = [0, 1, 5]  # of a twist
 CIRCLE = 8  # stops of a full circle
+# Of a lidar against the wheels, and how each is printed.
+AXES = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg"))
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,16 @@ class DrivingSettings:
         for name, value in vars(self).items():
             if not value > 0:
                 raise InputError(f"driving: {name} = {value} must be greater than zero")
+
+    @property
+    def slips(self) -> np.ndarray:
+        """Slip (3,) along x and y (m) and in the angle (rad) for a wheels' way of 1 m."""
+        return np.array([self.slip, self.slip, self.slip_angle])
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """The bounds (3,) of a lidar's x, y (m) and yaw (rad)."""
+        return np.array([self.max_std_translation, self.max_std_translation, self.max_std_yaw])
 
 
 @dataclass(frozen=True)
@@ -88,7 +100,7 @@ class Leg:
         ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
         ways *= max(1.0, 0.02 / max(ways.sum(), 1e-9))  # m: slip is at least that of such a way
         covariance = np.diag([STEP, STEP, STEP]) ** 2
-        sizes, yaw = np.array([settings.slip, settings.slip, settings.slip_angle]), poses[-1, 2]
+        sizes, yaw = settings.slips, poses[-1, 2]
         for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
             # Slip in the last frame; an angle moves all later poses sideways.
             ahead = np.eye(3)
@@ -123,6 +135,14 @@ class Sweep:
         begin, end = self.steps(self.times[[0, -1]])
         velocity: np.ndarray = (end - begin) / (self.times[-1] - self.times[0])
         return velocity
+
+    def slip(self, farthest: float, settings: DrivingSettings) -> np.ndarray:
+        """Return the standard deviations (3,) of x, y (m) and angle (rad) by which slip moves a scan, whose points are
+        measured at most `farthest` (s) from the station's time, against the station: a random walk over the wheels'
+        way, on average over half of the scan."""
+        x, y, rate = np.abs(self.velocity)
+        way = farthest * float(np.hypot(x, y) + rate * settings.track_width / 2.0)
+        return np.sqrt(way / 3.0) * settings.slips
 
     def deskewed(
         self, points: np.ndarray, times: np.ndarray, footprint_from_lidar: np.ndarray, scales: np.ndarray,
@@ -161,7 +181,7 @@ class Gain(NamedTuple):
     @property
     def words(self) -> str:
         """The motion and its gain."""
-        name, factor, unit = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg"))[self.of]
+        name, factor, unit = AXES[self.of]
         before, after = (f"{factor * deviation:.2g}" for deviation in (self.before, self.after))
         return f"{self.motion}: the standard deviation of {name} would be {after} {unit} in place of {before}"
 
@@ -184,10 +204,16 @@ def motions(strafes: bool) -> list[Manoeuvre]:
     return [*known, sideways] if strafes else known
 
 
+def at_origin(pose: np.ndarray) -> np.ndarray:
+    """Return the derivative (6, 6) of the twist of a lidar at `pose` (4, 4) about its own origin by that in
+    base_footprint, both along the axes of base_footprint."""
+    return adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))
+
+
 def deviations_of(covariance: np.ndarray, pose: np.ndarray) -> np.ndarray:
     """Return the standard deviations (3,) of x, y and yaw of a lidar at `pose` (4, 4) by the covariance of x, y and yaw
     of its twist in base_footprint, (3, 3) or more."""
-    at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[np.ix_(PLANAR, PLANAR)]
+    at_lidar = at_origin(pose)[np.ix_(PLANAR, PLANAR)]
     return np.sqrt(np.diag(at_lidar @ covariance[:3, :3] @ at_lidar.T))
 
 
@@ -222,9 +248,8 @@ def most_gained(
     choices: Sequence[Manoeuvre],
 ) -> Gain | None:  # fmt: skip
     """Return the gain of the best motion for the weakest direction, by `known_after`; None if there is none."""
-    bounds = np.array([settings.max_std_translation, settings.max_std_translation, settings.max_std_yaw])
     before = deviations_of(covariance, pose)
-    weakest = int(np.argmax(before / bounds))
+    weakest = int(np.argmax(before / settings.bounds))
     after = [
         deviations_of(known_after(covariance, scales, settings, slip, choice.legs), pose)[weakest] for choice in choices
     ]
@@ -274,6 +299,6 @@ class Wheels(Checked):
         with their covariance (3, 3)."""
         pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
         part = slice(6 * number, 6 * number + 6)
-        at_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))[PLANAR]
+        at_lidar = at_origin(pose)[PLANAR]
         planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
         return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T

@@ -55,8 +55,8 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, message: Any) -> "Scan":
-        """Return that of a cloud's message. Raises `InputError` if it has no times of its points, or of another
-        clock than its stamp."""
+        """Return that of a cloud's message. Raises `InputError` if its points have no times of their own, or times of
+        another clock than its stamp."""
         records, stamp = records_from_message(message), 1e-9 * stamp_of(message)
         times = records["timestamp"][records["timestamp"] != 0] if "timestamp" in records.dtype.names else []
         if len(records) and not len(times):
@@ -70,19 +70,13 @@ class Scan(NamedTuple):
                 f"a cloud of '{message.header.frame_id}' is of {stamp:.3f} s, its points of {begin:.3f} to "
                 f"{end:.3f} s; use only the stops (without --continuous)"
             )
-        return cls(begin, end, message)
-
-    @classmethod
-    def of_stop(cls, message: Any) -> "Scan":
-        """As `of`. Raises `InputError` also if all points have one time, as drivers write that know no other. (On the
-        move that may be right: Gazebo casts a scan at one instant then.)"""
-        scan = cls.of(message)
-        if scan.begin == scan.end and message.width * message.height > 1:
+        if begin == end and len(records) > 1:
             raise InputError(
-                f"all points of a cloud of '{message.header.frame_id}' have the same time, so their motion cannot be "
-                "taken out; use the stops alone (without --continuous)"
+                f"all points of a cloud of '{message.header.frame_id}' have the same time, as of a driver that knows "
+                "no other, or of Gazebo, which casts a scan at one instant: scans on the move need the time of each "
+                "point; use only the stops (without --continuous)"
             )
-        return scan
+        return cls(begin, end, message)
 
 
 def sweeps_between(
@@ -160,7 +154,6 @@ def stations_of(
             part = slice(spans[to - 1][1], spans[to][0] + 1)
             moving[to] = sweeps_between(1e-9 * stamps[part], poses[part], ways.pop(to))
 
-    untimed = set(names) if continuous else set()
     for name, stamp, held in clouds:
         number = int(np.searchsorted(begins, stamp - SCAN, side="right")) - 1
         on_the_way = 0 <= number < len(spans) - 1 and stamp + SCAN > ends[number]
@@ -169,9 +162,6 @@ def stations_of(
             choose(number + 1)
         if number < 0 or stamp + SCAN > ends[number] or len(seen_at[number][name]) == limit:
             continue
-        if name in untimed and not isinstance(held, np.ndarray):
-            Scan.of_stop(held)
-            untimed.remove(name)
         if len(cloud := held if isinstance(held, np.ndarray) else returns_from_message(held)):
             seen_at[number][name].append(cloud)
     choose(len(spans))
@@ -184,7 +174,8 @@ def stations_of(
             found.append(RecordedStation(scans, np.vstack([poses[left:here], at]), sweep))
             left = here
         if count := min(map(len, seen.values())):
-            way = np.vstack([poses[left:first], poses[first : last + 1].mean(axis=0)])
+            # The median: the first and last messages are of a base that still, or already, creeps.
+            way = np.vstack([poses[left:first], np.median(poses[first : last + 1], axis=0)])
             found.append(RecordedStation({name: own[:count] for name, own in seen.items()}, way))
             left = last
     if (stood := sum(station.sweep is None for station in found)) < 2:

@@ -248,7 +248,7 @@ def _look_around(
         for scan in _taken(scanned):
             if context.options.continuous:
                 for message in scan.messages.values():
-                    Scan.of_stop(message)  # clouds without times of their points show before anything moves
+                    Scan.of(message)  # clouds without times of their points show before anything moves
             for name, cloud in scan.clouds.items():
                 if len(seen[name]) < SCANS:
                     seen[name].append(robot.in_footprint(name, cloud))

@@ -224,8 +224,8 @@ class GazeboSimulator:
     def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray | None:
         """Return scan `tick` of a lidar by name as points (M,) of `POINT_DTYPE` in the lidar's frame, with the noise of
         tick `drawn` (by default the same); None without a listener when it began. All its points have the time at which
-        it begins if the base moves meanwhile. Its time has to have passed; only the latest scans are kept. Raises
-        `RunFailure` if the lidar is silent, or the base does not come to where it is led.
+        it is cast. Its time has to have passed; only the latest scans are kept. Raises `RunFailure` if the lidar is
+        silent, or the base does not come to where it is led.
 
         A scan that Gazebo left out, or cast with its base elsewhere, is cast again: which scans there are depends
         neither on the machine's load nor on when Gazebo takes commands."""
@@ -246,10 +246,7 @@ class GazeboSimulator:
         with self._world.spending("points of scans"):
             self._described.joints.place(self.joints.positions_of(states))
             drawn = tick if drawn is None else drawn
-            points = measured(self._described, lidar, drawn, start, self._rays[lidar], messages.packed_cloud(raw))
-            if self.driving is not None and not self.driving.is_still(start, start + self.period):
-                points["timestamp"] = start
-            return points
+            return measured(self._described, lidar, drawn, start, self._rays[lidar], messages.packed_cloud(raw))
 
     def _stamp(self, lidar: str, tick: int) -> int:
         """Return when (ns of Gazebo's time) scan `tick` of a lidar is cast."""
@@ -478,7 +475,7 @@ def published(
 ) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a unit publishes of exact points (N, 3) float32 in its frame, in firing
     order, not finite for misses, on surfaces of unit normals (N, 3; NaN: facing the lidar) and reflectivities (N,).
-    `start` (s) is when the scan begins."""
+    `start` (s) is when it casts the scan."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
     points = np.ascontiguousarray(xyz.T, dtype=float)  # by coordinate: (3, N) is three times as fast here
     hit = np.isfinite(points).all(axis=0)
@@ -512,5 +509,5 @@ def published(
     near = np.einsum("in,in->n", points, points) < sensor.range_min**2
     distances = np.where(hit & ~near, distances, np.inf).astype(np.float32)
     result, _ = lidar.measure(Rays(tick, None, nominal, nominal, centres), Echoes(distances, cosines, reflectivities))
-    result["timestamp"] += start - lidar.start_time(tick)
+    result["timestamp"] = start
     return result
