@@ -1,4 +1,5 @@
-"""Reading and writing files so that nothing is half written, nothing unsafe is loaded, and errors name the file."""
+"""Reading and writing files so that nothing is half written, nothing unsafe is loaded, and errors name the file; and
+backups of replaced files."""
 
 import contextlib
 import copy
@@ -23,6 +24,8 @@ LARGEST_TEXT = 16_000_000
 LARGEST_YAML = 1_000_000
 DEEPEST_YAML = 100
 EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow parser, with its better messages
+KEPT = 20  # backups of a file
+ROLLED_BACK = ".rolled_back"
 LOCK_WAIT = 30.0  # s for another process to finish its update; one takes milliseconds
 
 
@@ -257,3 +260,54 @@ def yaml_text(data: dict[str, Any], flow_style: bool | None = None) -> str:
 def write_yaml(path: str | Path, data: dict[str, Any]) -> None:
     """Write a mapping to `path` as YAML (see `yaml_text`), atomically."""
     write_text(path, yaml_text(data))
+
+
+def backups_of(path: str | Path) -> list[Path]:
+    """Return the backups of `path`, oldest first: a stack, which `keep_backup` adds to and `rollback` takes from. Those
+    of a symbolic link are beside its target."""
+    path = Path(os.path.realpath(path))
+    found = [p for p in path.parent.glob(f"{path.name}.backup-*") if p.name.rpartition("-")[2].isdigit()]
+    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
+
+
+def keep_backup(path: str | Path) -> Path | None:
+    """Copy `path` to its newest backup and return that, or None if there is no file; the last `KEPT` backups stay.
+    Raises `InputError` if the file cannot be read or the folder not written."""
+    path = Path(os.path.realpath(path))
+    if not path.exists():
+        return None
+    content = _bytes(path)
+    existing = backups_of(path)
+    if existing and _bytes(existing[-1]) == content:
+        return existing[-1]
+    number = int(existing[-1].name.rpartition("-")[2]) + 1 if existing else 1
+    backup = path.with_name(f"{path.name}.backup-{number:04d}")
+    write_atomic(backup, lambda stream: stream.write(content))
+    for old in existing[: max(0, len(existing) + 1 - KEPT)]:
+        old.unlink(missing_ok=True)
+    return backup
+
+
+def rollback(path: str | Path) -> Path:
+    """Restore the newest backup of `path`, and return its path, which no longer exists. The replaced file is kept as
+    `<name>.rolled_back`. Raises `InputError` if there is no backup."""
+    path = Path(os.path.realpath(path))
+    with locked(path):
+        existing = backups_of(path)
+        if not existing:
+            raise InputError(f"{path}: there is no backup to roll back to ({path.name}.backup-* in {path.parent})")
+        backup = existing[-1]
+        content = _bytes(backup)
+        if path.exists():
+            replaced = _bytes(path)
+            write_atomic(path.with_name(path.name + ROLLED_BACK), lambda stream: stream.write(replaced))
+        write_atomic(path, lambda stream: stream.write(content))
+        backup.unlink()
+    return backup
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration import backups
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, error
@@ -251,7 +250,7 @@ class CalibrationFile:
         return {VERSION_KEY: VERSION} | self.data
 
     def _write(self, target: Path) -> Path | None:
-        backup = backups.keep_backup(target)
+        backup = files.keep_backup(target)
         files.write_yaml(target, self._as_written)
         return backup
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration import backups
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import to_xyz_rpy
 
@@ -81,7 +80,7 @@ def record_joints(
     path = Path(path)
     with files.locked(path):
         text = values_text(path, joints, robot_id, datetime.datetime.now().isoformat(), extra)
-        backup = backups.keep_backup(path)
+        backup = files.keep_backup(path)
         files.write_text(path, text)
     return backup
 

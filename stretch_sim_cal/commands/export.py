@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration import backups, calibration_file, values_file
+from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
@@ -166,7 +166,7 @@ def _roll_back(args: argparse.Namespace) -> int:
         raise InputError(f"{args.file}: --rollback restores the values file and reads no calibration")
     only_with(args, {"record": False, "model": None, "json": False}, "a calibration, not with --rollback,")
     target = args.out or default_values_path()
-    backup = backups.rollback(target)
+    backup = files.rollback(target)
     print(f"{target}: restored from {backup.name}; the replaced version is {target.name}.rolled_back")
     return 0
 

@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stretch_sim_cal.calibration import backups
 from stretch_sim_cal.calibration.body.model import CONFIGURATIONS
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.values_file import default_values_path
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import ROLLED_BACK, keep_backup, read_text, rollback, write_atomic, write_text
 from stretch_sim_cal.files import locked as locked_file
-from stretch_sim_cal.files import read_text, write_atomic, write_text
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.ros.footprint_node import default_model
 
@@ -158,7 +157,7 @@ class Session:
                 if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
                     raise Refused(f"{target.place}: has just been changed by another program; run this again")
                 if _digest(target.place) != wanted[target.name]:
-                    backups.keep_backup(target.place)
+                    keep_backup(target.place)
                     _copy(target.staged, target.place)
             changed.append(target)
         self.accepted = {
@@ -180,9 +179,9 @@ class Session:
             if _digest(target.place) == self.base[target.name]:
                 continue
             if self.base[target.name] is None:  # there was none before
-                os.replace(target.place, target.place.with_name(target.place.name + backups.ROLLED_BACK))
+                os.replace(target.place, target.place.with_name(target.place.name + ROLLED_BACK))
             else:
-                backups.rollback(target.place)
+                rollback(target.place)
         self.accepted["rolled_back"] = datetime.datetime.now().isoformat(timespec="seconds")
         self.save()
         return [target.place for target in changed]

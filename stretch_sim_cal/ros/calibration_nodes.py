@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration import backups, values_file
+from stretch_sim_cal.calibration import values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement
@@ -49,6 +49,7 @@ from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import rollback
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.stations import RecordedStation
@@ -142,7 +143,7 @@ class _Files:
         """Bring back both files as they were before their last write. Raises `InputError` if there is no backup."""
         for file in (self.path, self.values):
             if file == self.path or file and file.exists():
-                backup = backups.rollback(file)
+                backup = rollback(file)
                 self._context.log.info(
                     f"{file}: restored from {backup.name}; the replaced version is {file.name}.rolled_back"
                 )

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from made_results import alignment_result, floor_result
 
-from stretch_sim_cal.calibration.backups import rollback
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
     FOOTPRINT,
@@ -21,6 +20,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     default_robot_id,
 )
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import rollback
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
 PUBLISHED = """\

@@ -6,7 +6,8 @@ import stretch4_urdf
 import yaml
 from made_results import joints_in
 
-from stretch_sim_cal.calibration import backups, values_file
+from stretch_sim_cal import files
+from stretch_sim_cal.calibration import values_file
 from stretch_sim_cal.calibration.values_file import base_joint, default_values_path, lidar_joints, record_joints
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
@@ -53,7 +54,7 @@ def test_other_joints_and_unknown_keys_stay(tmp_path):
     raw = yaml.safe_load(path.read_text())
     assert raw["joint_calibration"]["camera"] == other and raw["site"] == "lab"
     assert list(yaml.safe_load(backup.read_text())["joint_calibration"]) == ["camera"]
-    backups.rollback(path)
+    files.rollback(path)
     assert list(joints_in(path)) == ["camera"]
 
 

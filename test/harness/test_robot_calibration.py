@@ -19,14 +19,14 @@ from made_results import by_arm_and_wheels
 from node_process import PATIENCE, Graph, end_of
 from robot_client import robot_client
 
-from stretch_sim_cal.calibration import backups, verification
+from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy
-from stretch_sim_cal.harness import robot_calibration
+from stretch_sim_cal.harness import robot_calibration, robot_session
 from stretch_sim_cal.harness.processes import Process, own_domain
 from stretch_sim_cal.harness.robot_calibration import stages_of
 from stretch_sim_cal.harness.robot_session import Session, default_folder, last_accepted, locked
@@ -180,9 +180,9 @@ def test_an_acceptance_that_was_cut_off_is_finished_and_still_rolled_back(robot,
             raise KeyboardInterrupt
         return kept(path)
 
-    kept = backups.keep_backup
+    kept = robot_session.keep_backup
     with monkeypatch.context() as context:
-        context.setattr(backups, "keep_backup", dies)
+        context.setattr(robot_session, "keep_backup", dies)
         with pytest.raises(KeyboardInterrupt):
             session.accept()
     Session.open(robot).accept()

@@ -7,8 +7,8 @@ import yaml
 from made_results import joints_in
 
 from stretch_sim_cal import programs
-from stretch_sim_cal.calibration.backups import keep_backup
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
+from stretch_sim_cal.files import keep_backup
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 

@@ -14,13 +14,13 @@ from typing import Any
 import yaml
 
 from stretch_sim_cal import validate
-from stretch_sim_cal.calibration import backups, calibration_file
+from stretch_sim_cal.calibration import calibration_file
 from stretch_sim_cal.calibration.body import EVIDENCE, FIT_METHODS, SETTINGS_NAME, ZONES
 from stretch_sim_cal.calibration.body.returns import EvidenceSettings
 from stretch_sim_cal.calibration.body.shape import BodyShapeSettings
 from stretch_sim_cal.calibration.zones import ZoneSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import find_shared, locked, read_text, read_yaml, write_text
+from stretch_sim_cal.files import find_shared, keep_backup, locked, read_text, read_yaml, write_text
 
 SWEEP_NUMBERS = {
     "margin": (0.0, 0.5),
@@ -130,7 +130,7 @@ def save_zones(zones: ZoneSettings, source: Path, target: Path) -> Path | None:
         kept = {key: value for key, value in read_settings(source).items() if key not in names}
         if _parsed(text) != kept | {"zones": dataclasses.asdict(zones)}:
             raise InputError(f"{source}: its zones cannot be replaced; write 'zones:' at the start of a line")
-        backup = backups.keep_backup(target)
+        backup = keep_backup(target)
         write_text(target, text)
     return backup
 
