@@ -16,7 +16,7 @@ less, and two units, or one lidar at two places, may differ from the file by nea
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -53,9 +53,9 @@ FIRM = 4.0
 # A share with a smaller standard deviation is decided: 0 and 1 are more than ten of them apart.
 SURE_SHARE = 0.1
 LEAST_SPREAD = 0.02
-# Lidars of one kind differ from each other in their scalars by one of these shares of what units of the kind do, and
-# each in its harmonics by one of those, none of them likelier beforehand.
-SHARES = np.array([1.0, 0.5, 0.25, 0.1])
+# Lidars of one kind differ from each other, in their scalars and in each kind of channels' errors, by one of these
+# shares of what units of the kind do, and each in its harmonics by one of those, none of them likelier beforehand.
+SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.03])
 HARMONICS_SHARES = np.array([2.0, 1.0, 0.5])
 # One lidar's range scale may be none that the sensor file describes: so many times further off, each with such odds.
 FAR = (10.0, 40.0)
@@ -253,16 +253,16 @@ class Solver:
             roots |= {"scalars": scalars[:, ~turning & ~decided], "harmonics": scalars[:, turning]}
             roots |= {"shares": scalars[:, decided]}
         self._known: set[int] = set()  # columns of the shares that are decided
-        self._alike: list[list[int]] = []
+        self._groups: list[list[int]] = []
         for lidar, roots in enumerate(self._roots):
-            for group in self._alike:
+            for group in self._groups:
                 if all(np.array_equal(roots[kind], root) for kind, root in self._roots[group[0]].items()):
                     group.append(lidar)
                     break
             else:
-                self._alike.append([lidar])
+                self._groups.append([lidar])
         self._varying = {
-            (tuple(group), kind): np.eye(len(group)) for group in self._alike for kind in self._roots[group[0]]
+            (tuple(group), kind): np.eye(len(group)) for group in self._groups for kind in self._roots[group[0]]
         }
 
     @classmethod
@@ -314,9 +314,11 @@ class Solver:
             # Directions that noise alone seems to hold stay as they were guessed.
             information[np.ix_(poses, poses)] += by_chance
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
-        for _ in range(SPREAD_STEPS):
+        for step in range(SPREAD_STEPS):
             present, wide = self._present(basis, kinds, state), widths
             if learn:
+                if not step:
+                    self._alike(kinds, widths, information, gradient + information @ present)
                 # Not by what an earlier step has as far off: one after the other, all scales would become unknown.
                 wide = self._graded(kinds, widths, information, gradient + information @ present)
             prior = self._precision(kinds, wide)
@@ -496,17 +498,13 @@ class Solver:
             self._varying[varying] = after
         return settled
 
-    def _graded(
-        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
-    ) -> np.ndarray:  # fmt: skip
-        """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
-        the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors.
-        Return the `widths` (k,), with those of the range scales that may be far off."""
-        graded = {key: own for key, own in kinds.items() if key[1] in SCALAR_KINDS and key[1] != "shares"}
-        own = _scalars(graded)
-        if not len(own):
-            return widths
-        # All other unknowns are eliminated once.
+    def _evidence(
+        self, kinds: dict, graded: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
+    ) -> tuple[dict, Callable[[np.ndarray], tuple[float, np.ndarray]]]:
+        """Return the `graded` of the kinds of errors by their columns of (s,), and what gives the evidence (log) of
+        their priors, `wide` (s,) times as wide, with the most likely values (s,): given the equations (k, k) and (k,)
+        about lidars without errors, in which all other unknowns are eliminated, once."""
+        own = np.concatenate([np.arange(each.start, each.stop) for each in graded.values()])
         prior = self._precision(kinds, widths)
         others = np.setdiff1d(np.arange(len(widths)), own)
         factor = _root((information + prior)[np.ix_(others, others)]), True
@@ -518,13 +516,42 @@ class Solver:
         within = {key: slice(*ends[number : number + 2]) for number, key in enumerate(graded)}
 
         def evidence(wide: np.ndarray) -> tuple[float, np.ndarray]:
-            """Return the evidence of priors so wide, and the most likely values (s,)."""
             prior = self._precision(within, wide)
             volume = np.sum(np.log(np.diag(_root(prior.copy()))))
             root = _root(information + prior)
             solved = solve_triangular(root, gradient, lower=True, check_finite=False)
             likely = solve_triangular(root, solved, trans=1, lower=True, check_finite=False)
             return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume), likely
+
+        return within, evidence
+
+    def _alike(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
+        """Take from the data by which of the shares the channels of lidars of one kind differ from each other, given
+        how far they are from the sensor file: for each kind of errors the mean, weighed by their evidence."""
+        for varying, columns in self._together(kinds):
+            group, kind = varying
+            if len(group) < 2 or kind not in CHANNEL_KINDS:
+                continue
+            graded = {(lidar, kind): kinds[lidar, kind] for lidar in group}
+            _, evidence = self._evidence(kinds, graded, widths, information, gradient)
+            variance, found = np.trace(self._varying[varying]) / len(group), []
+            trials = [variance * (share**2 * np.eye(len(group)) + 1.0 - share**2) for share in SHARES]
+            for trial in trials:
+                self._varying[varying] = trial
+                found.append(evidence(np.ones(columns.size))[0])
+            self._varying[varying] = _mean(trials, found)
+
+    def _graded(
+        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
+    ) -> np.ndarray:  # fmt: skip
+        """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
+        the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors.
+        Return the `widths` (k,), with those of the range scales that may be far off."""
+        graded = {key: own for key, own in kinds.items() if key[1] in SCALAR_KINDS and key[1] != "shares"}
+        own = _scalars(graded)
+        if not len(own):
+            return widths
+        within, evidence = self._evidence(kinds, graded, widths, information, gradient)
 
         for varying, _ in self._together(within):
             group, kind = varying
@@ -539,8 +566,7 @@ class Solver:
             for trial in trials:
                 self._varying[varying] = trial
                 found.append(evidence(widths[own])[0])
-            likely = np.exp(np.array(found) - max(found))
-            self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
+            self._varying[varying] = _mean(trials, found)
         # No room tells the scale that all have, nor that of one.
         nearest, scales = evidence(widths[own])[0], []
         for (lidar, kind), each in within.items():
@@ -558,6 +584,12 @@ class Solver:
         graded = widths.copy()
         graded[own] = widened
         return graded
+
+
+def _mean(trials: list[np.ndarray], evidence: list[float]) -> np.ndarray:
+    """Return the mean of covariances, weighed by their evidence (log)."""
+    likely = np.exp(np.array(evidence) - max(evidence))
+    return np.tensordot(likely / likely.sum(), trials, axes=1)
 
 
 def _scalars(kinds: dict) -> np.ndarray:
