@@ -133,3 +133,13 @@ def test_the_bounds_are_the_user_s_to_set():
     result = align(frames[:5], scene.initial, strict)
     assert any("sliding" in refusal for refusal in result.refusals)
     assert all("turning" not in refusal for refusal in result.refusals)
+
+
+def test_three_planes_are_enough_for_lidars_whose_ranges_are_right():
+    """By three planes a range scale and a translation look alike: what the second opinion takes for a scale must not
+    stay in lidars that have none."""
+    scene = SimulatedScene("single_wall")
+    wall = trimesh.creation.box([40.0, 0.1, 3.0], trimesh.transformations.translation_matrix([0.0, 2.05, 1.5]))
+    scene.simulator.add_surface("wall across", Surface(np.asarray(wall.vertices), np.asarray(wall.faces)))
+    result = align([scene.frame(tick) for tick in range(5)], scene.initial, scene.settings)
+    assert_aligned(scene, result, 2.0)

@@ -156,7 +156,8 @@ class RoomAlignment:
         solver, coarse = Solver.starting(unknowns, ties.poses, units=known)
         surface = in_base(places[0], coarse)
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
-        found = estimate_jointly(places, coarse if known is not None else started(coarse, opinions, ties), solver)
+        first = coarse if known is not None else started(coarse, opinions, ties, unknowns.models)
+        found = estimate_jointly(places, first, solver)
         state, fallback, worse = self._against_views(views[0], found, coarse, opinions, ties)
         blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), found.blocks))
         seen = [

@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import exp, inverse
-from stretch_sim_cal.sensor.unit import RANGE_OFFSET, RANGE_SCALE
+from stretch_sim_cal.sensor.unit import RANGE_OFFSET, RANGE_SCALE, ErrorModel
 
 # Views of three lidars or more that have less in common where the description has them are not brought together: they
 # may fit in a wrong place as well.
@@ -138,10 +138,12 @@ def _grown(transforms: dict[Pair, tuple[np.ndarray, float]], given: list[np.ndar
     return Ties(tuple(poses), given, transforms, tree, left_out)
 
 
-def started(coarse: State, opinions: Mapping[Pair, SecondOpinion], ties: Ties) -> State:
+def started(coarse: State, opinions: Mapping[Pair, SecondOpinion], ties: Ties, models: Sequence[ErrorModel]) -> State:
     """Return where the estimate begins: at the `coarse` state unless the ranges of two lidars differ by a larger share
-    than those of two sound ones; patches that match would be those that do by chance."""
-    if all(abs(opinion.scale) < MUCH_LONGER for opinion in opinions.values()):
+    than those of two sound ones; patches that match would be those that do by chance. Lidars whose sensor files exclude
+    range errors begin there, too: what they began with would stay."""
+    excluded = any(model.spread.range_offset == 0.0 or model.spread.range_scale == 0.0 for model in models)
+    if excluded or all(abs(opinion.scale) < MUCH_LONGER for opinion in opinions.values()):
         return coarse
     longer = np.zeros((len(opinions), len(coarse.units)))
     for row, pair in zip(longer, opinions, strict=True):
