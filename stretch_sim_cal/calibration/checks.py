@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     FOOTPRINT_ALIAS,
     RIGHT_TO_LEFT,
     TO_LEFT,
+    WHEELS,
     CalibrationFile,
     Entry,
 )
@@ -26,6 +28,8 @@ FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 # Standard deviations beyond which a user is warned.
 CERTAIN_TRANSLATION, CERTAIN_ROTATION = 0.001, float(np.deg2rad(0.02))
 OLD = datetime.timedelta(days=365)
+# The entries that are read; others are kept as they are, and those so similar to one are reported.
+READ, MISSPELLED = (RIGHT_TO_LEFT, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR, MOUNTS, WHEELS), 0.9
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,10 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
 def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str | None = None) -> list[str]:
     """Return one sentence for each warning; none of them forbids the use of the calibration."""
     sentences = []
+    for key in calibration.data:
+        near = get_close_matches(str(key), READ, 1, MISSPELLED)
+        if near and key not in READ and not str(key).endswith(TO_LEFT):
+            sentences.append(f"{key}: is not read; did you mean {near[0]}?")
     for key, entry in calibration.entries.items():
         if entry.timestamp is not None:
             age = _age(entry, now)

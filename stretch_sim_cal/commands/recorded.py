@@ -168,7 +168,10 @@ def open_source(args: argparse.Namespace, recording: Recording) -> Source:
     )  # fmt: skip
     if frames.footprint_from_base is None and args.footprint_frame != stretch_profile().footprint_frame:
         raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
-    return Source(recording, frames, args, recorded_description(recording) or description, profile)
+    recorded = recorded_description(recording)
+    if recorded and description and recorded != description:
+        warn(f"--model {args.model}: is not used, since the recording has a /robot_description")
+    return Source(recording, frames, args, recorded or description, profile)
 
 
 def recorded_kinds(

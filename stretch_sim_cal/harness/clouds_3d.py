@@ -94,10 +94,12 @@ def turnable(
 ) -> str:  # fmt: skip
     """Return HTML: the clouds (N, 3) by lidar, each in its lidar's frame, with base_link_from_lidar (4, 4) before and
     after (a lidar without the latter is left out), and the place `spot` (3,) in base_link that shows the difference
-    best, if any."""
+    best, if any. Raises `InputError` if there are no points."""
     in_base = placed(clouds, after)
     colours = dict(zip(after, itertools.cycle(COLOURS)))
     every = np.concatenate(list(in_base.values()))
+    if not len(every):
+        raise InputError("the captured clouds have no returns")
     low, high = (round(float(np.quantile(every[:, 2], share)), 2) for share in (1.0 - BOUND, BOUND))
     count = MOST_POINTS // len(after)
     data = {

@@ -108,6 +108,10 @@ def conclude(
         ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
         if ended and text.lower() not in "".join(sequence.output[name] for name in ended).lower():
             verdict.reasons.append(f"{stage}: its output was expected to mention '{text}': {PRODUCERS[stage]} did not")
+    verdict.warnings = [
+        {"stage": end.process.stage or end.process.name} | warning
+        for end in sequence.ends.values() for warning in end.outcome.get("warnings", [])
+    ]  # fmt: skip
     verdict.notes += skipped_poses(files)
     if verdict.refused and scenario.expected != "refused":
         verdict.notes += _blocked_views(scenario)

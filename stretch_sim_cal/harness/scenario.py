@@ -14,6 +14,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
+from stretch_sim_cal.simulation.worlds import load_world
 
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
 EXPECTATIONS = ("pass", "refused")
@@ -104,7 +105,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
 def _simulation(data: Any, path: Path) -> SimulationSetup:
     setup = SimulationSetup.from_mapping(data, source=str(path))
     try:
-        files.find_shared("worlds", setup.world, ".sdf")
+        load_world(setup.world)
         for device, sensor in setup.sensors().items():
             setup.sensor_of(device, sensor)
     except InputError as error:

@@ -174,6 +174,8 @@ class Verdict:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    """Of the programs, each a `Finding` as JSON with its `stage`."""
     backend: str = "nodes"
 
     @property
@@ -196,6 +198,7 @@ class Verdict:
             "reasons": self.reasons,
             "refused": self.refused or None,
             "notes": self.notes,
+            "warnings": self.warnings,
         }
         for stage, verdict in self.stages.items():
             result[stage] = _stage_json(verdict)

@@ -162,3 +162,11 @@ def test_a_turned_mount_is_no_shift():
     both = 2e-6 * about @ about.T
     step = np.concatenate([np.zeros(3), left[:3, :3] @ [0.004, 0, 0]])
     assert change.sigmas == pytest.approx(np.sqrt(step @ np.linalg.solve(both, step) / 6.0), rel=1e-6)
+
+
+def test_an_entry_whose_name_is_nearly_one_that_is_read_is_reported():
+    ours = {"right_to_left_transfrom": {}, "my_notes": {}, "mast_to_left_transform": {"data": np.eye(4).tolist()}}
+    found = concerns(CalibrationFile.from_mapping(ours), NOW)
+    assert [each for each in found if "is not read" in each] == [
+        "right_to_left_transfrom: is not read; did you mean right_to_left_transform?"
+    ]

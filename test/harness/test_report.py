@@ -8,7 +8,7 @@ import pytest
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 from stretch_sim_cal.harness.clouds_3d import turnable
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.report import _telling_window, clouds_before_and_after, sections
+from stretch_sim_cal.harness.report import _telling_window, _two_states, clouds_before_and_after, drawn, sections
 from stretch_sim_cal.harness.verdict import _compared_poses
 from stretch_sim_cal.robot.profile import profile_called
 
@@ -49,6 +49,12 @@ def test_no_empty_slice_is_drawn_where_no_wall_is_seen():
     clouds = {"left": points.astype(np.float32), "right": points.astype(np.float32)}
     assert "a wall, close" not in turnable(clouds, poses, poses, None)
     assert "a wall, close" in turnable(clouds, poses, poses, np.array([2.2, 0.25, 0.1]))
+
+
+def test_clouds_without_a_return_are_said_to_be_empty():
+    empty, poses = dict.fromkeys(("left", "right"), np.zeros((0, 3))), dict.fromkeys(("left", "right"), np.eye(4))
+    section = drawn("Clouds", lambda: _two_states("", (), empty, poses, poses))
+    assert section.missing == "the captured clouds have no returns"
 
 
 def png_height(png: bytes) -> int:

@@ -399,6 +399,7 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_fold
     sequence.next()
     with outcome_in(align.outcome) as outcome:
         outcome["refusals"] = [Finding("unobserved", "only 4 small surfaces determine turning").as_json()]
+        outcome["warnings"] = [Finding("left_lidar_off", "it is <b>7 mm</b> off", "run the mounts").as_json()]
     sequence.ended(align, 1)
     verdict = conclude(scenario, "embedded", run, sequence)
     assert verdict.exit_code == 1 and "4 small surfaces" in verdict.refused
@@ -406,6 +407,8 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_fold
     (link, share), *_ = simulator.view("left").items()
     assert any(f"{link} takes {100 * share:.0f} % of the left lidar's rays" in note for note in verdict.notes)
     page = write_report(verdict, folder).read_text()
+    assert [warning["code"] for warning in verdict.as_json()["warnings"]] == ["left_lidar_off"]
+    assert "Warning, alignment: it is &lt;b&gt;7 mm&lt;/b&gt; off; run the mounts" in page
     assert ">true<" in page and "0.00" in page and page.count("data:image/png;base64,") == 1
     described = page.split("as described</td><td class=''>")[1].split("<")[0]
     truth = load_truth(run.truth)
