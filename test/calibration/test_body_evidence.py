@@ -89,6 +89,14 @@ def test_a_payload_becomes_part_of_the_link_that_carries_it(payload):
         assert outside < 0.01 and larger < 1.05
 
 
+def test_a_chair_that_stands_by_all_the_time_is_reported_and_left_out():
+    legs = [post(0.02, 0.45, x, y) for x in (-0.8, -0.45) for y in (0.35, 0.7)]
+    chair = [*legs, box((0.4, 0.4, 0.04), (-0.62, 0.52, 0.45))]
+    evidence = gathered(room=lambda number: chair)
+    assert evidence.payloads == {} and "stands beside the robot in all samples" in "\n".join(evidence.warnings)
+    assert all(len(outliers) > 100 for outliers in evidence.outliers)
+
+
 def test_a_person_in_half_of_the_samples_is_reported_by_sample_and_left_out():
     evidence = gathered(room=lambda number: [post(0.15, 1.7, 0.15, 0.45)] if number % 2 else [])
     assert evidence.payloads == {}

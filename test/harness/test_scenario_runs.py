@@ -201,6 +201,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path, capsys):
     [
         ("expected: maybe\nsimulation: {}\nstages: {alignment: {}}\n", "expected: is 'maybe'"),
         ("simulation: {world: atlantis}\nstages: {alignment: {}}\n", "atlantis"),
+        ("simulation: {world: ./own.sdf}\nstages: {alignment: {}}\n", "own.sdf:1: <size>: is '12 twelve 0.1'"),
         ("simulation: {sensr: jt128}\nstages: {alignment: {}}\n", "sensr"),
         ("simulation: {sensor: ./own.yaml}\nstages: {alignment: {}}\n", "own.yaml: unit: range_offset: is -0.01"),
         ("simulation: {units: {left: jt128}}\nstages: {alignment: {}}\n", "is not a unit file"),
@@ -217,6 +218,9 @@ def test_a_bad_scenario_is_answered_with_one_line(tmp_path, monkeypatch, capsys,
     Path("bad.yaml").write_text(content)
     sparse = (files.share_directory() / "config" / "jt128_sparse.yaml").read_text()
     Path("own.yaml").write_text(sparse.replace("unit: ideal", "unit: {range_offset: -0.01}"))
+    box = "<geometry><box><size>12 twelve 0.1</size></box></geometry>"
+    model = f"<model name='a'><static>true</static><link name='l'><collision name='c'>{box}</collision></link></model>"
+    Path("own.sdf").write_text(f"<sdf version='1.9'><world name='w'>{model}</world></sdf>")
     assert main(["run", "bad.yaml"]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
     assert len(lines) == 1 and told in lines[0] and "bad.yaml" in lines[0]
