@@ -271,8 +271,8 @@ def backups_of(path: str | Path) -> list[Path]:
 
 
 def keep_backup(path: str | Path) -> Path | None:
-    """Copy `path` to its newest backup and return that, or None if there is no file; the last `KEPT` backups stay.
-    Raises `InputError` if the file cannot be read or the folder not written."""
+    """Return the newest backup of `path`, which is a copy of it as it is now, or None if it does not exist; `KEPT`
+    backups are kept. Raises `InputError` if the file cannot be read or the folder not written."""
     path = Path(os.path.realpath(path))
     if not path.exists():
         return None

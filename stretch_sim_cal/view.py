@@ -17,6 +17,7 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 
 APPLICATION = "stretch_sim_cal"
+# Of the lidars, the left one first; of pages, too.
 LIDARS = ((31, 111, 180), (224, 123, 0), (42, 138, 74), (138, 63, 160), (140, 90, 43), (15, 140, 140))
 RETURNS, FIT = (150, 150, 150), (194, 24, 43)
 ZONE, ROBOT, REJECTED = (220, 90, 90), (170, 175, 185), (60, 60, 60)

@@ -534,12 +534,18 @@ class Solver:
                 continue
             graded = {(lidar, kind): kinds[lidar, kind] for lidar in group}
             _, evidence = self._evidence(kinds, graded, widths, information, gradient)
-            variance, found = np.trace(self._varying[varying]) / len(group), []
-            trials = [variance * (share**2 * np.eye(len(group)) + 1.0 - share**2) for share in SHARES]
-            for trial in trials:
-                self._varying[varying] = trial
-                found.append(evidence(np.ones(columns.size))[0])
-            self._varying[varying] = _mean(trials, found)
+            variance = np.trace(self._varying[varying]) / len(group)
+            trials = [variance * trial for trial in _nearly_alike(len(group))]
+            self._weigh(varying, trials, evidence, np.ones(columns.size))
+
+    def _weigh(self, varying: tuple, trials: list[np.ndarray], evidence: Callable, wide: np.ndarray) -> None:
+        """Let errors vary by the mean of covariances, weighed by their `evidence`, as of `_evidence`."""
+        found = []
+        for trial in trials:
+            self._varying[varying] = trial
+            found.append(evidence(wide)[0])
+        likely = np.exp(np.array(found) - max(found))
+        self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
 
     def _graded(
         self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
@@ -559,14 +565,10 @@ class Solver:
                 trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
             elif kind == "scalars" and len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
-                trials = [share**2 * np.eye(len(group)) + 1.0 - share**2 for share in SHARES]
+                trials = _nearly_alike(len(group))
             else:
                 continue
-            found = []
-            for trial in trials:
-                self._varying[varying] = trial
-                found.append(evidence(widths[own])[0])
-            self._varying[varying] = _mean(trials, found)
+            self._weigh(varying, trials, evidence, widths[own])
         # No room tells the scale that all have, nor that of one.
         nearest, scales = evidence(widths[own])[0], []
         for (lidar, kind), each in within.items():
@@ -586,10 +588,9 @@ class Solver:
         return graded
 
 
-def _mean(trials: list[np.ndarray], evidence: list[float]) -> np.ndarray:
-    """Return the mean of covariances, weighed by their evidence (log)."""
-    likely = np.exp(np.array(evidence) - max(evidence))
-    return np.tensordot(likely / likely.sum(), trials, axes=1)
+def _nearly_alike(count: int) -> list[np.ndarray]:
+    """Return the covariances (L, L) of so many lidars that differ from each other by each of `SHARES`."""
+    return [share**2 * np.eye(count) + 1.0 - share**2 for share in SHARES]
 
 
 def _scalars(kinds: dict) -> np.ndarray:

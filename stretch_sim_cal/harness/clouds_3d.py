@@ -25,13 +25,14 @@ from stretch_sim_cal.harness.pages import rendered
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name
+from stretch_sim_cal.view import LIDARS
 
 MOST_POINTS = 50_000  # of all clouds
 CELL = 0.1  # m
 SPOT = (0.5, 0.1)  # m, sideways and up: so near to the spot all points are shown that there are, up to a tenth of all
 STEPS = 32767  # from 0 to the farthest coordinate
 OPEN = 1.8  # m: without the ceiling one looks into the room
-COLOURS = ("#1f6fb4", "#e07b00", "#2a8a4a", "#8a3fa0", "#8c5a2b", "#0f8c8c")  # of the lidars, the left one first
+COLOURS = tuple(f"#{bytes(colour).hex()}" for colour in LIDARS)
 BOUND = 0.98  # of the points lie within the first view: a return through a window lies far out
 
 

@@ -86,11 +86,9 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
 
 
 def _two_states(text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping) -> str:
-    (left, *others), now = after, placed(points, after)
+    left, now = next(iter(after)), placed(points, after)
     # The pictures have the left cloud as calibrated, so that only the others move.
-    then = {left: now[left]} | {
-        name: apply(after[left] @ inverse(before[left]) @ before[name], points[name]) for name in others
-    }
+    then = placed(points, {name: after[left] @ inverse(before[left]) @ before[name] for name in after})
     window = _telling_window(then, now)
     spot = None if window is None else window[0]
     head = ("lidar", "poses", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the left cloud")
@@ -104,14 +102,14 @@ def true_clouds(files: RunFiles) -> str:
     seen, truth = CapturedClouds.load(files), load_truth(files.truth)
     points, before = seen.points(), seen.poses_before()
     after = {name: truth.base_from_lidar[name] for name in points}
-    at = {"as described": placed(points, before), "true": placed(points, after)}
     poses = {"as described": before, "true": after}
+    at = {which: placed(points, own) for which, own in poses.items()}
     (left, *others), rows = points, []
     trees = {which: cKDTree(_thinned(clouds[left])) for which, clouds in at.items()}
     for name, which in itertools.product(others, at):
         near = trees[which].query(_thinned(at[which][name]), distance_upper_bound=AGREE_WITHIN)[0]
-        to_left = [inverse(each[left]) @ each[name] for each in (after, poses[which])]
-        translation, rotation = transform_error(*to_left)
+        true, own = (inverse(each[left]) @ each[name] for each in (after, poses[which]))
+        translation, rotation = transform_error(true, own)
         agreeing = f"{100 * np.mean(np.isfinite(near)):.0f} %"
         rows.append((name, which, f"{1e3 * translation:.2f}", f"{np.degrees(rotation):.3f}", agreeing))
     text = "There is no result. Before: as described; after: the true poses. The points are as published by the lidars."

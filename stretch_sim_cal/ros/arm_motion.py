@@ -27,8 +27,6 @@ ANSWER = 30.0
 STOPPING = 3.0
 # Wall time until services on the network are known, and in which whoever moves the arm answers that it does.
 DISCOVERED, ANSWERED = 4.0, 5.0
-# What an action consists of on the network.
-ACTION_SERVICES, ACTION_TOPICS = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
 # Messages that are kept, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz.
 REMEMBERED = 500
 
@@ -109,8 +107,9 @@ class ArmMotion:
     def _not_offered(self) -> str:
         """Return why the action is not there: discovery, on a busy network, can miss some of what a driver offers."""
         node, action = self._context.node, self._profile.trajectory
-        parts = {name: node.count_services(f"{action}/_action/{name}") for name in ACTION_SERVICES}
-        parts |= {name: node.count_publishers(f"{action}/_action/{name}") for name in ACTION_TOPICS}
+        services, topics = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
+        parts = {name: node.count_services(f"{action}/_action/{name}") for name in services}
+        parts |= {name: node.count_publishers(f"{action}/_action/{name}") for name in topics}
         if not any(parts.values()):
             return f"no node offers the action {action}; is the robot's driver running?"
         seen = ", ".join(f"{name} {count}" for name, count in parts.items())
