@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from scipy.linalg import null_space
+from scipy.sparse.csgraph import connected_components
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, read_yaml
@@ -91,8 +93,9 @@ def mechanism(
         if connection.parent == connection.child:
             raise InputError(f"{source}: joint '{connection.name}' connects link '{connection.child}' to itself")
     found = Mechanism(name, bodies, ground, connections)
-    reached = {ground, *_spanning_tree(found)[0]}
-    lost = [body for body in bodies if body not in reached]
+    ways = _incidence(found)
+    part = connected_components(ways @ ways.T)[1]
+    lost = [body for body, own in zip(bodies, part, strict=True) if own != part[bodies.index(ground)]]
     if lost:
         raise InputError(
             f"{source}: no joint connects link '{lost[0]}' to the ground '{ground}'"
@@ -348,52 +351,26 @@ def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
 
 
 def _closure_rank(mechanism: Mechanism) -> int | None:
-    """Return the rank of the closure equations of the loops that joints outside a spanning tree close: twists around a
-    loop sum to zero. None if a joint's geometry is not known."""
-    twists = {connection.name: _twists(connection) for connection in mechanism.connections}
-    if any(twist is None for twist in twists.values()):
+    """Return the rank of the loops' closure equations: the twists of the joints around a loop sum to zero. None if a
+    joint's geometry is not known."""
+    twists = [_twists(connection) for connection in mechanism.connections]
+    if any(twist is None for twist in twists):
         return None
-    up, chords = _spanning_tree(mechanism)
-    columns, total = {}, 0
-    for name, twist in twists.items():
-        columns[name] = slice(total, total + twist.shape[1])
-        total += twist.shape[1]
-    equations = np.zeros((6 * len(chords), total))
-    for index, chord in enumerate(chords):
-        rows = slice(6 * index, 6 * index + 6)
-        for connection, sign in _loop(chord, up):
-            equations[rows, columns[connection.name]] += sign * twists[connection.name]
-    if not chords or not total:
+    # Each column is a loop: the factor by which it passes through each joint, exactly 0 for joints beside all loops.
+    loops = null_space(_incidence(mechanism)).round(12)
+    equations = np.hstack([np.kron(ways[:, None], twist) for ways, twist in zip(loops, twists, strict=True)] or [loops])
+    if not equations.size:
         return 0
-    size = max((np.abs(c.root_from_joint[:3, 3]).max() for c in mechanism.connections), default=0.0) or 1.0
-    equations.reshape(len(chords), 6, total)[:, :3] /= size
+    size = max(np.abs(each.root_from_joint[:3, 3]).max() for each in mechanism.connections) or 1.0
+    equations.reshape(loops.shape[1], 6, -1)[:, :3] /= size
     values = np.linalg.svd(equations, compute_uv=False)
-    return int((values > RANK_TOLERANCE * max(values[0], 1e-300)).sum()) if values[0] > 0 else 0
+    return int((values > RANK_TOLERANCE * max(values[0], 1e-300)).sum())
 
 
-def _spanning_tree(mechanism: Mechanism) -> tuple[dict[str, Connection], list[Connection]]:
-    """Return the joint that leads from each body but the ground towards it, and the other joints."""
-    up: dict[str, Connection] = {}
-    reached, used = [mechanism.ground], set()
-    for body in reached:
-        for connection in mechanism.connections:
-            if connection.name in used or body not in (connection.parent, connection.child):
-                continue
-            other = connection.child if connection.parent == body else connection.parent
-            if other not in reached:
-                up[other] = connection
-                used.add(connection.name)
-                reached.append(other)
-    return up, [connection for connection in mechanism.connections if connection.name not in used]
-
-
-def _loop(chord: Connection, up: dict[str, Connection]) -> list[tuple[Connection, int]]:
-    """Return the joints around the loop that a chord closes, each with the sign of its direction."""
-    loop = [(chord, 1)]
-    # Up from the child to the ground, and down again to the parent; what both ways share cancels out.
-    for body, way in ((chord.child, -1), (chord.parent, 1)):
-        while body in up:
-            connection = up[body]
-            loop.append((connection, way if connection.child == body else -way))
-            body = connection.parent if connection.child == body else connection.child
-    return loop
+def _incidence(mechanism: Mechanism) -> np.ndarray:
+    """Return a matrix (bodies, joints): of each joint -1 at its parent, 1 at its child."""
+    incidence = np.zeros((len(mechanism.bodies), len(mechanism.connections)))
+    for column, connection in enumerate(mechanism.connections):
+        for body, sign in ((connection.parent, -1.0), (connection.child, 1.0)):
+            incidence[mechanism.bodies.index(body), column] = sign
+    return incidence
