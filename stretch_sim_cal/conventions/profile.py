@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import angle_between, inverse
+from stretch_sim_cal.geometry.transforms import angle_between, inverse, rotation_angle
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
@@ -133,8 +133,7 @@ def angle_deg(first: np.ndarray, second: np.ndarray) -> float:
 
 def turn_deg(rotation: np.ndarray) -> float:
     """Return the angle in deg that a rotation (3, 3) turns by, also if it is so small that its trace hides it."""
-    sine = np.linalg.norm(rotation - rotation.T) / (2.0 * np.sqrt(2.0))
-    return float(np.degrees(np.arctan2(sine, (np.trace(rotation) - 1.0) / 2.0)))
+    return float(np.degrees(rotation_angle(rotation)))
 
 
 def across(vector: np.ndarray, normal: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.conventions.profile import FORWARD, LEFT, PRIMARY, UP, across, angle_deg, turn_deg, upright
 from stretch_sim_cal.robot.model import Joint, RobotModel
@@ -146,13 +147,7 @@ def aligned(now: np.ndarray, axis: np.ndarray | None) -> np.ndarray:
 
 def shortest(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Return the rotation (3, 3) that takes one unit vector to another, less than 180 deg away, the shortest way."""
-    # Two half turns, about `start` and then about the middle, turn by twice the angle between those.
-    middle = (start + end) / np.linalg.norm(start + end)
-    return _half_turn(middle) @ _half_turn(start)
-
-
-def _half_turn(axis: np.ndarray) -> np.ndarray:
-    return 2.0 * np.outer(axis, axis) - np.eye(3)
+    return Rotation.align_vectors(end, start)[0].as_matrix()
 
 
 def wheel_rotation(now: np.ndarray, axis: np.ndarray, position: np.ndarray) -> np.ndarray:

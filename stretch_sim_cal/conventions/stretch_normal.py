@@ -4,10 +4,10 @@ Arm and wrist are named by structure, wheels by position, the rest by suffixes (
 linter finds wrong by Rules 1 and 3 to 6 are turned, so a model that keeps the rules stays as it is.
 """
 
-import itertools
 from fnmatch import fnmatchcase
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.conventions import stretch_names as names
 from stretch_sim_cal.conventions.profile import (
@@ -46,13 +46,8 @@ from stretch_sim_cal.robot.model import Joint, RobotModel
 PARALLEL_DEG = 2.0  # joints of one telescope are parallel to this
 WRIST_DEG = 20.0  # how far a wrist's axes may be from base_link's
 WRIST_AXES = {"wrist_yaw": 2, "wrist_pitch": 1, "wrist_roll": 0}
-QUARTERS = tuple(
-    np.column_stack([sign * np.eye(3)[first], other * np.eye(3)[second], np.cross(sign * np.eye(3)[first],
-    other * np.eye(3)[second])])
-    for first, second in itertools.permutations(range(3), 2)
-    for sign, other in itertools.product((1, -1), repeat=2)
-)  # fmt: skip
-"""The 24 rotations by quarters: other labels for the same three lines."""
+QUARTERS = Rotation.create_group("O").as_matrix().round()
+"""The 24 rotations (24, 3, 3) by quarters: other labels for the same three lines."""
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
