@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -517,18 +518,13 @@ def _joints(value: Any, where: str) -> tuple[CommandedJoint, ...]:
 def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
     """Raise `InputError` for cyclic ties, and for joints that are commanded twice."""
     tied = {joint.command: [part for parts in joint.parts for part in parts] for joint in joints}
-    for joint in joints:
-        walked, ahead = [joint.command], list(tied[joint.command])
-        while ahead:
-            part = ahead.pop()
-            if part == joint.command:
-                raise InputError(
-                    f"{where}: {joint.name}: parts: the joints depend on each other in a cycle: "
-                    f"{' -> '.join([*walked, part])}"
-                )
-            if part in tied and part not in walked:
-                walked.append(part)
-                ahead += tied[part]
+    try:
+        TopologicalSorter(tied).prepare()
+    except CycleError as error:
+        loop = error.args[1][::-1]
+        name = next(joint.name for joint in joints if joint.command == loop[0])
+        cycle = f"the joints depend on each other in a cycle: {' -> '.join(loop)}"
+        raise InputError(f"{where}: {name}: parts: {cycle}") from error
     driven: dict[str, str] = {}
     for joint in joints:
         for name in {joint.command, *tied[joint.command]}:
