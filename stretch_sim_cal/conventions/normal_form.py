@@ -188,7 +188,7 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
                     for name, reason in why.items()}  # fmt: skip
         missing = find_missing(model)
         for frame in missing:
-            add_frame(work.root, frame)
+            add_frame(work.root, frame.link, frame.joint, frame.parent, frame.parent_from_link)
         if missing:
             model = work.model()
         added += missing

@@ -180,10 +180,10 @@ def _map_mimic(mimic: Element, sign: int, zero: float, turning: Turning) -> None
     mimic.set("offset", numbers([sign * (multiplier * leader_zero + offset - zero)]))
 
 
-def add_frame(root: Element, frame: AddedFrame) -> None:
+def add_frame(root: Element, link: str, joint: str, parent: str, parent_from_link: np.ndarray) -> None:
     """Add a link without shape or mass, on a fixed joint."""
-    SubElement(root, "link", name=frame.link)
-    joint = SubElement(root, "joint", name=frame.joint, type="fixed")
-    SubElement(joint, "parent", link=frame.parent)
-    SubElement(joint, "child", link=frame.link)
-    set_origin(joint, frame.parent_from_link)
+    SubElement(root, "link", name=link)
+    added = SubElement(root, "joint", name=joint, type="fixed")
+    SubElement(added, "parent", link=parent)
+    SubElement(added, "child", link=link)
+    set_origin(added, parent_from_link)

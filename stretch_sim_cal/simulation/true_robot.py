@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from stretch_sim_cal.conventions.rewrite import set_origin
+from stretch_sim_cal.conventions.rewrite import add_frame, set_origin
 from stretch_sim_cal.conventions.spawned import SpawnedRobot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared
@@ -118,12 +118,8 @@ def _with_true_lidars(text: str, profile: RobotProfile, errors: Mapping[str, np.
     """Return the description with links at the true poses of the lidars beyond two, as in models/truth.xacro."""
     robot = parse_xml(text, "simulated description")
     for name, lidar in profile.further.items():
-        xyz, rpy = to_xyz_rpy(check_rigid(errors.get(name, np.eye(4)), f"error of lidar {name}"))
-        ElementTree.SubElement(robot, "link", name=f"lidar_{name}_true_link")
-        joint = ElementTree.SubElement(robot, "joint", name=f"lidar_{name}_true_joint", type="fixed")
-        ElementTree.SubElement(joint, "origin", xyz=_text(xyz), rpy=_text(rpy))
-        ElementTree.SubElement(joint, "parent", link=lidar.frame)
-        ElementTree.SubElement(joint, "child", link=f"lidar_{name}_true_link")
+        error = check_rigid(errors.get(name, np.eye(4)), f"error of lidar {name}")
+        add_frame(robot, f"lidar_{name}_true_link", f"lidar_{name}_true_joint", lidar.frame, error)
     return ElementTree.tostring(robot, encoding="unicode")
 
 
