@@ -44,6 +44,11 @@ def share_directory() -> Path:
     )
 
 
+def folders_in(variable: str) -> list[Path]:
+    """Return the folders that an environment variable lists, as PATH does."""
+    return [Path(folder) for folder in os.environ.get(variable, "").split(os.pathsep) if folder]
+
+
 def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
     """Return the file `name`: a path, or the name of a file in the share folder `folder`. Raises `InputError` that
     lists the known names if there is no such file."""

@@ -26,7 +26,7 @@ import xacro.substitution_args
 from defusedxml.common import DefusedXmlException
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_text
+from stretch_sim_cal.files import folders_in, read_text
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, Limit, Link, Mimic, RobotModel, robot_model
 from stretch_sim_cal.robot.sdf import is_sdf, read_sdf_model
@@ -288,13 +288,8 @@ def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
     """Return the folder of a package: from `mesh_folders`, else the ament index, else `ROS_PACKAGE_PATH`; or None."""
     if package in mesh_folders:
         return Path(mesh_folders[package]).expanduser().absolute()
-    for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
-        if prefix and (Path(prefix) / "share" / package).is_dir():
-            return Path(prefix) / "share" / package
-    for folder in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep):
-        if folder and (Path(folder) / package).is_dir():
-            return Path(folder) / package
-    return None
+    folders = [*(prefix / "share" for prefix in folders_in("AMENT_PREFIX_PATH")), *folders_in("ROS_PACKAGE_PATH")]
+    return next((folder / package for folder in folders if (folder / package).is_dir()), None)
 
 
 def found_packages(path: str | os.PathLike) -> set[str]:

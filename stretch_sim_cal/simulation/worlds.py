@@ -5,7 +5,6 @@ used instead, with a note. There is no physics: models stay where the file puts 
 elements are left out with a warning that names element, file and line, unless no lidar could see them.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -317,9 +316,7 @@ def _resource_folders(world: Path) -> list[Path]:
     """Return the folders of `model://`: beside the world, in the share folder, then Gazebo's."""
     share = files.share_directory()
     folders = [world.parent, world.parent / "models", share / "worlds", share / "models"]
-    for variable in ("GZ_SIM_RESOURCE_PATH", "SDF_PATH"):
-        folders += [Path(entry) for entry in os.environ.get(variable, "").split(os.pathsep) if entry]
-    return folders
+    return [*folders, *files.folders_in("GZ_SIM_RESOURCE_PATH"), *files.folders_in("SDF_PATH")]
 
 
 def _model_file(path: Path, uri: Element) -> Path:
