@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from unittest import mock
 from urllib.parse import unquote, urlparse
 from xml.dom import minidom
 from xml.etree.ElementTree import Element, ParseError
@@ -312,7 +313,8 @@ def expand_xacro(
     path = Path(path)
     mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
     try:
-        with _refusing_entities(), _finding_packages(folders or {}):
+        # The library has no interface for another parser.
+        with mock.patch.object(xacro, "parse", _parsed), _finding_packages(folders or {}):
             document = xacro.process_file(str(path), mappings=mappings)
     except InputError as error:
         raise InputError(f"{_current_file(path)}: {error}") from error
@@ -361,40 +363,28 @@ def _finding_packages(folders: MeshFolders):
         return str(folder)
 
     missing: list[str] = []
-    library, original = xacro.substitution_args, xacro.substitution_args._eval_find
+    library = xacro.substitution_args
     xacro.all_includes.clear()
-    library._eval_find = library._eval_dict["find"] = find
-    try:
-        yield
-    except Exception as error:
-        if not missing:
-            raise
-        raise InputError(
-            f"package '{missing[0]}' of $(find {missing[0]}) is not found; name its folder: "
-            f"--package {missing[0]}=DIR (or a folder of packages, --package DIR), or packages: in a robot's profile"
-        ) from error
-    finally:
-        library._eval_find = library._eval_dict["find"] = original
-
-
-@contextlib.contextmanager
-def _refusing_entities():
-    """Let the library read its files, included ones too, with a parser that refuses DTDs and entities, by replacing its
-    `parse`: it has no interface for that."""
-
-    def parse(source, filename: str | None = None) -> minidom.Document:
-        if isinstance(source, minidom.Document):
-            return source
+    with mock.patch.object(library, "_eval_find", find), mock.patch.dict(library._eval_dict, find=find):
         try:
-            text = source if isinstance(source, str) else Path(filename).read_bytes()
-        except OSError as error:
-            xacro.filestack.pop()  # As the library does: the file was not entered.
-            raise xacro.XacroException(f"{filename}: {error.strerror or error}", exc=error) from error
-        return defusedxml.minidom.parseString(text, forbid_dtd=True)
+            yield
+        except Exception as error:
+            if not missing:
+                raise
+            name = missing[0]
+            raise InputError(
+                f"package '{name}' of $(find {name}) is not found; name its folder: --package {name}=DIR (or a folder "
+                "of packages, --package DIR), or packages: in a robot's profile"
+            ) from error
 
-    original = xacro.parse
-    xacro.parse = parse
+
+def _parsed(source, filename: str | None = None) -> minidom.Document:
+    """Do what the library's `parse` does for its files, included ones too, and refuse DTDs and entities."""
+    if isinstance(source, minidom.Document):
+        return source
     try:
-        yield
-    finally:
-        xacro.parse = original
+        text = source if isinstance(source, str) else Path(filename).read_bytes()
+    except OSError as error:
+        xacro.filestack.pop()  # As the library does: the file was not entered.
+        raise xacro.XacroException(f"{filename}: {error.strerror or error}", exc=error) from error
+    return defusedxml.minidom.parseString(text, forbid_dtd=True)
