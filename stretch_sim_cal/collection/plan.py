@@ -191,9 +191,9 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def describe(pose: Pose, profile: RobotProfile | None = None) -> str:
-    names = (profile or stretch_profile()).planned_names
-    return ", ".join(f"{joint} {value:.3g}" for joint, value in zip(names, pose, strict=False)) or "the only pose"
+def describe(pose: Pose, profile: RobotProfile) -> str:
+    values = zip(profile.planned_names, pose, strict=False)
+    return ", ".join(f"{joint} {value:.3g}" for joint, value in values) or "the only pose"
 
 
 def samples_between(a: Pose, b: Pose, margin: float, profile: RobotProfile | None = None) -> Iterator[Pose]:

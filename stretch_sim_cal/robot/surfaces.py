@@ -99,11 +99,10 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
     return surfaces
 
 
-def outline_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
+def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
     """Return the robot's body, per link in link frames: `robot_surfaces` and the links that are the lidars themselves.
     Links without shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as
     `link_surfaces` does, and for a geometry of none of the model's links."""
-    profile = profile or stretch_profile()
     surfaces, geometry = link_surfaces(model, "collision"), profile.lidar_geometry
     if geometry == "visual":
         surfaces |= link_surfaces(model, "visual")
@@ -219,7 +218,7 @@ def wheel_joints(model: RobotModel, surfaces: Mapping[str, Surface]) -> list[Joi
     return found
 
 
-def geometry_surface(geometry: Geometry, where: str = "geometry") -> Surface:
+def geometry_surface(geometry: Geometry, where: str) -> Surface:
     """Return one shape as triangles in its link's frame. `where` begins the `InputError` of an unreadable mesh."""
     import trimesh
 

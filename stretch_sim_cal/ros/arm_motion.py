@@ -14,7 +14,7 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording.joint_states import still_within
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.ros.watchdog import Patience
 
@@ -34,9 +34,9 @@ REMEMBERED = 500
 class ArmState(JointListener):
     """The arm's joints, since when they stand still, and all joints' positions before."""
 
-    def __init__(self, context: Any, model: RobotModel, watchdog: Any, profile: RobotProfile | None = None):
+    def __init__(self, context: Any, model: RobotModel, watchdog: Any, profile: RobotProfile):
         self._context, self._model, self._watchdog = context, model, watchdog
-        self.profile = profile or stretch_profile()
+        self.profile = profile
         self._still_within = still_within(self.profile)
         self.stamp = 0
         self._still_at: dict[str, float] = {}

@@ -48,7 +48,7 @@ class Scene:
             placed._centre = apply(pose, self._centre[None])[0]
         return placed
 
-    def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray | None = None) -> dict:
+    def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
         """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or
         (N, 3)."""
         pose = self._pose
@@ -60,7 +60,7 @@ class Scene:
             origin, directions = (np.asarray(origin) - pose[:3, 3]) @ pose[:3, :3], directions @ pose[:3, :3]
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
-        found = self._embree.run(origins, directions, dists=None if limits is None else limits.copy(), output=1)
+        found = self._embree.run(origins, directions, dists=limits.copy(), output=1)
         if pose is not None and pose.ndim == 3:
             found["Ng"] = np.einsum("nij,nj->ni", turn, found["Ng"])
         elif pose is not None:

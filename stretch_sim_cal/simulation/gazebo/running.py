@@ -386,10 +386,7 @@ class GazeboJoints(Joints):
     arrival_tolerance = 5e-4
     """How far (m, rad) a joint may be from its target when it counts as arrived: physics ends nowhere exactly."""
 
-    def __init__(
-        self, model: RobotModel, states: JointStates, drive: Drive, complain: Callable[[str], None] = command.warn,
-        profile: RobotProfile | None = None,
-    ):  # fmt: skip
+    def __init__(self, model: RobotModel, states: JointStates, drive: Drive, profile: RobotProfile):
         super().__init__(model, profile)
         self._ties = {
             joint.command: (joint.tie, parts) for joint in self.profile.joints
@@ -398,7 +395,6 @@ class GazeboJoints(Joints):
         self._past = deque([states], maxlen=KEPT_STATES)
         self._states = states
         self._drive = drive
-        self._complain = complain
         self._rested = 0.0
         self.in_pieces = False
         self.owed = 0.0
@@ -471,7 +467,7 @@ class GazeboJoints(Joints):
         before, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
         if before < ARRIVAL_PATIENCE <= self._rested:
             for name, gap in self.missing(self._positions).items():
-                self._complain(
+                command.warn(
                     f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from its commanded position "
                     f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not follow"
                 )

@@ -384,9 +384,7 @@ class GazeboSimulator:
         raise world.failure("Gazebo's joint controllers do not respond")
 
     def _stow(self) -> None:
-        joints = GazeboJoints(
-            self._described.geometry.model, self._world.states, self._lead, profile=self.setup.profile
-        )
+        joints = GazeboJoints(self._described.geometry.model, self._world.states, self._lead, self.setup.profile)
         pose = {name: value for name, value in self.setup.profile.stowed.items() if name in joints.ranges}
         joints.command(pose)
         deadline = self._world.time + STOW_TIME * 1e9
