@@ -12,7 +12,8 @@ import numpy as np
 
 from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, UP, WARNING, Finding, frames_in, shown, turn_deg
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
+from stretch_sim_cal.geometry.rays import RayTarget
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Link, RobotModel
 from stretch_sim_cal.robot.surfaces import Surface, geometry_surface, joined, lowest_points, wheel_joints
@@ -225,8 +226,6 @@ def frames(shaped: Shaped) -> Iterator[Finding]:
 
 def lidars(shaped: Shaped) -> Iterator[Finding]:
     """A lidar looks out: not into a shape that it stands in, nor mostly at the robot."""
-    import trimesh
-
     model = shaped.model
     named = [
         link for link in model.order
@@ -240,17 +239,12 @@ def lidars(shaped: Shaped) -> Iterator[Finding]:
         others = [shape.moved(at_zero[each]) for each, shape in shaped.solid.items() if each not in own]
         if not others:
             continue
-        body = joined(others)
         angles = np.arange(RING) * 2 * np.pi / RING
         rays = np.concatenate([
             np.column_stack([np.cos(e) * np.cos(angles), np.cos(e) * np.sin(angles), np.full(RING, np.sin(e))])
             for e in np.radians(ELEVATIONS)
         ]) @ at_zero[link][:3, :3].T  # fmt: skip
-        origin = apply(at_zero[link], np.zeros((1, 3)))
-        mesh = trimesh.Trimesh(body.vertices, body.faces, process=False)
-        points, hit, _ = mesh.ray.intersects_location(np.repeat(origin, len(rays), axis=0), rays, multiple_hits=False)
-        near = hit[np.linalg.norm(points - origin, axis=1) < NEAR]
-        share = len(np.unique(near)) / len(rays)
+        share = np.mean(RayTarget(joined(others).triangles).cast(at_zero[link][:3, 3], rays)[0] < NEAR)
         if share > BLOCKED:
             message = f"{100 * share:.0f} % of its surroundings within 10 deg of level in its frame are the robot"
             level = WARNING if own & set(shaped.solid) else INFO  # a frame alone may lie in its housing's shape

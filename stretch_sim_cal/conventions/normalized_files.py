@@ -34,7 +34,7 @@ from stretch_sim_cal.conventions.rewrite import JointMapping, roll_pitch_yaw
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, yaml_text
 from stretch_sim_cal.geometry.transforms import from_rotation_translation
-from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms, random_positions
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, RobotModel
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
@@ -114,15 +114,8 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
 
 
 def _tool_links(root: Element, site: str) -> set[str]:
-    children: dict[str, list[str]] = {}
-    for joint in root.findall("joint"):
-        children.setdefault(joint.find("parent").get("link"), []).append(joint.find("child").get("link"))
-    found, waiting = set(), [site]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found.update(below)
-        waiting += below
-    return found
+    model = parse_urdf(root)
+    return {link for link in model.links if any(joint.parent == site for joint in model.chain(link))}
 
 
 def _belongs_to(element: Element, links: set[str]) -> bool:
