@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from geometry_msgs.msg import TransformStamped
+from geometry_msgs.msg import TransformStamped, Twist, TwistStamped
+from nav_msgs.msg import Odometry
 from rclpy.duration import Duration
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
@@ -23,24 +24,19 @@ from sensor_msgs.msg import JointState, PointCloud2
 from std_msgs.msg import String
 from tf2_msgs.msg import TFMessage
 
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import joint_transform, position_of
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
+from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, odometry_message, transforms_message
 from stretch_sim_cal.ros.subscription import type_name
+from stretch_sim_cal.simulation.driving import DrivingBase
 from stretch_sim_cal.simulation.setup import Faults
 
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import RecordingWriter
-
-from geometry_msgs.msg import Twist, TwistStamped
-from nav_msgs.msg import Odometry
-
-from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-from stretch_sim_cal.ros.messages import odometry_message
-from stretch_sim_cal.simulation.driving import DrivingBase
 
 ARRIVES_WITHIN = 2.0  # s of wall time; whoever does not take a cloud until then (killed, suspended) may lose it
 STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
