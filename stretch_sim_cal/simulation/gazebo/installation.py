@@ -1,13 +1,13 @@
 """What of Gazebo is installed: its program, the Python bindings of its transport, and their generation."""
 
 import importlib.util
+import os
 import pkgutil
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import folders_in
 
 # Generations by the number in the names of their transport's Python module; from 16 on there is no number.
 GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
@@ -80,16 +80,20 @@ def _bindings_in(folders: list[str]) -> list[str]:
     return [name for name in names if name == "transport" or name[:9] == "transport" and name[9:].isdigit()]
 
 
+def ament_prefixes() -> list[Path]:
+    """Return the prefixes of the ROS installations and workspaces that are sourced."""
+    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
+
+
 def _vendor_folders() -> list[Path]:
     """Return the Python folders of ROS's package of Gazebo's transport, which sourcing ROS does not add."""
-    vendors = [prefix / "opt" / "gz_transport_vendor" for prefix in folders_in("AMENT_PREFIX_PATH")]
-    found = [gz for vendor in vendors for gz in vendor.glob("lib*/**/gz")]
+    found = [gz for prefix in ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
     return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
 
 
 def _has_plugin(name: str, program: str) -> bool:
-    vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in folders_in("AMENT_PREFIX_PATH")]
-    folders = folders_in("GZ_SIM_SYSTEM_PLUGIN_PATH")
+    vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in ament_prefixes()]
+    folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
     for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
         for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
             folders += library.glob("gz-sim*/plugins")
