@@ -65,7 +65,7 @@ def simulate(
     `robot` is a profile in `config/robots/` or a path, the Stretch if there is none; `world` and `sensor` are names in
     `worlds/` and `config/`, or paths ("LEFT,RIGHT" for lidars of different kinds). All that is random, noise, the
     lidars' own errors and the directions of `mount_errors` (m, rad; None for none), is that of the `seed`. `simulation`
-    are further keys of a scenario's `simulation:` (docs/simulator.md); errors of lidars that it names are as it says.
+    are further keys of a scenario's `simulation:` (docs/scenarios.md); errors of lidars that it names are as it says.
     With `drive` the robot stands, drives, stands and so on, and takes `frames` scans wherever it stands: an element of
     three numbers is where it drives to, x, y (m) and yaw (rad) by its odometry, one of four a leg, velocities along x
     and y (m/s) and about z (rad/s) and for how many s. If it is `continuous`, scans on the move are stations as well.
