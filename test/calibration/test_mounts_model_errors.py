@@ -16,9 +16,7 @@ from stretch_sim_cal.calibration.mounts.robot import (
     pose_information,
     worst_spread,
 )
-from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import nominal_description
 
 SETTINGS = mount_settings()
 POSES = [(1.0, 0.45, 1.7), (0.2, 0.0, -1.1), (1.0, 0.0, -1.1), (0.2, 0.45, 1.7)]
@@ -55,8 +53,8 @@ class Observed:
 
 
 @pytest.fixture(scope="module")
-def robot():
-    return MountedRobot(load_model(nominal_description()))
+def robot(stretch):
+    return MountedRobot(stretch)
 
 
 @pytest.fixture(scope="module")

@@ -28,11 +28,6 @@ def joints(draw, kinds=("fixed", "revolute", "continuous", "prismatic", "helical
     return Joint("joint", kind, "parent", "child", origin, np.array(draw(AXIS)), pitch=draw(NUMBER))
 
 
-@pytest.fixture(scope="module")
-def stretch():
-    return load_model(nominal_description())
-
-
 def one_joint(joint: Joint):
     return robot_model("one", [Link("parent"), Link("child")], [joint], "one")
 

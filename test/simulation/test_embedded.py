@@ -42,16 +42,6 @@ def seen(simulator, lidar="left", tick=0):
     return apply(simulator.base_from_lidar(lidar), xyz(scan)), np.array(names)[labels]
 
 
-def test_points_lie_on_the_true_floor_as_far_as_the_noise_lets_them(shared):
-    for lidar in SIDES:
-        points, names = seen(shared, lidar)
-        on_floor = points[np.char.startswith(names, "floor/")]
-        distances = shared.floor_in_base.distance(on_floor)
-        assert len(on_floor) > 3000
-        assert abs(distances.mean()) < 5 * distances.std() / np.sqrt(len(distances))
-        assert 0.004 < distances.std() < 0.01
-
-
 def test_the_truth_is_what_the_setup_asked_for_and_the_description_has_none_of_it(shared):
     truth = json.loads(json.dumps(shared.ground_truth()))
     described = parse_urdf(shared.nominal_description)
@@ -60,8 +50,9 @@ def test_the_truth_is_what_the_setup_asked_for_and_the_description_has_none_of_i
         nominal = np.array(truth[f"nominal_base_link_from_lidar_{lidar}"])
         true[lidar] = np.array(truth[f"base_link_from_lidar_{lidar}"])
         np.testing.assert_allclose(inverse(nominal) @ true[lidar], asked.matrix, atol=1e-12)
-        in_description = link_transform(described, {}, f"lidar_{lidar}_link", "base_link")
-        np.testing.assert_allclose(nominal, in_description, atol=1e-9)
+        for model in (described, parse_urdf(shared.true_description)):  # the latter has true lidars beside these
+            believed = link_transform(model, {}, f"lidar_{lidar}_link", "base_link")
+            np.testing.assert_allclose(nominal, believed, atol=1e-9)
     np.testing.assert_allclose(truth["lidar_left_from_lidar_right"], inverse(true["left"]) @ true["right"], atol=1e-12)
     # base_link stands 0.028 m above the floor and 3 mm more, turned by the base's error.
     base_from_world = inverse(from_xyz_rpy((0, 0, 0.028 + BASE_ERROR.height), (BASE_ERROR.roll, BASE_ERROR.pitch, 0)))
@@ -72,18 +63,6 @@ def test_the_truth_is_what_the_setup_asked_for_and_the_description_has_none_of_i
     assert shared.nominal_description == SimulationSetup(sensor="jt128_sparse").nominal_description
     corners = np.concatenate([surface.vertices for surface in shared.true_surfaces().values()])
     assert -0.01 < shared.floor_in_base.distance(corners).min() < 0.01
-
-
-def test_both_clouds_show_one_wall_only_through_the_true_transforms(shared):
-    world_from_base = inverse(link_transform(parse_urdf(shared.true_description), {}, "floor_link", "base_link"))
-    for lidar in SIDES:
-        scan, labels, names = shared.labelled_scan(lidar, 0)
-        points = xyz(scan)[np.array(names)[labels] == WALL]
-        true, nominal = (apply(world_from_base @ shared.base_from_lidar(lidar, each), points) for each in (False, True))
-        below = true[:, 2] < 0.85  # not on the window sill
-        true, nominal = (each[below, 0] - 3.4 for each in (true, nominal))
-        assert abs(true.mean()) < 0.002 and true.std() < 0.011
-        assert abs(nominal.mean()) > 0.003 or nominal.std() > 0.013
 
 
 def test_a_pushed_robot_sees_the_room_shifted_but_along_a_corridor():
@@ -186,18 +165,9 @@ def test_a_setup_s_driver_takes_the_place_of_the_sensor_s(shared):
     assert np.median(np.linalg.norm(xyz(scans[0]) - xyz(scans[1]), axis=1)) == pytest.approx(0.02, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "setup, mention",
-    [
-        (SimulationSetup(world="moon"), "moon"),
-        (SimulationSetup(sensor="sonar"), "sonar"),
-        (SimulationSetup(payload=(PayloadBox("tail_link", (1, 1, 1)),)), "tail_link"),
-        (SimulationSetup(units={"left": "jt128_sparse"}), "jt128_sparse: is not a unit file"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused(setup, mention):
-    with pytest.raises(InputError, match=mention):
-        EmbeddedSimulator(setup)
+def test_a_file_that_is_none_of_a_unit_is_refused():
+    with pytest.raises(InputError, match="jt128_sparse: is not a unit file"):
+        EmbeddedSimulator(SimulationSetup(units={"left": "jt128_sparse"}))
 
 
 def test_a_lidar_that_does_not_exist_is_refused(shared):

@@ -15,7 +15,6 @@ from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
-from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import robot_surfaces
@@ -106,17 +105,12 @@ def test_a_unit_s_range_errors_on_the_robot_are_those_of_rays_from_its_optical_c
 LARGE = ("base_link", "mast_link", "lift_link", "arm_l0_link")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return parse_urdf(nominal_description())
-
-
 @pytest.mark.parametrize("side", SIDES)
-def test_our_rays_end_where_gazebo_s_ended_on_the_robot(model, side):
+def test_our_rays_end_where_gazebo_s_ended_on_the_robot(stretch, side):
     with np.load(DATA / "gazebo_robot_returns.npz") as recorded:
         points = recorded[f"{side}_points"].astype(float)
         base_from_lidar = recorded[f"base_link_from_lidar_{side}"]
-    transforms, surfaces = link_transforms(model), robot_surfaces(model)
+    transforms, surfaces = link_transforms(stretch), robot_surfaces(stretch)
     del surfaces["head_link"]  # Gazebo's robot had no collision shape for it
     base_from_root = inverse(transforms["base_link"])
     scene = Scene({name: surface.moved(base_from_root @ transforms[name]) for name, surface in surfaces.items()})
