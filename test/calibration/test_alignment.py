@@ -172,13 +172,6 @@ def test_what_is_no_cloud_is_an_input_error(wrong):
         alignment.add(np.ones((5, 3)), wrong)
 
 
-def test_nothing_at_all_is_an_input_error():
-    alignment = PlaneAlignment(np.eye(4))
-    alignment.add(np.full((5, 3), np.nan), np.ones((5, 3)))
-    with pytest.raises(InputError, match="left lidar"):
-        alignment.solve()
-
-
 @pytest.mark.parametrize(
     "wrong", [{"max_iterations": 0}, {"max_std_translation": -1.0}, {"base_from_left": np.ones((4, 4))}]
 )

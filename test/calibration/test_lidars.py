@@ -65,8 +65,8 @@ def seen(scene, views):
 
 def fed(array, clouds):
     """Return an array of lidars with clouds added."""
-    for together in zip(*clouds.values(), strict=True):
-        array.add(dict(zip(clouds, together, strict=True)))
+    for each in pipeline.together(clouds):
+        array.add(each)
     return array
 
 
