@@ -4,14 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from alignment_scenes import align, assert_aligned, errors, frames_of, gazebo_recording, normalised_error, off_by
+from alignment_scenes import align, assert_aligned, errors, frames_of, normalised_error, off_by
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import error, inverse
-from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 
@@ -25,20 +23,6 @@ def room():
 def aligned(room):
     scene, frames = room
     return align(frames, scene.initial, scene.settings)
-
-
-def test_gazebo_s_own_lidars_are_aligned_to_a_fraction_of_a_millimetre_from_four_frames():
-    frames, truth, base_from_left = gazebo_recording()
-    result = align(
-        frames,
-        truth @ off_by(1.0, 0.005),
-        AlignmentSettings(base_from_left=base_from_left, sensor=load_sensor("jt128_ideal")),
-    )
-    assert result.accepted, result.refusals
-    millimetres, degrees = errors(truth, result)
-    assert millimetres < 0.3 and degrees < 0.006
-    assert normalised_error(truth, result) < 25.0
-    assert result.diagnostics["range_noise_left"] == pytest.approx(0.01, rel=0.05)
 
 
 def test_the_sparse_lidar_is_enough(room, aligned):
@@ -116,24 +100,6 @@ def test_a_lidar_that_is_silent_half_the_time_is_aligned_all_the_same(room):
     result = align(silent, scene.initial, scene.settings)
     assert_aligned(scene, result, 1.0)
     assert any("6 right clouds" in warning for warning in result.warnings)
-
-
-def test_channels_that_read_too_long_are_found_and_taken_out(room):
-    scene, frames = room
-    described = UnitSpread(range_offset=0.002, channel_range=0.002)
-    unknown = dataclasses.replace(scene.settings, sensor=dataclasses.replace(scene.settings.sensor, spread=described))
-    biases = np.random.default_rng(5).normal(scale=0.004, size=(2, 200))
-
-    def biased(cloud, side):
-        ranges = np.linalg.norm(cloud, axis=1)
-        channel = np.floor(np.rad2deg(np.arcsin(cloud[:, 2] / ranges)) + 10.0).astype(int)
-        return cloud * (1.0 + (biases[side][channel] + 0.002 * side) / ranges)[:, None]
-
-    result = align([(biased(left, 0), biased(right, 1)) for left, right in frames], scene.initial, unknown)
-    millimetres, degrees = errors(scene.truth, result)
-    assert millimetres < 1.5 and degrees < 0.03
-    assert normalised_error(scene.truth, result) < 25.0
-    assert all(0.002 < result.diagnostics[f"channel_range_spread_{side}"] < 0.006 for side in ("left", "right"))
 
 
 def test_without_noise_the_result_is_exact():

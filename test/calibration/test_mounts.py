@@ -1,12 +1,10 @@
 """Lidar extrinsics in base_link, from simulated returns of the robot whose truth is known."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
-from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.findings import mount_refusals
 from stretch_sim_cal.calibration.mounts import robot as mounted_robot
@@ -18,7 +16,6 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot, calibrated_jo
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
-from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.sensor.points import are_returns, coordinates
@@ -234,25 +231,6 @@ def test_mounts_that_are_torn_mean_something_else_or_would_be_exact_are_refused(
     assert stored_mounts(CalibrationFile.from_mapping({"lidar_mounts": entry})) is not None
     with pytest.raises(InputError, match=says):
         stored_mounts(CalibrationFile.from_mapping({"lidar_mounts": entry | change}))
-
-
-def test_the_command_finds_them_in_a_folder_of_poses(robot, sweep, tmp_path, capsys):
-    simulator, samples = sweep
-    writer = DatasetWriter(tmp_path / "poses", simulator.nominal_description)
-    for pose, sample in zip(TWO, samples, strict=True):
-        values = {
-            name.removesuffix("_joint"): value for name, value in (REST | pose).items() if name != "gripper_joint"
-        }
-        joints = stretch_profile().joint_positions(robot.model, REST | pose)
-        writer.write_sample(values, values, sample.clouds["left"][:100], sample.clouds, joints)
-    out = tmp_path / "cal.yaml"
-    code = cli.main(["calibrate", str(tmp_path / "poses"), "--mounts", "--out", str(out), "--json"])
-    printed = json.loads(capsys.readouterr().out)
-    assert code == 0 and printed["mounts"]["accepted"]
-    assert (
-        error(simulator.base_from_lidar("right"), stored_mounts(CalibrationFile.load(out)).base_from_lidar["right"])[0]
-        < 1.5e-3
-    )
 
 
 @pytest.mark.parametrize("corrects", [False, True])

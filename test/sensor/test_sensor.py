@@ -131,11 +131,6 @@ def test_a_wrong_sensor_file_is_refused_by_its_key(sensor_file, changes, named):
     assert str(error.value).startswith(f"{path}: {named}")
 
 
-def test_an_unknown_sensor_is_refused_with_the_known_ones():
-    with pytest.raises(InputError, match="jt128_sparse"):
-        load_sensor("jt129")
-
-
 @pytest.mark.parametrize(
     "text, named",
     [

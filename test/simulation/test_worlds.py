@@ -237,11 +237,6 @@ def test_a_torn_mesh_is_refused_and_one_of_another_format_left_out_with_a_warnin
     assert "chair.dae" in load_world(world_file(shape("<mesh><uri>chair.dae</uri></mesh>"))).warnings[0]
 
 
-def test_an_unknown_world_lists_the_known_ones():
-    with pytest.raises(InputError, match="furnished_room"):
-        load_world("furnished_rom")
-
-
 LOOKS = "<material><diffuse>{} {} {} 1</diffuse></material>"
 
 
