@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from alignment_scenes import align, assert_aligned, errors, frames_of, normalised_error, off_by
+from alignment_scenes import align, assert_aligned, frames_of, normalised_error, off_by
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -122,13 +122,6 @@ def test_dust_and_rain_before_the_lidars_do_not_matter(room):
     result = align([(dusty(left), dusty(right)) for left, right in frames], scene.initial, scene.settings)
     assert_aligned(scene, result, 1.0, 0.02)
     assert normalised_error(scene.truth, result) < 25.0
-
-
-def test_the_pooled_registration_is_there_by_name(room):
-    scene, frames = room
-    result = align(frames[:5], scene.initial, scene.settings, method="gicp")
-    assert result.method == "gicp"
-    assert errors(scene.truth, result)[0] < 10.0
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((5, 2)), np.zeros(3), np.zeros((4, 3), dtype=complex), [["a", "b", "c"]]])

@@ -304,11 +304,6 @@ def test_what_cannot_be_written_beside_a_file_leaves_it_as_it_was(published):
     assert published.read_bytes() == before and [path.name for path in published.parent.iterdir()] == [published.name]
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="nowhere.yaml"):
-        CalibrationFile.load(tmp_path / "nowhere.yaml")
-
-
 def test_the_file_lies_in_the_fleet_folder_or_at_home():
     fleet = {"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "stretch-se4-7"}
     assert str(default_path(fleet)) == "/fleet/stretch-se4-7/calibration_dual_lidar/dual_lidar_calibration.yaml"

@@ -10,7 +10,7 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration import pipeline
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, of_file, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, of_file, with_lidars
 from stretch_sim_cal.calibration.observations import Observations, load_beside, path_beside
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses
@@ -119,22 +119,6 @@ def test_what_the_lidars_are_called_and_their_order_change_nothing(scene, result
         gone = log(other.transform(*renamed) @ np.linalg.inv(result.transform(*pair)))
         assert np.all(np.abs(gone) < 0.01 * deviations)
         assert np.sqrt(np.diag(other.covariance_of(*renamed))) == pytest.approx(deviations, rel=0.01)
-
-
-def test_another_standing_place_makes_the_lidars_surer_later(tmp_path):
-    scene = cal.simulate(ROBOT, sensor=WIDE, seed=5, frames=3)
-    lidars = {name: DescribedLidar(pose, scene.rig.sensor) for name, pose in scene.rig.base_from_lidar.items()}
-    one = fed(LidarAlignment(lidars), scene.clouds)
-    one.save_places(tmp_path / "places.npz")
-    scene.simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, 1.2]))
-    turned = {name: [scene.simulator.scan(name, tick) for tick in range(3, 6)] for name in NAMES}
-    later = LidarAlignment(lidars)
-    later.load_places(tmp_path / "places.npz")
-    before, both = one.solve(), fed(later, turned).solve()
-    for pair in PAIRS:
-        assert np.trace(both.covariance(*pair)[3:, 3:]) < 0.8 * np.trace(before.covariance(*pair)[3:, 3:])
-        off = log(scene.truth.transform(*pair) @ np.linalg.inv(both.transform(*pair)))
-        assert nees(off, both.covariance(*pair)) < 3.7
 
 
 def test_a_lidar_that_nothing_ties_is_named_and_nothing_is_written(scene, tmp_path):
