@@ -9,14 +9,7 @@ from made_results import alignment_result
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import (
-    MOUNTS,
-    each_mount,
-    left_pose,
-    seen_from,
-    with_floor,
-    with_mounts,
-)
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, left_pose, seen_from, with_floor, with_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.mounts.robot import calibrated_joints
 from stretch_sim_cal.calibration.observations import by_poses
