@@ -90,30 +90,6 @@ def test_the_stations_are_where_the_robot_stood(driven, result):
         assert distance < 0.006 and angle < np.radians(0.03)
 
 
-def test_lidars_that_never_see_the_same_from_one_station_are_tied_by_the_drive(driven):
-    def halved(station):
-        """The left lidar sees what is ahead of the robot, the right one what is behind it."""
-        clouds = {}
-        for name, sign in (("left", 1.0), ("right", -1.0)):
-            pose = driven.rig.base_from_lidar[name]
-            clouds[name] = []
-            for cloud in station.clouds[name]:
-                points = np.stack([cloud[axis] for axis in "xyz"], axis=1) @ pose[:3, :3].T + pose[:3, 3]
-                clouds[name].append(cloud[sign * points[:, 0] > 0.05])
-        return dataclasses.replace(station, clouds=clouds)
-
-    stations = [halved(station) for station in driven.stations]
-    standing = cal.calibrate(driven.rig, stations[0].clouds, floor=False)
-    assert not standing.accepted
-    result = cal.calibrate_by_driving(driven.rig, stations)
-    assert result.accepted, result
-    errors = result.errors(driven.truth)
-    deviations = np.sqrt(np.diag(result.covariance))
-    assert errors.mm < 1e3 * np.linalg.norm(deviations[:3]) < 6.0
-    assert errors.deg < np.degrees(np.linalg.norm(deviations[3:])) < 0.05
-    assert_covered(errors.pairs["left", "right"], errors.wheels["left"])
-
-
 def test_lidars_that_are_turned_far_from_their_description_are_refused(driven):
     turn = from_xyz_rpy(rpy=(0.0, 0.0, np.radians(18.0)))
     rig = dataclasses.replace(driven.rig, footprint_from_base=turn @ driven.rig.footprint_from_base)

@@ -197,7 +197,6 @@ def test_a_result_shows_every_pair_and_every_lidar(result):
         (lambda scene: cal.calibrate(scene.rig, scene.clouds, mounts={"top": None}), "mounts: 'top': the rig's"),
         (lambda scene: cal.calibrate(scene.rig, scene.clouds, mounts={"mast": (np.eye(4), np.eye(3))}), "mounts: mast"),
         (lambda scene: dataclasses.replace(scene.rig, names=("a", "b")), "rig: names: a, b: give every"),
-        (lambda scene: dataclasses.replace(scene.rig, sensor=(None,) * 4), "sensor: 4 kinds for 3 lidars"),
         (lambda scene: cal.Rig.from_urdf(scene.simulator.nominal_description, robot=ROBOT, lidars=["no_link"]),
          "has no link 'no_link'"),
         (lambda scene: cal.Rig.from_urdf(scene.simulator.nominal_description, lidars=[]), "lidars: give the links"),

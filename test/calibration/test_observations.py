@@ -118,14 +118,6 @@ def test_clouds_of_a_driver_that_corrects_the_optical_centre_are_those_of_their_
         PlaneAlignment(np.eye(4), AlignmentSettings(sensor=sensor)).add(cloud, cloud)
 
 
-def test_clouds_of_another_sensor_are_refused():
-    scene, _ = frames_of("furnished_room", 12)
-    method = PlaneAlignment(scene.initial, AlignmentSettings(sensor=load_sensor("jt128_ideal")))
-    scan = scene.simulator.scan("left", 0)
-    with pytest.raises(InputError, match="from the elevations of sensor 'jt128_ideal'"):
-        method.add(scan, scan)
-
-
 def test_rings_and_intensities_come_as_fields_or_as_columns():
     scene, _ = frames_of("furnished_room", 12)
     scans = [(scene.simulator.scan("left", tick), scene.simulator.scan("right", tick)) for tick in range(3)]
