@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.collection.clearance import Sweep, cropped
-from stretch_sim_cal.collection.plan import plan_collection, samples_between
+from stretch_sim_cal.collection.plan import plan_collection, plan_of_robot, samples_between
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
@@ -113,27 +113,13 @@ def settings_of(stretch, plan="demo", grids=(), **options):
 
 
 def test_the_demo_plan_of_the_real_robot_has_16_free_poses(stretch):
-    settings = settings_of(stretch)
-    checker = SelfCollision(stretch, settings.margin, 0.0)
-    touching = SelfCollision(stretch, 0.0, 0.0)
-
-    def positions(pose):
-        return stretch_profile().joint_positions(
-            stretch, {stretch_profile().commands[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
-        )
-
-    plan = plan_collection(
-        tuple(stretch_profile().stowed[stretch_profile().commands[joint]] for joint in JOINTS),
-        [settings.grids[joint] for joint in JOINTS],
-        [settings.speeds[joint] for joint in JOINTS],
-        lambda poses: [checker.is_free(positions(pose)) for pose in poses],
-        lambda pose: "",
-        settings.margin,
-        outright=lambda poses: [touching.is_free(positions(pose)) for pose in poses],
-    )
+    profile, touching = stretch_profile(), SelfCollision(stretch, 0.0, 0.0)
+    start = tuple(profile.stowed[profile.commands[joint]] for joint in JOINTS)
+    plan = plan_of_robot(stretch, settings_of(stretch), profile, start)
     assert (len(plan.visits), plan.skipped) == (16, [])
-    on_the_way = list(finely(plan.tour))[::37]
-    assert all(touching.is_free(positions(pose)) for pose in on_the_way)
+    for pose in list(finely(plan.tour))[::37]:
+        commanded = {profile.commands[joint]: value for joint, value in zip(JOINTS, pose, strict=True)}
+        assert touching.is_free(profile.joint_positions(stretch, commanded))
 
 
 def test_grids_come_from_the_models_limits_and_from_the_command_line(stretch):
