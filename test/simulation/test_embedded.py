@@ -10,6 +10,7 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_yaml
+from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -87,8 +88,8 @@ def test_a_person_can_be_put_into_the_world_and_taken_out_again():
     person = Surface(*solids.cylinder(0.2, 1.7)).moved(from_xyz_rpy((1.3, 0.4, 0.85)))
     simulator.add_surface("person", person)
     scan, labels, names = simulator.labelled_scan("left", 0)
-    floor_from_lidar = from_xyz_rpy((0, 0, 0.031)) @ simulator.base_from_lidar("left")
-    on_person = apply(floor_from_lidar, xyz(scan)[np.array(names)[labels] == "person"])
+    footprint_from_lidar = footprint_from_base(simulator.floor_in_base) @ simulator.base_from_lidar("left")
+    on_person = apply(footprint_from_lidar, xyz(scan)[np.array(names)[labels] == "person"])
     assert len(on_person) > 100
     assert np.abs(np.hypot(on_person[:, 0] - 1.3, on_person[:, 1] - 0.4) - 0.2).max() < 0.1
     simulator.add_surface("person", None)
