@@ -20,6 +20,7 @@ from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation import solids
 
 BOX_ON_BASE = ("base_link", box((0.16, 0.2, 0.2), (0.0, 0.28, 0.22)))
 BOX_ON_HAND = ("hand", box((0.1, 0.16, 0.1), (0.1, 0.0, 0.08)))
@@ -120,8 +121,7 @@ def test_a_dataset_without_returns_from_the_robot_is_reported():
     assert "too few returns are near the model" in gather_evidence(nothing, ROBOT, LIDARS).warnings[0]
 
 
-CONE_MESH = trimesh.creation.cone(radius=0.3, height=0.5, sections=48)
-CONE = Surface(np.asarray(CONE_MESH.vertices), np.asarray(CONE_MESH.faces))
+CONE = Surface(*solids.cone(0.3, 0.5)).moved(from_xyz_rpy((0.0, 0.0, 0.25)))
 BEAM = box((0.4, 0.1, 0.1))
 
 
