@@ -18,7 +18,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit import INCIDENCE
 from stretch_sim_cal.sensor.unit_file import values_from_mapping
@@ -245,9 +245,7 @@ def test_rays_begin_at_the_optical_centre(robot, corrects):
     )  # fmt: skip
     simulator = EmbeddedSimulator(dataclasses.replace(SETUP, sensor="jt128_sparse_real", seed=12), sensor)
     simulator.joints.place(REST | POSES[0])
-    scans = [simulator.scan(side, 0) for side in SIDES]
-    columns = ("x", "y", "z", "ring", "intensity")
-    clouds = [np.column_stack([scan[are_returns(coordinates(scan))][name] for name in columns]) for scan in scans]
+    clouds = [return_columns(returns_of(simulator.scan(side, 0))) for side in SIDES]
     sample = robot.sample(
         "pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), dict(zip(SIDES, clouds, strict=True))
     )

@@ -16,9 +16,9 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
-from stretch_sim_cal.simulation.embedded import xyz
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +121,6 @@ def test_clouds_of_a_driver_that_corrects_the_optical_centre_are_those_of_their_
 def test_rings_and_intensities_come_as_fields_or_as_columns():
     scene, _ = frames_of("furnished_room", 12)
     scans = [(scene.simulator.scan("left", tick), scene.simulator.scan("right", tick)) for tick in range(3)]
-
-    def columns(scan):
-        return np.column_stack([xyz(scan).astype(np.float32), scan["ring"], scan["intensity"]]).astype(np.float32)
-
-    as_fields = align(scans, scene.initial, scene.settings)
-    as_columns = align([tuple(map(columns, pair)) for pair in scans], scene.initial, scene.settings)
+    columns = [tuple(return_columns(returns_of(scan)) for scan in pair) for pair in scans]
+    as_fields, as_columns = (align(pairs, scene.initial, scene.settings) for pairs in (scans, columns))
     np.testing.assert_allclose(as_fields.right_to_left, as_columns.right_to_left, atol=2e-5)  # single precision

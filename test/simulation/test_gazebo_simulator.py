@@ -102,19 +102,13 @@ def test_time_passes_in_pieces_while_nobody_listens(simulator):
 
 def drive(simulator, twist, seconds):
     """Command a twist for so long, let the base come to rest, and half a second more pass."""
-
-    def step(count):
-        for _ in range(count):
-            simulator.driving.step(0.025)
-            simulator.joints.step(0.025)
-
     for _ in range(round(seconds / 0.1)):
         simulator.driving.command(*twist)
-        step(4)
+        steps(simulator, 4)
     simulator.driving.stop()
     while simulator.driving.moving:
-        step(1)
-    step(20)
+        steps(simulator, 1)
+    steps(simulator, 20)
 
 
 def scans(simulator, count):
@@ -122,9 +116,7 @@ def scans(simulator, count):
     taken = []
     tick = math.ceil((simulator.time - simulator.start_time("left", 0)) / simulator.period - 1e-6)
     while len(taken) < count:
-        if simulator.driving is not None:
-            simulator.driving.step(0.025)
-        simulator.joints.step(0.025)
+        steps(simulator, 1)
         if last_tick(simulator) >= tick + len(taken):
             taken.append([simulator.scan(side, tick + len(taken)) for side in ("left", "right")])
     return taken
@@ -183,9 +175,7 @@ def test_a_base_drives_and_scans_are_from_where_it_truly_is_also_on_the_move_and
             assert off_the_world(simulator, scan, start) < 1.2 * noise
             assert (scan["timestamp"] == start).all()
         simulator.driving.command(0.25, 0.0, 0.5)
-        for _ in range(12):
-            simulator.driving.step(0.025)
-            simulator.joints.step(0.025)
+        steps(simulator, 12)
         tick = last_tick(simulator)
         scan, start = simulator.scan("left", tick), simulator.start_time("left", tick)
         assert not simulator.driving.is_still(start, start + simulator.period)
