@@ -23,7 +23,6 @@ from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation import solids
 
 BOX_ON_BASE = ("base_link", box((0.16, 0.2, 0.2), (0.0, 0.28, 0.22)))
-BOX_ON_HAND = ("hand", box((0.1, 0.16, 0.1), (0.1, 0.0, 0.08)))
 
 
 def gathered(**scene):
@@ -80,10 +79,10 @@ def test_where_the_robot_is_as_described_no_motion_is_seen_in_any_recording():
     assert np.sqrt(np.mean(np.square(ratios))) < 1.5
 
 
-@pytest.mark.parametrize("payload", [BOX_ON_BASE, BOX_ON_HAND], ids=["on the base", "on the hand"])
-def test_a_payload_becomes_part_of_the_link_that_carries_it(payload):
+def test_a_payload_becomes_part_of_the_link_that_carries_it():
+    payload = ("hand", box((0.1, 0.16, 0.1), (0.1, 0.0, 0.08)))
     evidence = gathered(payload=[payload])
-    assert [link for link, _ in evidence.payloads.values()] == [payload[0]]
+    assert [link for link, _ in evidence.payloads.values()] == ["hand"]
     assert "moves with the robot but is not in its description" in "\n".join(evidence.warnings)
     for pose in (*POSES, (0.6, 0.2, -0.7)):  # also where it was not seen
         outside, larger = sticks_out(evidence, [payload], pose)
