@@ -40,3 +40,12 @@ def pytest_report_header() -> str:
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of this run for the normal forms of robots, in place of the user's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="session")
+def stretch():
+    """The Stretch's model as its description has it; tests must not change it."""
+    from stretch_sim_cal.robot.description import load_model
+    from stretch_sim_cal.robot.stretch import nominal_description
+
+    return load_model(nominal_description())

@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -55,11 +55,13 @@ def test_importing_the_package_imports_no_numpy():
 
 def test_the_user_sets_how_exact_is_enough(scene, result):
     deviations = np.sqrt(np.diag(result.covariance))
-    nearly = 0.5 * float(deviations[:3].max()), float(deviations[3:].max())
+    nearly = 0.5 * float(deviations[:3].max()), 2.0 * float(deviations[3:].max())
     strict = cal.calibrate(replace(scene.rig, accept=nearly), scene.clouds["left"], scene.clouds["right"], floor=False)
     assert not strict.accepted and {found.code for found in strict.findings if found.severity == "error"} <= {
         "unobserved", "little_support"
     }  # fmt: skip
+    unobserved = [found.sentence for found in strict.findings if found.code == "unobserved"]
+    assert unobserved and not any("turning" in sentence for sentence in unobserved)  # which has a bound of its own
     np.testing.assert_allclose(strict.left_from_right, result.left_from_right)
 
 
@@ -199,11 +201,11 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
          "URDF text: has no link 'lidar_lft_link'; did you mean lidar_left_link"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf("no_such.urdf"), "no_such.urdf"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(None), "no URDF"),
-        (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, sensor="jt12"), "jt12"),
+        (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, sensor="jt12"), "jt12.*jt128_sparse"),
         (lambda *_: cal.Rig(np.zeros((4, 4)), np.eye(4)), "base_from_left: is not a rigid transform"),
         (lambda *_: cal.open_recording("no_such_recording"), "no such recording"),
         (lambda *_: cal.simulate(frames=0), "frames: is 0"),
-        (lambda *_: cal.simulate(world="atlantis", frames=1), "'atlantis' is not known in worlds/"),
+        (lambda *_: cal.simulate(world="atlantis", frames=1), "'atlantis' is not known in worlds/.*furnished_room"),
         (lambda *_: cal.simulate(simulation={"wrld": "tables"}, frames=1), "wrld"),
         (lambda *_: cal.simulate("nobody", frames=1), "nobody"),
     ],
@@ -224,15 +226,6 @@ def test_the_example_runs_without_ros(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "accepted" in done.stdout and "mm" in done.stdout.splitlines()[-1]
     assert CalibrationFile.load(tmp_path / "calibration.yaml").floor_plane is not None
-
-
-def test_moving_the_right_lidar_in_the_description_does_not_move_the_result(scene, result):
-    elsewhere = scene.rig.base_from_right @ from_xyz_rpy((0.01, -0.01, 0.01), (0.01, 0.0, -0.01))
-    other = cal.calibrate(
-        cal.Rig(scene.rig.base_from_left, elsewhere, sensor=scene.rig.sensor), scene.clouds, floor=False
-    )
-    distance, angle = error(result.left_from_right, other.left_from_right)
-    assert distance < 1e-4 and np.degrees(angle) < 2e-3
 
 
 def test_simulated_clouds_come_with_their_truth_and_a_result_with_its_errors():

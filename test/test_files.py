@@ -10,7 +10,7 @@ import pytest
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError, RunFailure
-from stretch_sim_cal.files import locked, read_yaml, staged, write_atomic, write_yaml
+from stretch_sim_cal.files import locked, read_yaml, write_atomic, write_yaml
 
 
 def bomb() -> str:
@@ -128,15 +128,6 @@ def test_of_a_symbolic_link_the_target_is_written(tmp_path):
         assert (tmp_path / f"{name}.yaml").is_symlink()
         assert read_yaml(tmp_path / "fleet" / f"{name}.yaml") == {"a": 2}
     assert (tmp_path / "fleet" / "there.yaml").stat().st_mode & 0o777 == 0o640
-
-
-def test_files_that_belong_together_are_replaced_together_or_not_at_all(tmp_path):
-    write_yaml(tmp_path / "first.yaml", {"a": 1})
-    with pytest.raises(InputError, match="second.yaml: cannot be written: No space left"):
-        with staged(tmp_path / "first.yaml", lambda stream: stream.write(b"a: 2")):
-            write_atomic(tmp_path / "second.yaml", full)
-    assert read_yaml(tmp_path / "first.yaml") == {"a": 1}
-    assert [path.name for path in tmp_path.iterdir()] == ["first.yaml"]
 
 
 def test_a_folder_that_another_process_holds_for_ever_is_reported(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import chi2, norm
@@ -13,14 +12,11 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, directions
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE
 from stretch_sim_cal.sensor.unit_file import Unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
-
-RECORDED = Path(__file__).parent / "data" / "gazebo_furnished_room.npz"
-
 
 REAL = load_sensor("jt128_sparse_real")
 FRAMES, SEED = 8, 4  # of a real scene
@@ -123,22 +119,3 @@ def off_by(degrees: float, metres: float, seed: int = 0) -> np.ndarray:
     """Return a transform (4, 4) by so much in a random direction."""
     axes = np.random.default_rng(seed).normal(size=(2, 3))
     return exp(np.concatenate(axes / np.linalg.norm(axes, axis=1)[:, None] * [[metres], [np.deg2rad(degrees)]]))
-
-
-@lru_cache(maxsize=1)
-def gazebo_recording() -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:
-    """Return four frames of Gazebo's CPU lidar (1 cm noise), the true right_to_left and base_from_left.
-
-    The file holds ranges in units of 0.1 mm, by channel and azimuth.
-    """
-    with np.load(RECORDED) as recorded:
-        ranges = [recorded["left_ranges"], recorded["right_ranges"]]
-        base_from_left, base_from_right = recorded["base_link_from_lidar_left"], recorded["base_link_from_lidar_right"]
-    channels, columns = ranges[0].shape[1:]
-    elevations = np.deg2rad(np.linspace(-3.5, 90.0, channels))[:, None]
-    rays = directions(*np.broadcast_arrays(elevations, np.linspace(-np.pi, np.pi, columns, endpoint=False)))
-    frames = [
-        tuple((1e-4 * side[number][..., None] * rays).reshape(-1, 3).astype(np.float32) for side in ranges)
-        for number in range(len(ranges[0]))
-    ]
-    return frames, inverse(base_from_left) @ base_from_right, base_from_left

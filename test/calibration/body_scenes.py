@@ -1,12 +1,12 @@
 """A small robot of boxes, seen by two noisy lidars on its head: what the tests of body evidence look at."""
 
 import numpy as np
-import trimesh
 
 from stretch_sim_cal.calibration.body.evidence import PoseReturns
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation import solids
 
 LIDARS = np.array([[0.04, 0.13, 1.5], [0.04, -0.13, 1.5]])
 NOISE = 0.01
@@ -15,14 +15,12 @@ RAYS = 14_000  # per lidar and pose, aimed at the floor around the robot
 
 def box(size, xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)):
     """A box's surface with its centre at a pose."""
-    mesh = trimesh.creation.box(extents=size).apply_transform(from_xyz_rpy(xyz, rpy))
-    return Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+    return Surface(*solids.box(np.asarray(size))).moved(from_xyz_rpy(xyz, rpy))
 
 
 def post(radius, height, x, y):
     """An upright cylinder that stands on the floor."""
-    mesh = trimesh.creation.cylinder(radius, height, sections=32).apply_translation([x, y, height / 2])
-    return Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+    return Surface(*solids.cylinder(radius, height)).moved(from_xyz_rpy((x, y, height / 2)))
 
 
 ROBOT = {

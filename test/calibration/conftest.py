@@ -1,8 +1,11 @@
 """What is not about a part of the calibration calibrates whole scenes: it is slow, and FAST=1 leaves it out."""
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 PARTS = {
     "alignment_parts", "body_model_file", "body_settings", "calibration_file", "calibration_values", "checks",

@@ -63,9 +63,9 @@ class Scene:
 
     def __post_init__(self):
         rng = np.random.default_rng(self.seed)
-        xyz, rpy = np.transpose([[rng.uniform(-0.005, 0.005, 3), rng.uniform(-1, 1, 3)] for _ in range(2)], (1, 0, 2))
         errors = [
-            PoseError(*map(tuple, pose)) for pose in zip(xyz * self.mount, np.radians(rpy * self.mount), strict=True)
+            PoseError(*(tuple(self.mount * rng.uniform(-most, most, 3)) for most in (0.005, np.radians(1.0))))
+            for _ in range(2)
         ]
         height = rng.uniform(-0.005, 0.005)
         tilt = np.radians(rng.uniform(-1.5, 1.5, 2))

@@ -4,14 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from alignment_scenes import align, assert_aligned, errors, frames_of, gazebo_recording, normalised_error, off_by
+from alignment_scenes import align, assert_aligned, frames_of, normalised_error, off_by
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error, inverse
-from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.unit import UnitSpread
+from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 
@@ -27,20 +25,6 @@ def aligned(room):
     return align(frames, scene.initial, scene.settings)
 
 
-def test_gazebo_s_own_lidars_are_aligned_to_a_fraction_of_a_millimetre_from_four_frames():
-    frames, truth, base_from_left = gazebo_recording()
-    result = align(
-        frames,
-        truth @ off_by(1.0, 0.005),
-        AlignmentSettings(base_from_left=base_from_left, sensor=load_sensor("jt128_ideal")),
-    )
-    assert result.accepted, result.refusals
-    millimetres, degrees = errors(truth, result)
-    assert millimetres < 0.3 and degrees < 0.006
-    assert normalised_error(truth, result) < 25.0
-    assert result.diagnostics["range_noise_left"] == pytest.approx(0.01, rel=0.05)
-
-
 def test_the_sparse_lidar_is_enough(room, aligned):
     scene, frames = room
     assert_aligned(scene, aligned, 1.0, 0.02)
@@ -51,13 +35,6 @@ def test_the_sparse_lidar_is_enough(room, aligned):
     assert aligned.warnings == []
     assert sorted(direction.name.split()[0] for direction in aligned.directions) == ["sliding"] * 3 + ["turning"] * 3
     assert all(direction.observed and direction.standard_deviation > 0 for direction in aligned.directions)
-
-
-def test_the_covariance_covers_the_error(room, aligned):
-    scene, frames = room
-    parts = (align(some, scene.initial, scene.settings) for some in (frames[:6], frames[6:]))
-    covered = [normalised_error(scene.truth, result) for result in (aligned, *parts)]
-    assert 1.0 < np.mean(covered) < 16.0
 
 
 def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned):
@@ -74,13 +51,9 @@ def test_a_furnished_room_needs_no_first_guess(room):
     assert_aligned(scene, result, 1.0)
 
 
-def test_swapped_lidars_are_noticed_and_no_less_exact(room, aligned):
+def test_swapped_lidars_are_refused_as_such(room):
     scene, frames = room
     result = align([(right, left) for left, right in frames], scene.initial, scene.settings)
-    assert error(inverse(scene.truth), result.right_to_left)[0] < 0.001
-    # The same data: what the borders of the patches do is all that may differ.
-    distance, angle = error(inverse(aligned.right_to_left), result.right_to_left)
-    assert distance < 0.0005 and angle < np.deg2rad(0.01)
     assert [finding.code for finding in result.refusals] == ["swapped"]
 
 
@@ -118,24 +91,6 @@ def test_a_lidar_that_is_silent_half_the_time_is_aligned_all_the_same(room):
     assert any("6 right clouds" in warning for warning in result.warnings)
 
 
-def test_channels_that_read_too_long_are_found_and_taken_out(room):
-    scene, frames = room
-    described = UnitSpread(range_offset=0.002, channel_range=0.002)
-    unknown = dataclasses.replace(scene.settings, sensor=dataclasses.replace(scene.settings.sensor, spread=described))
-    biases = np.random.default_rng(5).normal(scale=0.004, size=(2, 200))
-
-    def biased(cloud, side):
-        ranges = np.linalg.norm(cloud, axis=1)
-        channel = np.floor(np.rad2deg(np.arcsin(cloud[:, 2] / ranges)) + 10.0).astype(int)
-        return cloud * (1.0 + (biases[side][channel] + 0.002 * side) / ranges)[:, None]
-
-    result = align([(biased(left, 0), biased(right, 1)) for left, right in frames], scene.initial, unknown)
-    millimetres, degrees = errors(scene.truth, result)
-    assert millimetres < 1.5 and degrees < 0.03
-    assert normalised_error(scene.truth, result) < 25.0
-    assert all(0.002 < result.diagnostics[f"channel_range_spread_{side}"] < 0.006 for side in ("left", "right"))
-
-
 def test_without_noise_the_result_is_exact():
     scene, _ = frames_of("furnished_room", 12)
     quiet = dataclasses.replace(scene.simulator.sensor, range_noise=0.0)
@@ -158,25 +113,11 @@ def test_dust_and_rain_before_the_lidars_do_not_matter(room):
     assert normalised_error(scene.truth, result) < 25.0
 
 
-def test_the_pooled_registration_is_there_by_name(room):
-    scene, frames = room
-    result = align(frames[:5], scene.initial, scene.settings, method="gicp")
-    assert result.method == "gicp"
-    assert errors(scene.truth, result)[0] < 10.0
-
-
 @pytest.mark.parametrize("wrong", [np.zeros((5, 2)), np.zeros(3), np.zeros((4, 3), dtype=complex), [["a", "b", "c"]]])
 def test_what_is_no_cloud_is_an_input_error(wrong):
     alignment = PlaneAlignment(np.eye(4))
     with pytest.raises(InputError, match="right cloud"):
         alignment.add(np.ones((5, 3)), wrong)
-
-
-def test_nothing_at_all_is_an_input_error():
-    alignment = PlaneAlignment(np.eye(4))
-    alignment.add(np.full((5, 3), np.nan), np.ones((5, 3)))
-    with pytest.raises(InputError, match="left lidar"):
-        alignment.solve()
 
 
 @pytest.mark.parametrize(

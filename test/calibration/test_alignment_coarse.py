@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import trimesh
 from alignment_scenes import SimulatedScene, align, assert_aligned, normalised_error
+from floor_scenes import box
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -19,8 +19,7 @@ from stretch_sim_cal.simulation.optics import Hits, Scene
 def bare_room():
     """A room that looks the same from both ends, the robot in its middle."""
     scene = SimulatedScene("open_field")
-    walls = trimesh.creation.box((5.0, 3.6, 2.6)).apply_translation((0.0, 0.0, 1.29))
-    scene.simulator.add_surface("walls", Surface(np.asarray(walls.vertices), np.asarray(walls.faces)))
+    scene.simulator.add_surface("walls", box((5.0, 3.6, 2.6), (0.0, 0.0, 1.29)))
     return scene, [scene.frame(tick) for tick in range(3)]
 
 
@@ -63,9 +62,9 @@ def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, n
     random = np.random.default_rng(seed)
     leaves = {}
     for number in range(3000):
-        box, distance, azimuth = random.uniform(0.1, 0.6, 3), 4 + 10 * random.random(), random.uniform(-np.pi, np.pi)
+        size, distance, azimuth = random.uniform(0.1, 0.6, 3), 4 + 10 * random.random(), random.uniform(-np.pi, np.pi)
         place = (distance * np.cos(azimuth), distance * np.sin(azimuth), random.uniform(-2, 4))
-        leaves[str(number)] = Surface(*solids.box(box)).moved(from_xyz_rpy(place, random.uniform(-2, 2, 3)))
+        leaves[str(number)] = Surface(*solids.box(size)).moved(from_xyz_rpy(place, random.uniform(-2, 2, 3)))
 
     def scan(pose: np.ndarray, moved: float, elevations: np.ndarray, steps: int, noise: float) -> np.ndarray:
         vans = {

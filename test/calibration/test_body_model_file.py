@@ -163,13 +163,14 @@ def test_a_wrong_model_is_refused_by_name(change, message, tmp_path):
         load_body_shape_model(tmp_path / "model.yaml")
 
 
-def test_other_files_are_refused(tmp_path):
-    (tmp_path / "other.yaml").write_text("floor: 1\n")
-    with pytest.raises(InputError, match="is it a body-shape model"):
+@pytest.mark.parametrize(
+    "text, message",
+    [("floor: 1", "is it a body-shape model"), ("custom_body_shape_model_params: [1]", "is not a mapping")],
+)
+def test_other_files_are_refused(text, message, tmp_path):
+    (tmp_path / "other.yaml").write_text(text)
+    with pytest.raises(InputError, match=message):
         load_body_shape_model(tmp_path / "other.yaml")
-    (tmp_path / "list.yaml").write_text("custom_body_shape_model_params: [1]\n")
-    with pytest.raises(InputError, match="is not a mapping"):
-        load_body_shape_model(tmp_path / "list.yaml")
 
 
 def test_the_usual_file_name_has_method_and_time():

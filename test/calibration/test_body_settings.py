@@ -48,12 +48,6 @@ def test_the_published_names_are_understood_anywhere(tmp_path):
     assert (fit.returns.lowest, fit.returns.highest) == (0.06, 1.4)
 
 
-def test_what_is_given_goes_before_the_file(tmp_path):
-    path = written(tmp_path, "fit: {method: circle, arm_dependent: false}\n")
-    fit = fit_settings(path, {"method": "convex_polygon", "vertices": 8, "arm_dependent": None})
-    assert fit.shape == BodyShapeSettings("convex_polygon", arm_dependent=False, polygon_vertices=8)
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -127,13 +127,6 @@ def test_frames_that_repeat_count_once():
     assert [warning[:12] for warning in repeated] == ["4 left cloud", "4 right clou"]
 
 
-@pytest.mark.parametrize("scan", [np.zeros((5, 4)), np.zeros(3), [[1, 2, 3], [4, 5]]], ids=str)
-def test_what_is_no_scan_is_an_input_error(scan):
-    method = scene_of().method()
-    with pytest.raises(InputError, match="left cloud"):
-        method.add(scan, np.ones((5, 3)))
-
-
 def test_poses_and_settings_that_cannot_be_meant_are_input_errors():
     with pytest.raises(InputError, match="base_from_left"):
         SupportFloor(np.ones((4, 4)), np.eye(4), np.eye(4))

@@ -7,7 +7,7 @@ import pytest
 
 from stretch_sim_cal.calibration.identification import NOT_DETERMINED, Station, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.signature import Observer
@@ -52,28 +52,6 @@ def identified():
     return simulator, standings, identify(standings, described(simulator))
 
 
-def outside(result, simulator) -> tuple[int, int]:
-    """Return how many parameters are determined, and how many of them are more than three deviations off."""
-    count = wrong = 0
-    for side, device in enumerate(SIDES):
-        unit, determined = result.units[side], result.determined(side)
-        errors = np.abs(unit.values - simulator.lidar(device).unit.values)[determined]
-        count += len(errors)
-        wrong += np.count_nonzero(errors > 3.0 * unit.standard_deviations[determined] + 1e-12)
-    return count, wrong
-
-
-def test_drawn_units_are_recovered_within_their_deviations(identified):
-    simulator, _, result = identified
-    count, wrong = outside(result, simulator)
-    assert count > 150 and wrong <= 0.05 * count
-
-
-def test_what_the_driver_leaves_uncorrected_is_decided(identified):
-    for unit in identified[2].units:
-        assert unit.values[[CENTRE_SHARE, FIRING_SHARE]].tolist() == [1.0, 1.0]
-
-
 def test_parameters_that_the_scene_does_not_determine_are_listed(identified):
     _, _, result = identified
     for side, unit in enumerate(result.units):
@@ -111,12 +89,6 @@ def test_a_driver_that_corrects_is_distinguished_from_one_that_does_not(identifi
     result = identify([standing(simulator, frames=5)], described(simulator))
     for unit in result.units:
         assert unit.values[[CENTRE_SHARE, FIRING_SHARE]].tolist() == [0.0, 0.0]
-
-
-def test_too_few_scans_are_an_input_error():
-    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 1))
-    with pytest.raises(InputError, match="3 scans of the left lidar, at least 5"):
-        identify([standing(simulator, frames=3)], described(simulator))
 
 
 def test_a_robot_that_moved_is_refused():

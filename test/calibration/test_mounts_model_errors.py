@@ -16,9 +16,7 @@ from stretch_sim_cal.calibration.mounts.robot import (
     pose_information,
     worst_spread,
 )
-from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.stretch import nominal_description
 
 SETTINGS = mount_settings()
 POSES = [(1.0, 0.45, 1.7), (0.2, 0.0, -1.1), (1.0, 0.0, -1.1), (0.2, 0.45, 1.7)]
@@ -55,8 +53,8 @@ class Observed:
 
 
 @pytest.fixture(scope="module")
-def robot():
-    return MountedRobot(load_model(nominal_description()))
+def robot(stretch):
+    return MountedRobot(stretch)
 
 
 @pytest.fixture(scope="module")
@@ -116,17 +114,11 @@ def test_a_system_without_links_has_none_to_release():
     assert found.solution == pytest.approx(np.ones(12)) and not found.released
 
 
-NAMES = {"near": (1.0, 0.45, 1.7), "low": (0.2, 0.0, -1.1), "low again": (0.2, 0.0, -1.1)}
+LOW, NEAR = (0.2, 0.0, -1.1), (1.0, 0.45, 1.7)
 
 
-@pytest.fixture(scope="module")
-def poses(robot):
-    return {name: robot.pose(name, dict(zip(JOINTS, values, strict=True))) for name, values in NAMES.items()}
-
-
-@pytest.fixture(scope="module")
-def information(robot, poses):
-    return {name: pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for name, pose in poses.items()}
+def posed(robot, name, values):
+    return robot.pose(name, dict(zip(JOINTS, values, strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -137,23 +129,20 @@ def start(robot):
     return block_diag(*lidars, np.diag(1.0 / unknowns.variances()[unknowns.first_link :]))
 
 
-def test_another_view_is_preferred_to_the_same_once_more(robot, poses, information, start):
-    first = best_next(start, robot.surfaces, list(poses.values()), robot.nominal, SETTINGS)
-    left = [pose for name, pose in poses.items() if name != first.name]
-    second = best_next(start + information[first.name], robot.surfaces, left, robot.nominal, SETTINGS)
-    assert "near" in (first.name, second.name) and second.spread < first.spread < first.before
+@pytest.fixture(scope="module")
+def after_low(robot, start):
+    return start + pose_information(robot.surfaces, posed(robot, "low", LOW), robot.nominal, SETTINGS)
 
 
-def test_poses_shrink_what_is_not_known(robot, information, start):
-    before = worst_spread(start, robot.nominal, SETTINGS)
-    assert worst_spread(start + information["low"], robot.nominal, SETTINGS) < before / 3
+def test_poses_shrink_what_is_not_known(robot, start, after_low):
+    before, after = (worst_spread(information, robot.nominal, SETTINGS) for information in (start, after_low))
+    assert after < before / 3
 
 
-def test_the_pose_proposed_is_the_one_that_is_missing(robot, poses, information, start):
-    best = best_next(
-        start + information["low"], robot.surfaces, [poses["low again"], poses["near"]], robot.nominal, SETTINGS
-    )
-    assert best.name == "near"
+def test_the_pose_proposed_is_the_one_that_is_missing_and_not_the_same_once_more(robot, after_low):
+    offered = [posed(robot, "low again", LOW), posed(robot, "near", NEAR)]
+    best = best_next(after_low, robot.surfaces, offered, robot.nominal, SETTINGS)
+    assert best.name == "near" and best.spread < best.before
 
 
 def test_what_a_joint_moves_is_that_of_the_kinematics(robot):

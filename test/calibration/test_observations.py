@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from alignment_scenes import align, frames_of
-from floor_scenes import Scene
+from floor_scenes import Scene, solve
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -16,9 +16,9 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
-from stretch_sim_cal.simulation.embedded import xyz
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +27,28 @@ def aligned():
     return align(frames[:10], scene.initial, scene.settings)
 
 
+@pytest.fixture
+def beside(aligned, tmp_path):
+    """The file with the observations, beside that of `file_of`."""
+    path = path_beside(tmp_path / "cal.yaml")
+    write_atomic(path, aligned.observations.write)
+    return path
+
+
 def file_of(aligned, folder):
     """Return the content of the calibration file `cal.yaml` in a folder."""
     return CalibrationFile(path=folder / "cal.yaml").with_alignment(aligned, "robot")
 
 
-def test_they_are_read_back_as_they_were(aligned, tmp_path):
-    path = path_beside(tmp_path / "cal.yaml")
-    write_atomic(path, aligned.observations.write)
-    again = load_beside(file_of(aligned, tmp_path))
+def test_they_are_read_back_as_they_were(aligned, beside):
+    again = load_beside(file_of(aligned, beside.parent))
     np.testing.assert_allclose(again.information, aligned.observations.information)
     np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
     np.testing.assert_allclose(again.units[0], aligned.observations.units[0])
 
 
-def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(aligned, tmp_path):
-    path = path_beside(tmp_path / "cal.yaml")
-    write_atomic(path, aligned.observations.write)
-    seen = load_beside(file_of(aligned, tmp_path)).patches
+def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(aligned, beside):
+    seen = load_beside(file_of(aligned, beside.parent)).patches
     counting = seen.verdicts == COUNTS
     assert counting.sum() / 2 == aligned.diagnostics["patches_used"]  # of two grids
     assert len(seen.verdicts) / 2 == aligned.diagnostics["patches"] > counting.sum() / 2
@@ -52,38 +56,34 @@ def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used
     assert np.isnan(seen.gaps[seen.verdicts == FEW]).all() and set(seen.verdicts) <= set(range(len(VERDICTS)))
 
 
-def test_those_of_another_alignment_are_not_used(aligned, tmp_path):
-    write_atomic(path_beside(tmp_path / "cal.yaml"), aligned.observations.write)
+def test_those_of_another_alignment_are_not_used(aligned, beside):
     other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
-    assert load_beside(file_of(dataclasses.replace(aligned, right_to_left=other), tmp_path)) is None
-    assert load_beside(file_of(aligned, tmp_path / "none")) is None
+    assert load_beside(file_of(dataclasses.replace(aligned, right_to_left=other), beside.parent)) is None
+    assert load_beside(file_of(aligned, beside.parent / "none")) is None
 
 
-def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the_transform(aligned, tmp_path):
+def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the_transform(aligned, beside):
     """Earlier files had both lidars' poses and equations over twists in base_link, floor and curvature."""
-    path, now = path_beside(tmp_path / "cal.yaml"), aligned.observations
-    write_atomic(path, now.write)
+    now = aligned.observations
     left = from_xyz_rpy([0.1, -0.2, 1.4], [0.3, -0.5, 2.0])
     unknowns = Unknowns(now.models)
     then = now.equations_at(State((left, left @ now.poses_at[0]), now.at_units), unknowns)
-    with np.load(path) as data:
+    with np.load(beside) as data:
         content = {key: data[key] for key in data.files if key != "at"}
     content |= {"left": left, "right": left @ now.poses_at[0], "gradient": then.gradient}
     content["information"] = then.information[np.tril_indices(unknowns.size)]
-    np.savez_compressed(path, **content)
-    again = load_beside(file_of(aligned, tmp_path))
+    np.savez_compressed(beside, **content)
+    again = load_beside(file_of(aligned, beside.parent))
     np.testing.assert_allclose(again.poses_at[0], now.poses_at[0], atol=1e-12)
     for name in ("information", "gradient"):
         expected = getattr(now, name)
         np.testing.assert_allclose(getattr(again, name), expected, atol=1e-9 * np.abs(expected).max())
 
 
-def test_a_torn_file_is_reported(aligned, tmp_path):
-    path = path_beside(tmp_path / "cal.yaml")
-    write_atomic(path, aligned.observations.write)
-    path.write_bytes(path.read_bytes()[:200])
+def test_a_torn_file_is_reported(aligned, beside):
+    beside.write_bytes(beside.read_bytes()[:200])
     with pytest.raises(InputError, match="align the lidars again"):
-        load_beside(file_of(aligned, tmp_path))
+        load_beside(file_of(aligned, beside.parent))
 
 
 def test_the_floor_knows_the_range_offset_that_the_alignment_found():
@@ -94,14 +94,9 @@ def test_the_floor_knows_the_range_offset_that_the_alignment_found():
     alignment = PlaneAlignment(
         scene.right_to_left, AlignmentSettings(base_from_left=scene.base_from_left, sensor=sensor)
     )
-    for left, right in scene.pairs(10):
-        alignment.add(left, right)
-    found = alignment.solve()
+    found = solve(alignment, scene.pairs(10))
     assert found.observations.units[0][OFFSET] == pytest.approx(0.008, abs=0.002)
-    method = scene.method(FloorSettings(sensor=sensor, observations=found.observations))
-    for left, right in scene.pairs(2):
-        method.add(left, right)
-    result = method.solve()
+    result = scene.solve(2, FloorSettings(sensor=sensor, observations=found.observations))
     error = scene.error(result)
     assert abs(error[0]) < 0.0015  # 5 mm if the ranges were believed
     assert error @ np.linalg.solve(result.covariance, error) < 16.0
@@ -123,21 +118,9 @@ def test_clouds_of_a_driver_that_corrects_the_optical_centre_are_those_of_their_
         PlaneAlignment(np.eye(4), AlignmentSettings(sensor=sensor)).add(cloud, cloud)
 
 
-def test_clouds_of_another_sensor_are_refused():
-    scene, _ = frames_of("furnished_room", 12)
-    method = PlaneAlignment(scene.initial, AlignmentSettings(sensor=load_sensor("jt128_ideal")))
-    scan = scene.simulator.scan("left", 0)
-    with pytest.raises(InputError, match="from the elevations of sensor 'jt128_ideal'"):
-        method.add(scan, scan)
-
-
 def test_rings_and_intensities_come_as_fields_or_as_columns():
     scene, _ = frames_of("furnished_room", 12)
     scans = [(scene.simulator.scan("left", tick), scene.simulator.scan("right", tick)) for tick in range(3)]
-
-    def columns(scan):
-        return np.column_stack([xyz(scan).astype(np.float32), scan["ring"], scan["intensity"]]).astype(np.float32)
-
-    as_fields = align(scans, scene.initial, scene.settings)
-    as_columns = align([tuple(map(columns, pair)) for pair in scans], scene.initial, scene.settings)
+    columns = [tuple(return_columns(returns_of(scan)) for scan in pair) for pair in scans]
+    as_fields, as_columns = (align(pairs, scene.initial, scene.settings) for pairs in (scans, columns))
     np.testing.assert_allclose(as_fields.right_to_left, as_columns.right_to_left, atol=2e-5)  # single precision

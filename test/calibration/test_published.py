@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from alignment_scenes import align, errors, frames_of, normalised_error
-from floor_scenes import Scene
+from floor_scenes import Scene, solve
 
 from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.errors import InputError
@@ -12,10 +12,7 @@ UNCHECKED = "the published method checks neither the scene nor its result"
 
 
 def published_floor(name: str, scene: Scene, pairs) -> object:
-    method = floor_method(name)(scene.base_from_left, scene.right_to_left, np.eye(4), None)
-    for left, right in pairs:
-        method.add(left, right)
-    return method.solve()
+    return solve(floor_method(name)(scene.base_from_left, scene.right_to_left, np.eye(4), None), pairs)
 
 
 @pytest.fixture(scope="module")

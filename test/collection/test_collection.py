@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.collection.clearance import Sweep, cropped
-from stretch_sim_cal.collection.plan import plan_collection, samples_between
+from stretch_sim_cal.collection.plan import plan_collection, plan_of_robot, samples_between
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.stretch import nominal_description
 
 SPEEDS = (0.1, 0.15, 0.8, 0.8, 0.8)
 MARGIN = 0.01
@@ -110,46 +108,27 @@ def test_less_is_left_after_each_visit():
     assert all(later < earlier for earlier, later in itertools.pairwise([plan.moving_time(SPEEDS), *times]))
 
 
-@pytest.fixture(scope="module")
-def model():
-    return parse_urdf(nominal_description())
+def settings_of(stretch, plan="demo", grids=(), **options):
+    return load_settings("body_shape", plan, dict(grids), 1.0, stretch_profile().commanded_limits(stretch), **options)
 
 
-def settings_of(model, plan="demo", grids=(), **options):
-    return load_settings("body_shape", plan, dict(grids), 1.0, stretch_profile().commanded_limits(model), **options)
-
-
-def test_the_demo_plan_of_the_real_robot_has_16_free_poses(model):
-    settings = settings_of(model)
-    checker = SelfCollision(model, settings.margin, 0.0)
-    touching = SelfCollision(model, 0.0, 0.0)
-
-    def positions(pose):
-        return stretch_profile().joint_positions(
-            model, {stretch_profile().commands[joint]: value for joint, value in zip(JOINTS, pose, strict=False)}
-        )
-
-    plan = plan_collection(
-        tuple(stretch_profile().stowed[stretch_profile().commands[joint]] for joint in JOINTS),
-        [settings.grids[joint] for joint in JOINTS],
-        [settings.speeds[joint] for joint in JOINTS],
-        lambda poses: [checker.is_free(positions(pose)) for pose in poses],
-        lambda pose: "",
-        settings.margin,
-        outright=lambda poses: [touching.is_free(positions(pose)) for pose in poses],
-    )
+def test_the_demo_plan_of_the_real_robot_has_16_free_poses(stretch):
+    profile, touching = stretch_profile(), SelfCollision(stretch, 0.0, 0.0)
+    start = tuple(profile.stowed[profile.commands[joint]] for joint in JOINTS)
+    plan = plan_of_robot(stretch, settings_of(stretch), profile, start)
     assert (len(plan.visits), plan.skipped) == (16, [])
-    on_the_way = list(finely(plan.tour))[::37]
-    assert all(touching.is_free(positions(pose)) for pose in on_the_way)
+    for pose in list(finely(plan.tour))[::37]:
+        commanded = {profile.commands[joint]: value for joint, value in zip(JOINTS, pose, strict=True)}
+        assert touching.is_free(profile.joint_positions(stretch, commanded))
 
 
-def test_grids_come_from_the_models_limits_and_from_the_command_line(model):
-    limits = stretch_profile().commanded_limits(model)
-    full = settings_of(model, "full")
+def test_grids_come_from_the_models_limits_and_from_the_command_line(stretch):
+    limits = stretch_profile().commanded_limits(stretch)
+    full = settings_of(stretch, "full")
     for joint in JOINTS:
         limit = limits[stretch_profile().commands[joint]]
         assert (full.grids[joint][0], full.grids[joint][-1]) == pytest.approx((limit.lower, limit.upper), abs=1e-8)
-    mine = settings_of(model, grids={"arm": "count:3,from:0.1,to:0.3", "lift": "0.9, 0.3"}, frames=7)
+    mine = settings_of(stretch, grids={"arm": "count:3,from:0.1,to:0.3", "lift": "0.9, 0.3"}, frames=7)
     assert mine.grids["arm"] == pytest.approx((0.1, 0.2, 0.3))
     assert mine.grids["lift"] == (0.3, 0.9)
     assert mine.frames == 7
@@ -165,34 +144,34 @@ def test_grids_come_from_the_models_limits_and_from_the_command_line(model):
         ("demo", {"arm": "from:0.1"}, "--arm: count: is None"),
     ],
 )
-def test_plans_that_cannot_be_used_are_named(model, plan, grids, says):
+def test_plans_that_cannot_be_used_are_named(stretch, plan, grids, says):
     with pytest.raises(InputError, match=says):
-        settings_of(model, plan, grids)
+        settings_of(stretch, plan, grids)
 
 
-def test_a_settings_file_is_checked(model, tmp_path):
+def test_a_settings_file_is_checked(stretch, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("plans: {demo: {lift: [0.5]}}\nspeeds: {lift: 0.1}\n")
     with pytest.raises(InputError, match=r"mine.yaml: plans: demo: arm: expected a list of values or a mapping"):
-        load_settings(file, "demo", {}, 1.0, stretch_profile().commanded_limits(model))
+        load_settings(file, "demo", {}, 1.0, stretch_profile().commanded_limits(stretch))
 
 
-def test_the_robots_own_settings_go_before_the_packages_and_hold_fit_and_zones_too(model, tmp_path, monkeypatch):
+def test_the_robots_own_settings_go_before_the_packages_and_hold_fit_and_zones_too(stretch, tmp_path, monkeypatch):
     monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
     monkeypatch.setenv("HELLO_FLEET_ID", "se4-1")
-    shipped = settings_of(model)
+    shipped = settings_of(stretch)
     own = tmp_path / "se4-1" / "calibration_dual_lidar" / "body_shape.yaml"
     own.parent.mkdir(parents=True)
     own.write_text(shipped.source.read_text().replace("settle_time: 0.3", "settle_time: 1.5"))
-    assert (settings_of(model).settle_time, settings_of(model).source) == (1.5, own)
-    assert load_settings("mounts", "quick", {}, 1.0, stretch_profile().commanded_limits(model)).settle_time == 0.3
+    assert (settings_of(stretch).settle_time, settings_of(stretch).source) == (1.5, own)
+    assert load_settings("mounts", "quick", {}, 1.0, stretch_profile().commanded_limits(stretch)).settle_time == 0.3
     own.write_text(own.read_text().replace("settle_time", "settling_time"))
     with pytest.raises(InputError, match="body_shape.yaml: unknown key 'settling_time'"):
-        settings_of(model)
+        settings_of(stretch)
 
 
-def test_thinning_keeps_real_points_and_more_of_the_robot_than_of_the_floor(model):
-    settings = settings_of(model)
+def test_thinning_keeps_real_points_and_more_of_the_robot_than_of_the_floor(stretch):
+    settings = settings_of(stretch)
     rng = np.random.default_rng(2)
     footprint_from_lidar = from_xyz_rpy((0.04, 0.12, 1.5), (2.4, 0.3, 0.2))
     floor = np.column_stack([rng.uniform(-2, 2, (60_000, 2)), rng.normal(0, 0.01, 60_000)])
@@ -207,8 +186,8 @@ def test_thinning_keeps_real_points_and_more_of_the_robot_than_of_the_floor(mode
 
 
 @pytest.fixture(scope="module")
-def sweep(model):
-    return Sweep(model)
+def sweep(stretch):
+    return Sweep(stretch)
 
 
 TOUR = [(0.5, 0.0, 3.0, 0.0, 0.0), (0.5, 0.5, 3.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0, 0.0)]

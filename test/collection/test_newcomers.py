@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-import trimesh
 
 from stretch_sim_cal.collection.clearance import LOOKS, RoomWatch
-from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
@@ -43,10 +42,7 @@ class Room:
         return self.watch.look(self.scans(), [(pose, positions)])
 
     def person(self, x, y):
-        body = trimesh.creation.cylinder(
-            radius=0.2, height=1.7, transform=trimesh.transformations.translation_matrix([x, y, 0.85])
-        )
-        self.simulator.add_surface("person", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
+        self.simulator.add_surface("person", solids.person().moved(from_xyz_rpy((x, y, 0.0))))
 
 
 @pytest.fixture(scope="module")

@@ -57,13 +57,6 @@ def test_the_driver_layout_has_26_bytes_per_point():
     ]  # fmt: skip
 
 
-def test_a_scan_survives_the_message():
-    scan = scan_of()
-    message = message_of(scan, data=message_bytes(scan))
-    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan))
-    np.testing.assert_array_equal(records_from_message(message)["ring"], scan["ring"])
-
-
 @pytest.mark.parametrize("kind", [bytes, list, lambda raw: np.frombuffer(raw, np.uint8)])
 def test_data_may_be_any_sequence_of_bytes_and_a_field_s_count_zero(kind):
     scan = scan_of()

@@ -179,11 +179,6 @@ def test_a_torn_mesh_is_named(tmp_path):
         link_surfaces(load_model(tmp_path / "robot.urdf"))
 
 
-def test_a_missing_file_is_named():
-    with pytest.raises(InputError, match="nowhere/robot.urdf: No such file"):
-        load_model("nowhere/robot.urdf")
-
-
 XACRO = '<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="r">{}</robot>'
 
 

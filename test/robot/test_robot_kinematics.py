@@ -28,11 +28,6 @@ def joints(draw, kinds=("fixed", "revolute", "continuous", "prismatic", "helical
     return Joint("joint", kind, "parent", "child", origin, np.array(draw(AXIS)), pitch=draw(NUMBER))
 
 
-@pytest.fixture(scope="module")
-def stretch():
-    return load_model(nominal_description())
-
-
 def one_joint(joint: Joint):
     return robot_model("one", [Link("parent"), Link("child")], [joint], "one")
 
@@ -133,9 +128,7 @@ def test_a_mimic_joint_follows_and_may_be_overruled():
 @pytest.mark.parametrize(
     ("positions", "mentions"),
     [
-        ({"lift_jiont": 0.1}, "did you mean lift_joint"),
         ({"base_ref": 0.1}, "is fixed"),
-        ({"lift_joint": np.nan}, "not finite"),
         ({"lift_joint": "high"}, "not a number"),
         ({"lift_joint": [0, 1], "wrist_yaw_joint": [0, 1, 2]}, "cannot be broadcast together"),
     ],
@@ -143,8 +136,6 @@ def test_a_mimic_joint_follows_and_may_be_overruled():
 def test_positions_that_cannot_be_are_named(stretch, positions, mentions):
     with pytest.raises(InputError, match=mentions):
         link_transforms(stretch, positions)
-    with pytest.raises(InputError, match="did you mean lidar_left_link"):
-        link_transforms(stretch, {}, ["lidar_left_lnk"])
 
 
 @st.composite

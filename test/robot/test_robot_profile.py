@@ -176,10 +176,6 @@ def test_a_tie_shares_its_value_or_gives_it_to_each(tmp_path):
         assert profile.commanded_positions(model, positions) == profile.named_positions(positions) == {"both": 0.4}
 
 
-def test_a_profile_is_found_by_its_name_or_path():
-    assert load_profile("two_lidar_amr") == load_profile(PROFILES / "two_lidar_amr.yaml")
-
-
 def test_init_says_what_it_cannot_guess_and_overwrites_nothing(tmp_path, capsys):
     source = AMR["description"]["file"]
     out = tmp_path / "amr.yaml"

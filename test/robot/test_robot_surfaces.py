@@ -6,16 +6,10 @@ import trimesh
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
-
-
-@pytest.fixture(scope="module")
-def model():
-    return load_model(nominal_description())
 
 
 def one_shape(shape: str, origin: str = "") -> Surface:
@@ -44,18 +38,18 @@ def test_a_shape_is_moved_by_its_origin():
     assert np.allclose(box.vertices.max(axis=0), [1.1, 1.0, 0.1])
 
 
-def test_a_mirrored_mesh_keeps_its_outside_outside(model):
-    mesh = model.links["base_link"].collisions[0].path
+def test_a_mirrored_mesh_keeps_its_outside_outside(stretch):
+    mesh = stretch.links["base_link"].collisions[0].path
     plain, mirrored = (one_shape(f'<mesh filename="{mesh}" scale="{scale}"/>') for scale in ("1 1 1", "1 -1 1"))
     assert volume(plain) > 0
     assert np.isclose(volume(mirrored), volume(plain))
     assert np.allclose(mirrored.vertices, plain.vertices * [1, -1, 1])
 
 
-def test_surfaces_are_joined_and_moved_without_losing_a_triangle(model):
+def test_surfaces_are_joined_and_moved_without_losing_a_triangle(stretch):
     with pytest.raises(InputError, match="collision, visual"):
-        link_surfaces(model, "inertial")
-    surfaces = link_surfaces(model)
+        link_surfaces(stretch, "inertial")
+    surfaces = link_surfaces(stretch)
     both = joined([surfaces["base_link"], surfaces["lift_link"]])
     expected = np.concatenate([surfaces["base_link"].triangles, surfaces["lift_link"].triangles])
     assert np.array_equal(both.triangles, expected)
@@ -66,13 +60,13 @@ def test_surfaces_are_joined_and_moved_without_losing_a_triangle(model):
     assert len(some.vertices) <= 6
 
 
-def test_the_head_is_its_visual_shape_without_the_lidars_housings(model):
-    shell, visual = robot_surfaces(model)["head_link"], link_surfaces(model, "visual")["head_link"]
+def test_the_head_is_its_visual_shape_without_the_lidars_housings(stretch):
+    shell, visual = robot_surfaces(stretch)["head_link"], link_surfaces(stretch, "visual")["head_link"]
     kept = {triangle.tobytes() for triangle in shell.triangles}
     gone = np.array([triangle for triangle in visual.triangles if triangle.tobytes() not in kept])
     elsewhere = np.ones(len(gone), dtype=bool)
     for link in stretch_profile().lidar_frames:
-        in_lidar = apply(inverse(link_transform(model, {}, link, "head_link")), gone.reshape(-1, 3)).reshape(-1, 3, 3)
+        in_lidar = apply(inverse(link_transform(stretch, {}, link, "head_link")), gone.reshape(-1, 3)).reshape(-1, 3, 3)
         housing = (np.hypot(in_lidar[..., 0], in_lidar[..., 1]) < 0.041).all(axis=1)
         assert np.allclose(in_lidar[housing][..., 2].max(), 0.025, atol=1e-3)
         elsewhere &= ~housing

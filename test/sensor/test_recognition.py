@@ -32,9 +32,15 @@ def blurred(cloud):
     return cloud
 
 
-@pytest.mark.parametrize("name", ["vlp16", "vlp32c", "qt64", "os0_128", "helios32", "bpearl", "xt32_sparse", "os0_32"])
-def test_each_kind_is_recognised_by_its_points(name):
-    assert sensor_of(scans(name, 1)).name == name
+@pytest.mark.parametrize("name", ["vlp16", "vlp32c", "qt64", "os0_128", "helios32", "bpearl", "xt32_sparse", "os0_32",
+                                  "jt128", "jt128_ideal", "jt128_sparse"])  # fmt: skip
+def test_each_kind_is_recognised_by_its_points_and_told_from_the_others(name):
+    clouds, kind = scans(name), load_sensor(name)
+    assert sensor_of(clouds[:1]).name == name
+    found = observed(clouds)
+    assert found.sensor.name == name.replace("xt32_sparse", "xt32")  # whose channels are the same
+    assert max(found.table_difference) < 1e-6
+    assert (found.dual_return, found.zero_misses) == (kind.dual_return, kind.zero_misses)
 
 
 def test_another_turning_of_the_rings_or_another_table_is_no_known_kind():

@@ -48,14 +48,6 @@ def test_how_the_real_sensor_publishes_is_found(real):
     assert abs(lost.rate - 0.002) < 3 * lost.rate_deviation < 0.001
 
 
-@pytest.mark.parametrize("name", ["jt128", "jt128_ideal", "jt128_sparse"])
-def test_each_known_table_is_distinguished_from_the_others(name):
-    found = observed(name, scans=2).signature(known_sensors())
-    assert found.sensor.name == name and max(found.table_difference) < 1e-6
-    dual = load_sensor(name).dual_return
-    assert (found.dual_return, found.zero_misses) == (dual, dual)
-
-
 def test_returns_lost_by_weak_echoes_are_reported_where_there_are_such():
     found = observed(own=replace(load_sensor(SENSOR), drop_out_echo=0.05)).signature(known_sensors())
     assert found.drop_outs.echo == pytest.approx(0.05, abs=3 * found.drop_outs.echo_deviation)

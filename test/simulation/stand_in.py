@@ -33,6 +33,8 @@ def started(gazebo: Installation, lidar: str = "auto") -> GazeboSimulator:
 
 def steps(simulator: GazeboSimulator, count: int) -> None:
     for _ in range(count):
+        if simulator.driving is not None:
+            simulator.driving.step(0.025)
         simulator.joints.step(0.025)
 
 

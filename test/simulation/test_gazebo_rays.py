@@ -70,27 +70,6 @@ def test_every_ray_of_the_sensor_has_one_that_goes_nearly_there(name, lidar):
         np.testing.assert_array_equal(cast.sampled, cast.published)
 
 
-@pytest.mark.parametrize("name", ["jt128", "jt128_sparse"])
-def test_a_renderer_s_ranges_are_exact_along_the_sampled_directions(name):
-    sensor = load_sensor(name)
-    grid = grid_for(sensor, "gpu")
-    published = grid.published("gpu")
-    texels, _ = texel_directions(grid.directions(), grid.face_texels())
-    hits = Hits(np.array([0.3, -0.2, 0.1]), texels.reshape(-1, 3), [ROOM])
-    ranges = hits.distances.reshape(grid.rows, -1, 1)
-    rendered = cloud(published * ranges)
-    cast = cast_rays(grid, "gpu", wanted(name))
-    exact, given = cast.points(rendered), cast.as_published().points(rendered)
-    exact[:, 2] -= cast.height
-    given[:, 2] -= cast.height
-    walls = np.array([3.0, 3.5, 2.5]), np.array([0.3, -0.2, 0.1])
-    off, before = (np.abs(np.abs(points + walls[1]) - walls[0]).min(axis=1) for points in (exact, given))
-    assert np.percentile(off, 99) < 5e-6
-    assert np.percentile(before, 95) > 5e-4
-    assert cast.misdirected(rendered) < 1e-6
-    assert cast.misdirected(cloud(np.roll(published, 1, axis=1) * ranges)) > np.radians(0.1)
-
-
 def test_misses_are_not_finite():
     cast = cast_rays(FULL_TURN, "gpu", wanted("jt128"))
     points = FULL_TURN.directions()

@@ -14,8 +14,7 @@ import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane, floor_error
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
-from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import robot_surfaces
@@ -28,6 +27,7 @@ from stretch_sim_cal.simulation.gazebo.rays import BORDER, CastRays, Grid, texel
 from stretch_sim_cal.simulation.gazebo.simulator import measured
 from stretch_sim_cal.simulation.optics import Hits, Scene
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.truth import nees
 
 DATA = Path(__file__).parent / "data"
 
@@ -106,17 +106,12 @@ def test_a_unit_s_range_errors_on_the_robot_are_those_of_rays_from_its_optical_c
 LARGE = ("base_link", "mast_link", "lift_link", "arm_l0_link")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return parse_urdf(nominal_description())
-
-
 @pytest.mark.parametrize("side", SIDES)
-def test_our_rays_end_where_gazebo_s_ended_on_the_robot(model, side):
+def test_our_rays_end_where_gazebo_s_ended_on_the_robot(stretch, side):
     with np.load(DATA / "gazebo_robot_returns.npz") as recorded:
         points = recorded[f"{side}_points"].astype(float)
         base_from_lidar = recorded[f"base_link_from_lidar_{side}"]
-    transforms, surfaces = link_transforms(model), robot_surfaces(model)
+    transforms, surfaces = link_transforms(stretch), robot_surfaces(stretch)
     del surfaces["head_link"]  # Gazebo's robot had no collision shape for it
     base_from_root = inverse(transforms["base_link"])
     scene = Scene({name: surface.moved(base_from_root @ transforms[name]) for name, surface in surfaces.items()})
@@ -147,6 +142,9 @@ def test_alignment_and_floor_are_where_gazebo_had_them():
     assert result.accepted, result.findings
     translation, rotation = error(np.array(truth["lidar_left_from_lidar_right"]), result.left_from_right)
     assert translation < 0.3e-3 and math.degrees(rotation) < 0.006
+    off = log(np.array(truth["lidar_left_from_lidar_right"]) @ inverse(result.left_from_right))
+    assert nees(off, result.covariance) < 4.2
+    assert result.alignment.diagnostics["range_noise_left"] == pytest.approx(0.01, rel=0.05)
 
     # With the left lidar's true pose: what is compared is the floor in the physical base_link.
     method = floor_method()(

@@ -102,19 +102,13 @@ def test_time_passes_in_pieces_while_nobody_listens(simulator):
 
 def drive(simulator, twist, seconds):
     """Command a twist for so long, let the base come to rest, and half a second more pass."""
-
-    def step(count):
-        for _ in range(count):
-            simulator.driving.step(0.025)
-            simulator.joints.step(0.025)
-
     for _ in range(round(seconds / 0.1)):
         simulator.driving.command(*twist)
-        step(4)
+        steps(simulator, 4)
     simulator.driving.stop()
     while simulator.driving.moving:
-        step(1)
-    step(20)
+        steps(simulator, 1)
+    steps(simulator, 20)
 
 
 def scans(simulator, count):
@@ -122,9 +116,7 @@ def scans(simulator, count):
     taken = []
     tick = math.ceil((simulator.time - simulator.start_time("left", 0)) / simulator.period - 1e-6)
     while len(taken) < count:
-        if simulator.driving is not None:
-            simulator.driving.step(0.025)
-        simulator.joints.step(0.025)
+        steps(simulator, 1)
         if last_tick(simulator) >= tick + len(taken):
             taken.append([simulator.scan(side, tick + len(taken)) for side in ("left", "right")])
     return taken
@@ -183,9 +175,7 @@ def test_a_base_drives_and_scans_are_from_where_it_truly_is_also_on_the_move_and
             assert off_the_world(simulator, scan, start) < 1.2 * noise
             assert (scan["timestamp"] == start).all()
         simulator.driving.command(0.25, 0.0, 0.5)
-        for _ in range(12):
-            simulator.driving.step(0.025)
-            simulator.joints.step(0.025)
+        steps(simulator, 12)
         tick = last_tick(simulator)
         scan, start = simulator.scan("left", tick), simulator.start_time("left", tick)
         assert not simulator.driving.is_still(start, start + simulator.period)
@@ -280,16 +270,6 @@ def test_robots_may_have_any_number_of_lidars_and_each_its_own_kind(monkeypatch,
             simulator.scan("top", 0)
 
 
-def off_the_surfaces(simulator: GazeboSimulator) -> float:
-    """Return how far (median, in m along its ray) a scan's returns are from what the embedded ray caster sees."""
-    steps(simulator, 8)
-    points = xyz(simulator.scan("left", 0))
-    ranges = np.linalg.norm(points, axis=1)
-    found = EmbeddedSimulator(SETUP).along("left", points / ranges[:, None])[0]
-    off = np.abs(found - ranges)
-    return float(np.median(off[off < 0.1]))  # the stand-in's lidars look through their collars
-
-
 @pytest.mark.parametrize("gazebo", ["casts_rays", "other_texels", "turned_rays"], indirect=True)
 def test_a_renderer_needs_no_display_and_points_off_the_surfaces_are_a_warning(gazebo, request, monkeypatch):
     fault = request.node.callspec.params["gazebo"]
@@ -297,7 +277,8 @@ def test_a_renderer_needs_no_display_and_points_off_the_surfaces_are_a_warning(g
     with started(dataclasses.replace(gazebo, has_cpu_lidar=False)) as simulator:
         assert simulator.lidar == "gpu" and "sees visuals" in simulator.warnings[0]
         complaints = [line for line in simulator.warnings if "as published" in line]
-        off = off_the_surfaces(simulator)
+        steps(simulator, 8)
+        off = off_the_world(simulator, simulator.scan("left", 0), simulator.start_time("left", 0))
     noise = 0.6745 * NOISE
     if fault == "casts_rays":
         assert complaints == [] and off < 1.1 * noise

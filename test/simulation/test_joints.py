@@ -5,9 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.simulation.joints import (
     INVALID_GOAL,
     INVALID_JOINTS,
@@ -19,18 +17,13 @@ from stretch_sim_cal.simulation.joints import (
 )
 
 
-@pytest.fixture(scope="module")
-def model():
-    return parse_urdf(nominal_description())
-
-
 @pytest.fixture
-def joints(model):
-    return Joints(model)
+def joints(stretch):
+    return Joints(stretch)
 
 
-def test_a_joint_moves_at_the_velocity_limit_of_the_description(joints, model):
-    limit = model.joints["lift_joint"].limit.velocity
+def test_a_joint_moves_at_the_velocity_limit_of_the_description(joints, stretch):
+    limit = stretch.joints["lift_joint"].limit.velocity
     joints.command({"lift_joint": 1.0})
     joints.step(0.5)
     assert joints.positions["lift_joint"] == pytest.approx(0.5 * limit, abs=1e-12)
@@ -40,8 +33,8 @@ def test_a_joint_moves_at_the_velocity_limit_of_the_description(joints, model):
     assert not joints.moving and joints.joint_velocities["lift_joint"] == 0.0
 
 
-def test_a_slower_speed_is_kept_and_a_faster_one_limited(joints, model):
-    limit = model.joints["lift_joint"].limit.velocity
+def test_a_slower_speed_is_kept_and_a_faster_one_limited(joints, stretch):
+    limit = stretch.joints["lift_joint"].limit.velocity
     joints.command({"lift_joint": 1.0, "wrist_yaw_joint": -1.0}, {"lift_joint": 100.0, "wrist_yaw_joint": 0.2})
     joints.step(1.0)
     assert joints.positions["lift_joint"] == pytest.approx(limit)
@@ -49,16 +42,16 @@ def test_a_slower_speed_is_kept_and_a_faster_one_limited(joints, model):
     assert joints.joint_velocities["wrist_yaw_joint"] == pytest.approx(-0.2)
 
 
-def test_the_arm_is_four_joints_with_a_quarter_each(joints, model):
-    assert set(joints.joint_positions) == set(joints.joint_velocities) == {j.name for j in model.moving_joints()}
+def test_the_arm_is_four_joints_with_a_quarter_each(joints, stretch):
+    assert set(joints.joint_positions) == set(joints.joint_velocities) == {j.name for j in stretch.moving_joints()}
     joints.command({"arm_joint": 0.4})
     joints.step(10.0)
     assert [joints.joint_positions[f"arm_l{n}_joint"] for n in (1, 2, 3, 4)] == pytest.approx([0.1] * 4)
     assert joints.positions["arm_joint"] == pytest.approx(0.4)
 
 
-def test_a_joint_s_position_does_not_depend_on_the_steps(model):
-    few, many = Joints(model), Joints(model)
+def test_a_joint_s_position_does_not_depend_on_the_steps(stretch):
+    few, many = Joints(stretch), Joints(stretch)
     for joints in (few, many):
         joints.command({"lift_joint": 0.777, "arm_joint": 0.333}, {"arm_joint": 0.1})
     few.step(1.3)

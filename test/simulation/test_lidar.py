@@ -272,19 +272,6 @@ def test_noise_grows_with_range_slant_and_weakness():
     assert range_error(lidar, 1.0, reflectivity=0.0).std() == pytest.approx(np.hypot(0.01, 0.02), rel=0.03)
 
 
-def test_ranges_come_in_steps():
-    sensor = dataclasses.replace(EXACT, range_noise=0.01, quantisation=0.004)
-    ranges = np.linalg.norm(measured(lidar_with(sensor))[0], axis=1)
-    steps = ranges / 0.004
-    assert np.abs(steps - np.rint(steps)).max() < 1e-3 and len(np.unique(np.rint(steps))) > 10
-
-
-def test_weak_echoes_are_lost():
-    lidar = lidar_with(dataclasses.replace(EXACT, drop_out_echo=0.03))
-    weak, strong = (len(measured(lidar, reflectivity=each)[0]) / EXACT.num_rays for each in (0.03, 0.5))
-    assert weak == pytest.approx(1.0 - np.exp(-8 / 255 / 0.03), abs=0.02) and strong > 0.999
-
-
 def test_ranges_drift_while_the_unit_warms_up():
     sensor = dataclasses.replace(EXACT, range_drift=0.004, drift_time=10.0)
     lidar = lidar_with(sensor)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.interpolate import LinearNDInterpolator
 
-from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.geometry.planes import footprint_from_base
+from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
@@ -26,8 +25,7 @@ def lobby():
 
 
 def world_from(simulator, lidar):
-    base_from_world = link_transform(parse_urdf(simulator.true_description), {}, "floor_link", "base_link")
-    return inverse(base_from_world) @ simulator.base_from_lidar(lidar)
+    return footprint_from_base(simulator.floor_in_base) @ simulator.base_from_lidar(lidar)
 
 
 def in_world(simulator, lidar="right", tick=0):

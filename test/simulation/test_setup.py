@@ -10,7 +10,7 @@ from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, Faults, PoseError, SimulationSetup
-from stretch_sim_cal.simulation.true_robot import PayloadBox, simulated_description
+from stretch_sim_cal.simulation.true_robot import PayloadBox
 
 OFF = PoseError((0.0, 0.001, 0.003), (0.0, 0.005, 0.0))
 
@@ -129,9 +129,3 @@ def test_the_true_robot_has_the_errors_and_the_described_one_has_not():
         travelled = expected[:3, 3] + joints["lift_joint"] * expected[:3, 2]
         np.testing.assert_allclose(moved[:3, 3], travelled, atol=1e-9)
     np.testing.assert_array_equal(simulator.base_from_lidar("left"), simulator.base_from_lidar("left", nominal=True))
-
-
-@pytest.mark.parametrize("joint", ["lidar_left_joint", "head_joint", "elbow_joint"])
-def test_joints_that_carry_a_lidar_or_do_not_exist_are_named(joint):
-    with pytest.raises(InputError, match=f"'{joint}' is not a joint, or carries a lidar"):
-        simulated_description(joint_errors={joint: np.eye(4)})
