@@ -23,7 +23,7 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UnitSpread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-import edits
+import edits_of_returns as returns
 import faults
 from stage import Stage, judged
 
@@ -175,7 +175,7 @@ def test_a_second_opinion_finds_the_transform_and_by_what_share_ranges_differ(sc
     settings = AlignmentSettings(sensor=REAL)
     intake, cells = FrameIntake(), [DirectionCells(REAL) for _ in SIDES]
     for left, right in zip(scene.left, scene.right, strict=True):
-        for own, cloud in zip(cells, intake.admit(edits.scaled(left.copy(), 1.01), right), strict=True):
+        for own, cloud in zip(cells, intake.admit(returns.scaled(left.copy(), 1.01), right), strict=True):
             own.add(cloud)
     places = [Lidar.of_cells(own) for own in cells]
     units = tuple(np.zeros(lidar.model.size) for lidar in places)
@@ -202,8 +202,8 @@ def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such(scene):
     """What is in the sector says one thing of the lidars' poses, the rest another."""
 
     def edited(cloud):
-        sector = edits.sector(cloud, 1.0, np.radians(80.0))
-        return edits.scaled(cloud.copy(), np.where(sector, 1.0 + 0.06 / edits.ranges_of(cloud), 1.0))
+        sector = returns.sector(cloud, 1.0, np.radians(80.0))
+        return returns.scaled(cloud.copy(), np.where(sector, 1.0 + 0.06 / returns.ranges_of(cloud), 1.0))
 
     found = scene.align(left=[edited(cloud) for cloud in scene.left])
     named = {"dissenting_surfaces", "contradicting_views", "large_residuals", "differing_ranges", "impossible_unit"}
