@@ -61,10 +61,11 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import Direction, unobserved
 from stretch_sim_cal.calibration.observations import by_poses
-from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, sensor_numbers
+from stretch_sim_cal.calibration.problem import FIXED, State
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.calibration.wheel_odometry import (
     AXES,

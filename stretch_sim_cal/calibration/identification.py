@@ -25,10 +25,11 @@ from stretch_sim_cal.calibration.consistency import Views, seen_by_another
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, joined, remeasured
-from stretch_sim_cal.calibration.problem import RIGHT, Solver, State, Unknowns
+from stretch_sim_cal.calibration.problem import RIGHT, State, Unknowns
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp

@@ -21,9 +21,10 @@ from stretch_sim_cal.calibration.findings import distorted, unit_warnings
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
+from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import LidarPoses, SeenPair
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import Sensor

@@ -33,10 +33,11 @@ from stretch_sim_cal.calibration.floor.fit import (
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
-from stretch_sim_cal.calibration.problem import FIXED, FLOOR, Solution, Solver, State, Unknowns, sensor_numbers
+from stretch_sim_cal.calibration.problem import FIXED, FLOOR, State, Unknowns
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import (

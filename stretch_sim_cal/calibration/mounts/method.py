@@ -3,7 +3,7 @@
 Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
 the minimum with the most explained returns: narrow parts make local minima, since a ray that misses the arm by the
 error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
-poses, the lidars' errors (`problem.py`) and the errors of the robot's model (`residuals.py`) with their variances
+poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`) with their variances
 (`model_errors.py`), until the lidars' errors converge.
 
 Joints have errors of zero, of scale and, in every pose, of reading; bending is in the latter and in the errors of the
@@ -39,17 +39,12 @@ from stretch_sim_cal.calibration.mounts.result import (
     Residuals,
     at_lidar,
 )
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import (
-    NormalEquations,
-    Priors,
-    Solver,
-    State,
-    WithoutUnits,
-    scalar_numbers,
-)
+from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_equations, tukey_weights
+from stretch_sim_cal.calibration.solver import Solver, WithoutUnits, scalar_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, inverse

@@ -23,7 +23,8 @@ from scipy import sparse
 from stretch_sim_cal.calibration.body.returns import PosedTriangles, RobotView
 from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
-from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
+from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
