@@ -17,10 +17,10 @@ from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
-from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels, at_origin
+from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
-from stretch_sim_cal.geometry.transforms import exp, inverse, log
+from stretch_sim_cal.geometry.planes import UP, Plane, footprint_from_base, incremented
+from stretch_sim_cal.geometry.transforms import about_origin, exp, inverse, log
 
 DIFFERS = 3.0  # sigmas beyond which arm and drive disagree
 
@@ -135,7 +135,7 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
     poses, covariance = every_mount(file, mounts)
     seen = file.data[key].get(SEEN_COVARIANCE, file.entries[key].covariance)
     seen = numbers_of(seen, (3, 3), f"{file.path}: {key}")
-    plane = file.floor_plane.facing(np.array([0.0, 0.0, 1.0]))
+    plane = file.floor_plane.facing(UP)
     compared = []
     for number, (name, pose) in enumerate(poses.items()):
         if name not in wheels.footprint_from_lidar:
@@ -147,7 +147,7 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
         by_arm = change @ uncertain @ change.T
         first = 6 * list(wheels.footprint_from_lidar).index(name)
         by_wheels = wheels.covariance[first : first + 6, first : first + 6]
-        at_lidar = at_origin(over_floor)
+        at_lidar = about_origin(over_floor)
         difference = log(wheels.footprint_from_lidar[name] @ inverse(over_floor))
         compared.append(Agreement(name, at_lidar @ difference, at_lidar @ (by_arm + by_wheels) @ at_lidar.T))
     return compared

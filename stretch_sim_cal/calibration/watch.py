@@ -48,7 +48,7 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import floor_between
+from stretch_sim_cal.geometry.planes import UP, floor_between
 from stretch_sim_cal.geometry.points import group_medians
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
@@ -160,8 +160,7 @@ def vectors_of(verified: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         twist = log(aligned.right_to_left @ inverse(verified.file.to_left[name]))
         vectors[between(name)] = (twist, aligned.covariance)
     if verified.floor is not None:
-        up = np.array([0.0, 0.0, 1.0])
-        before, now = verified.file.floor_plane.facing(up), verified.floor.plane.facing(up)
+        before, now = verified.file.floor_plane.facing(UP), verified.floor.plane.facing(UP)
         vectors["floor"] = (floor_between(before, now), verified.floor.covariance)
     return vectors
 
@@ -182,7 +181,7 @@ def pose_twist(
     matches = model.match(LidarRays(points), base_from_lidar, GATE, GRAZING)
     if len(matches.distances) < ENOUGH:
         return None
-    (jacobian, distances), prior, twist = matches.by_twist(base_from_lidar[:3, 3]), np.diag(POSE_PRIOR**-2), np.zeros(6)
+    (jacobian, distances), prior, twist = matches.rows(base_from_lidar[:3, 3]), np.diag(POSE_PRIOR**-2), np.zeros(6)
     for _ in range(STEPS):
         information, gradient, _ = robust_equations(jacobian, distances + jacobian @ twist, LEAST_NOISE)
         twist = twist + np.linalg.solve(information + prior, gradient - prior @ twist)

@@ -41,7 +41,7 @@ from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import (
-    Plane,
+    LEVEL,
     floor_between,
     floor_of_footprint,
     footprint_from_base,
@@ -126,8 +126,7 @@ class JointFloor:
             raise InputError("floor: no scans given; record at least one pair")
         lidars = tuple(map(Lidar.of_cells, self._seen))
         unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
-        nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-        solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, nominal)
+        solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, LEVEL)
         lidars = self._worth_keeping(lidars, state)
         if self._alignment is not None and not self._alignment.fits(unknowns.models):
             # It is of lidars with other channels, whose errors are not these.

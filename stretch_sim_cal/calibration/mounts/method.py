@@ -47,7 +47,7 @@ from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_e
 from stretch_sim_cal.calibration.solver import Solver, WithoutUnits, scalar_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
-from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
@@ -116,7 +116,7 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
         # Aligned lidars turn as one body, about the first one.
         about = {name: bodies[0][name if alignment is None else first] for name in nominal}
         starts.append({
-            name: exp(adjoint(from_rotation_translation(np.eye(3), about[name][:3, 3])) @ turn) @ pose
+            name: exp(adjoint(from_xyz_rpy(about[name][:3, 3])) @ turn) @ pose
             for name, pose in bodies[0].items()
         })  # fmt: skip
     return starts
@@ -128,12 +128,12 @@ def _descend(seen: Seen, poses: Poses, alignment: Observations | None, settings:
         for index, (name, pose) in enumerate(poses.items()):
             part = slice(6 * index, 6 * index + 6)
             found = [sample.match(rays, pose, gate, SEARCH_GRAZING) for of, sample, rays in seen if of == name]
-            jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.by_twist, found), strict=True))
+            jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.rows, found), strict=True))
             if len(distances):
                 own = robust_equations(jacobian, distances, settings.range_noise / 2, SEARCH_TUKEY)
                 information[part, part], gradient[part] = own[:2]
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
-            about = adjoint(from_rotation_translation(np.eye(3), -pose[:3, 3]))
+            about = about_origin(pose)
             information[part, part] += about.T @ weak @ about
         if alignment is not None:
             of_alignment = alignment.of_poses(tuple(poses.values()))

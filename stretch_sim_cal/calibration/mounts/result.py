@@ -10,7 +10,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
-from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
+from stretch_sim_cal.geometry.transforms import about_origin
 from stretch_sim_cal.sensor.sensor import Sensors
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
@@ -167,5 +167,5 @@ def spread(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, 
 
 def at_lidar(covariance: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
     """Return a covariance (6, 6) of twists in base_link as one of twists about the lidar's origin, in the same axes."""
-    change = adjoint(from_rotation_translation(np.eye(3), -base_from_lidar[:3, 3]))
+    change = about_origin(base_from_lidar)
     return change @ covariance @ change.T
