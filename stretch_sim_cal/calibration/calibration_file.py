@@ -119,6 +119,10 @@ class CalibrationFile:
         """The transforms of the lidars beyond two."""
         return {name: pose for name, pose in self.to_left.items() if name != "right"}
 
+    def lidars_at(self, left: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the poses (4, 4) of all lidars by name, with the left one at `left` (4, 4)."""
+        return {"left": left} | {name: left @ pose for name, pose in self.to_left.items()}
+
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationFile":
         """Read a calibration file. Raises `InputError` with file and entry if it is missing, truncated, not a mapping,

@@ -77,7 +77,7 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
     if covariance is None:
         raise InputError(f"{file.path}: has no covariance of {', '.join(names)}; align the lidars again")
     to_base = np.kron(np.eye(len(names)), adjoint(base_from_left))
-    poses = {"left": base_from_left} | {name: base_from_left @ pose for name, pose in file.to_left.items()}
+    poses = file.lidars_at(base_from_left)
     of_poses = np.zeros((6 * len(poses), 6 * len(poses)))
     of_poses[6:, 6:] = to_base @ covariance @ to_base.T
     return LidarPoses(poses, of_poses, [], entry.num_frames or 0, entry.rmse or 0.0)
