@@ -142,21 +142,21 @@ class Elements:
 
 def by_unknowns(
     surface: Surface, state: State, unknowns: Unknowns, lidars: Sequence[Lidar], cell: np.ndarray,
-    of_pose: np.ndarray, cosines: np.ndarray, above: np.ndarray,
+    by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Return how the heights of cells (K,) over planes, so far `above` (K,), change with the unknowns, (K, 23), in
-    which columns (K, 23), those of channels last. `of_pose` (K, 6), the normal first, is how they change with the
+    which columns (K, 23), those of channels last. `by_twist` (K, 6), the normal first, is how they change with the
     twist of their lidar, `cosines` (K,) those at which their rays meet the planes."""
     side, cosines, first = surface.side[cell], np.clip(cosines, LEAST_COSINE, 1.0), 0
     values, columns = np.zeros((len(cell), 23)), np.zeros((len(cell), 23), dtype=np.int64)
-    values[:, :6] = of_pose
+    values[:, :6] = by_twist
     for number, lidar in enumerate(lidars):
         own = np.flatnonzero(side == number)
         rows = cell[own] - first
         columns[own, :6] = columns_of(unknowns.poses[number])
         columns[own, 6:] = unknowns.unit_columns(number, lidar.returns.channel[rows])
         values[own, 6:] = np.hstack(lidar.model.sensitivity(
-            lidar.returns.only(rows), cosines[own], of_pose[own, :3] @ state.base_from_lidar[number][:3, :3],
+            lidar.returns.only(rows), cosines[own], by_twist[own, :3] @ state.base_from_lidar[number][:3, :3],
             state.units[number], beyond=-above[own] / cosines[own],
         ))  # fmt: skip
         first += len(lidar.surface.points)
