@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
-from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of
+from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of, poses_of
 from stretch_sim_cal.calibration.drive_problem import OFF_PLANE
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
@@ -53,12 +53,10 @@ def stored_wheels(file: CalibrationFile) -> Wheels | None:
     """Return a file's lidars against the wheels, without stations, or None. Raises `InputError` for a bad entry."""
     if not file.footprint_from_lidar:
         return None
-    entry, size = file.data[WHEELS], 6 * len(file.footprint_from_lidar)
-    where = f"{file.path or 'calibration'}: {WHEELS}"
-    covariance = numbers_of(entry.get("covariance"), (size, size), f"{where}: covariance")
-    entries = validate.entries(entry.get("odometry"), f"{where}: odometry")
-    odometry = {str(name): validate.number(value, f"{where}: odometry: {name}") for name, value in entries.items()}
-    return Wheels(dict(file.footprint_from_lidar), covariance, odometry, odometry.pop("slip", 1.0), [])
+    path, where = file.path or "calibration", f"{file.path or 'calibration'}: {WHEELS}: odometry"
+    entries = validate.entries(file.data[WHEELS].get("odometry"), where)
+    odometry = {str(name): validate.number(value, f"{where}: {name}") for name, value in entries.items()}
+    return Wheels(*poses_of(file.data, WHEELS, path), odometry, odometry.pop("slip", 1.0), [])
 
 
 @dataclass(frozen=True)
