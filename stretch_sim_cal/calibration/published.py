@@ -104,7 +104,8 @@ class GicpAlignment:
         other_robot, against_model = model_findings(self._initial, estimate)
         return AlignmentResult(
             estimate, covariance, rmse, self._intake.num_frames, self.name, float(np.mean(matched)), found_directions,
-            self._intake.warnings() + against_model, refusals or other_robot, {"correspondences": float(matched.sum())},
+            warnings=self._intake.warnings() + against_model, refusals=refusals or other_robot,
+            diagnostics={"correspondences": float(matched.sum())},
         )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ class PublishedAlignment:
         if self._skipped:
             warnings.append(f"{self._skipped} pairs of clouds without returns of one lidar were skipped")
         covariance = scatter + np.diag(ALIGNMENT_STD**2)
-        return AlignmentResult(mean, covariance, rmse, count, self.name, float(np.mean(near)), [], warnings)
+        return AlignmentResult(mean, covariance, rmse, count, self.name, float(np.mean(near)), [], warnings=warnings)
 
 
 class PublishedFloor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stretch_sim_cal.calibration.finding import Checked, Finding
+from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import about_origin, exp, from_xyz_rpy, inverse, log
@@ -263,8 +263,7 @@ class Wheels(Checked):
     `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`), `slip` is over the
     expected one, `stations` are the stations' poses (4, 4) over the floor. `directions` are x, y and yaw of each lidar
     with their bounds; `known` (6, 6) is the covariance of x, y and yaw of the first one's twist and of the odometry's
-    scales, and `gain` that of one more motion for the weakest of its directions, None if there is none. A result with
-    `refusals` must not be written.
+    scales, and `gain` that of one more motion for the weakest of its directions, None if there is none.
     """
 
     footprint_from_lidar: dict[str, np.ndarray]
@@ -272,8 +271,6 @@ class Wheels(Checked):
     odometry: dict[str, float]
     slip: float
     stations: list[np.ndarray]
-    refusals: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
     directions: list[Direction] = field(default_factory=list)
     gain: Gain | None = None
     known: np.ndarray | None = None

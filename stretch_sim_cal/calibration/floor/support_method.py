@@ -244,14 +244,14 @@ class JointFloor:
         warnings = findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names)
         return FloorResult(
             footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
-            self._intake.num_frames, int(hits), self.name, support, warnings, findings.refusals,
-            {
+            self._intake.num_frames, int(hits), self.name, support,
+            FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
+            to_base @ fit.systematic @ to_base.T, warnings=warnings, refusals=findings.refusals,
+            diagnostics={
                 "range_noise": found.range_noise, "unevenness": fit.unevenness,
                 "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)), **numbers,
             },
-            FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
-            to_base @ fit.systematic @ to_base.T,
         )  # fmt: skip
 
     def _disagreement(

@@ -421,20 +421,19 @@ class _Mounts:
             poses, errors.covariance[: robot.first_link, : robot.first_link],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
-            robot.without_readings(equations.information),
-            mount_warnings(
+            robot.without_readings(equations.information), self.state.units, of_scalars,
+            warnings=mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
             ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not converged),
-            mount_refusals(
+            refusals=mount_refusals(
                 counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
             ),
-            {
+            diagnostics={
                 "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
                 "search_cost": min(costs), "starts": float(len(costs)),
             }
             | numbers
             | {f"points_{name}": float(count) for name, count in counts.items()},
-            self.state.units, of_scalars,
         )  # fmt: skip
 
 

@@ -132,8 +132,8 @@ class StoredMounts:
 @dataclass(frozen=True)
 class MountsResult(StoredMounts, Checked):
     """Extrinsics that were found; `information` (k, k) is that of all unknowns, links and joints included. `units` are
-    the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars. `directions` by
-    lidar; a result with `refusals` must not be written."""
+    the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars, `directions` are
+    by lidar."""
 
     rmse: float
     num_points: int
@@ -143,9 +143,6 @@ class MountsResult(StoredMounts, Checked):
     links: list[LinkResidual]
     residuals: Residuals
     information: np.ndarray
-    warnings: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    diagnostics: dict[str, float] = field(default_factory=dict)
     units: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
     scalar_covariance: np.ndarray | None = field(default=None, repr=False)
 
