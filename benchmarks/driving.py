@@ -33,10 +33,11 @@ from stretch_sim_cal.calibration.drive_problem import STANCE, Drive, DrivenUnkno
 from stretch_sim_cal.calibration.driving import DESCRIBED, DrivenArray
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.problem import Priors, Solver, State
+from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.published import GicpAlignment, PublishedAlignment, PublishedFloor
 from stretch_sim_cal.calibration.room import FloorTrust, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.wheel_odometry import Leg
 from stretch_sim_cal.geometry.transforms import adjoint, error, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.profile import profile_called

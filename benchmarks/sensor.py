@@ -20,7 +20,7 @@ from comparing import mount_errors
 from tqdm import tqdm
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.identification import Identification, Station, identify
+from stretch_sim_cal.calibration.identification import Identification, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, log
@@ -73,7 +73,7 @@ def main() -> int:
 
 def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) -> Identification:
     """Return what is found from a recording at each of the robot's turns (deg)."""
-    standings, tick = [], 0
+    stations, tick = [], 0
     settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
     for turn in turns:
         simulator.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
@@ -84,13 +84,13 @@ def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) ->
             for number, scan in enumerate(scans[device]):
                 observer.add(scan, simulator.start_time(device, tick + number))
             signatures.append(observer.signature([simulator.sensor]))
-        standing = Station(tuple(signatures), settings)
+        station = StationScans(tuple(signatures), settings)
         for left, right in zip(*scans.values(), strict=True):
-            standing.add(left, right)
-        standings.append(standing)
+            station.add(left, right)
+        stations.append(station)
         tick += frames
     nominal = [simulator.base_from_lidar(device, nominal=True) for device in SIDES]
-    return identify(standings, inverse(nominal[0]) @ nominal[1])
+    return identify(stations, inverse(nominal[0]) @ nominal[1])
 
 
 def again(result: Identification, args: argparse.Namespace, seed: int) -> list[dict]:

@@ -414,10 +414,7 @@ def calibrate(
     if isinstance(left_clouds, RecordedClouds):
         if right_clouds is not None:
             raise InputError("right_clouds: a recording has the clouds of both lidars; omit this argument")
-        recorded = left_clouds
-        left_clouds, right_clouds = recorded.left_clouds, recorded.right_clouds
-        if recorded.clouds:
-            left_clouds, right_clouds = recorded.clouds, None
+        left_clouds, right_clouds = (left_clouds.clouds, None) if left_clouds.clouds else left_clouds[:2]
     if isinstance(left_clouds, Mapping):
         if right_clouds is not None:
             raise InputError("right_clouds: the clouds by name are those of all lidars; omit this argument")

@@ -17,6 +17,7 @@ import numpy as np
 from stretch_sim_cal.api import Rig
 from stretch_sim_cal.calibration.wheel_odometry import Sweep
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.planes import UP
 from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.recording.stations import Scan, sweeps_between
 from stretch_sim_cal.sensor.points import returns_of
@@ -96,7 +97,7 @@ def simulate(
     first = names[0]
     floor = simulator.floor_in_base.moved(simulator.base_from_lidar(first, nominal=True) @ inverse(true[first]))
     over_floor = {name: simulator.floor_from_lidar(name) for name in names}
-    truth = Truth(true, floor.facing(np.array([0.0, 0.0, 1.0])), over_floor)
+    truth = Truth(true, floor.facing(UP), over_floor)
     return Simulated(rig, clouds, truth, simulator, stations)
 
 

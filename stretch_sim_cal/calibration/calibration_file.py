@@ -19,7 +19,7 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.planes import Plane, floor_error, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.planes import UP, Plane, floor_error, floor_of_footprint, footprint_from_base
 from stretch_sim_cal.geometry.transforms import check_rigid, error
 
 RIGHT_TO_LEFT = "right_to_left_transform"
@@ -119,6 +119,10 @@ class CalibrationFile:
         """The transforms of the lidars beyond two."""
         return {name: pose for name, pose in self.to_left.items() if name != "right"}
 
+    def lidars_at(self, left: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the poses (4, 4) of all lidars by name, with the left one at `left` (4, 4)."""
+        return {"left": left} | {name: left @ pose for name, pose in self.to_left.items()}
+
     @classmethod
     def load(cls, path: str | Path) -> "CalibrationFile":
         """Read a calibration file. Raises `InputError` with file and entry if it is missing, truncated, not a mapping,
@@ -211,7 +215,7 @@ class CalibrationFile:
         # A reader that knows only the alias must not keep the old floor.
         footprints = [FOOTPRINT, *([FOOTPRINT_ALIAS] if FOOTPRINT_ALIAS in self.data else [])]
         forms = {key: (result.footprint_from_base.tolist(), FOOTPRINT_CONVENTION) for key in footprints}
-        forms[FLOOR] = plane_entry(result.plane.facing(np.array([0.0, 0.0, 1.0]))), PLANE_CONVENTION
+        forms[FLOOR] = plane_entry(result.plane.facing(UP)), PLANE_CONVENTION
         return self.updated(
             {key: entry_for(result, *form, robot_id, timestamp) | by_left for key, form in forms.items()}
         )
@@ -330,7 +334,7 @@ def floor_of(
                 f"{path}: {FLOOR}: the sign of distance is ambiguous without a convention entry or {FOOTPRINT};"
                 " run the floor calibration again"
             )
-        plane = readings[convention].facing(np.array([0.0, 0.0, 1.0]))
+        plane = readings[convention].facing(UP)
         return plane, footprint_from_base(plane)
     possible = list(readings.values()) if convention is None else [readings[convention]]
     height, tilt = min(floor_error(of_transform, plane) for plane in possible)

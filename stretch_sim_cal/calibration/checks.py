@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.findings import model_findings
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import floor_between, floor_error, floor_of_footprint
+from stretch_sim_cal.geometry.planes import UP, floor_between, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
@@ -162,7 +162,7 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         what = "lidar to lidar" if name == "right" else f"left to {name} lidar"
         parts.append(_pose_change(what, old.to_left[name], new.to_left[name], known))
     if old.floor_plane is not None and new.floor_plane is not None:
-        planes = [file.floor_plane.facing(np.array([0.0, 0.0, 1.0])) for file in (old, new)]
+        planes = [file.floor_plane.facing(UP) for file in (old, new)]
         entries = [file.entries.get(FOOTPRINT) or file.entries.get(FLOOR, Entry()) for file in (old, new)]
         covariances = [entry.covariance for entry in entries]
         comparable = (mounts[0] is None) == (mounts[1] is None)

@@ -10,7 +10,7 @@ import numpy as np
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, DrivingSettings, Leg
-from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.planes import LEVEL
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
 
 # Standard deviations of a station's height (m), roll and pitch (rad) over the mean floor: before the floor is known,
@@ -86,7 +86,7 @@ class Drive:
         """Return the views' poses, and the parameters of their lidars."""
         return State(
             tuple(self.stations[station] @ self.state.base_from_lidar[lidar] for station, lidar in unknowns.views),
-            tuple(self.state.units[lidar] for _, lidar in unknowns.views), Plane(np.array([0.0, 0.0, 1.0]), 0.0),
+            tuple(self.state.units[lidar] for _, lidar in unknowns.views), LEVEL,
         )  # fmt: skip
 
     def stances(self) -> np.ndarray:

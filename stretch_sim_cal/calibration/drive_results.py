@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import summaries
-from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of
+from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of, poses_of
 from stretch_sim_cal.calibration.drive_problem import OFF_PLANE
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
@@ -17,10 +17,10 @@ from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
-from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels, at_origin
+from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
-from stretch_sim_cal.geometry.transforms import exp, inverse, log
+from stretch_sim_cal.geometry.planes import UP, Plane, footprint_from_base, incremented
+from stretch_sim_cal.geometry.transforms import about_origin, exp, inverse, log
 
 DIFFERS = 3.0  # sigmas beyond which arm and drive disagree
 
@@ -53,12 +53,10 @@ def stored_wheels(file: CalibrationFile) -> Wheels | None:
     """Return a file's lidars against the wheels, without stations, or None. Raises `InputError` for a bad entry."""
     if not file.footprint_from_lidar:
         return None
-    entry, size = file.data[WHEELS], 6 * len(file.footprint_from_lidar)
-    where = f"{file.path or 'calibration'}: {WHEELS}"
-    covariance = numbers_of(entry.get("covariance"), (size, size), f"{where}: covariance")
-    entries = validate.entries(entry.get("odometry"), f"{where}: odometry")
-    odometry = {str(name): validate.number(value, f"{where}: odometry: {name}") for name, value in entries.items()}
-    return Wheels(dict(file.footprint_from_lidar), covariance, odometry, odometry.pop("slip", 1.0), [])
+    path, where = file.path or "calibration", f"{file.path or 'calibration'}: {WHEELS}: odometry"
+    entries = validate.entries(file.data[WHEELS].get("odometry"), where)
+    odometry = {str(name): validate.number(value, f"{where}: {name}") for name, value in entries.items()}
+    return Wheels(*poses_of(file.data, WHEELS, path), odometry, odometry.pop("slip", 1.0), [])
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
     poses, covariance = every_mount(file, mounts)
     seen = file.data[key].get(SEEN_COVARIANCE, file.entries[key].covariance)
     seen = numbers_of(seen, (3, 3), f"{file.path}: {key}")
-    plane = file.floor_plane.facing(np.array([0.0, 0.0, 1.0]))
+    plane = file.floor_plane.facing(UP)
     compared = []
     for number, (name, pose) in enumerate(poses.items()):
         if name not in wheels.footprint_from_lidar:
@@ -147,7 +145,7 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
         by_arm = change @ uncertain @ change.T
         first = 6 * list(wheels.footprint_from_lidar).index(name)
         by_wheels = wheels.covariance[first : first + 6, first : first + 6]
-        at_lidar = at_origin(over_floor)
+        at_lidar = about_origin(over_floor)
         difference = log(wheels.footprint_from_lidar[name] @ inverse(over_floor))
         compared.append(Agreement(name, at_lidar @ difference, at_lidar @ (by_arm + by_wheels) @ at_lidar.T))
     return compared

@@ -61,10 +61,11 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import Direction, unobserved
 from stretch_sim_cal.calibration.observations import by_poses
-from stretch_sim_cal.calibration.problem import FIXED, Solution, Solver, State, sensor_numbers
+from stretch_sim_cal.calibration.problem import FIXED, State
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
 from stretch_sim_cal.calibration.wheel_odometry import (
     AXES,
@@ -78,7 +79,7 @@ from stretch_sim_cal.calibration.wheel_odometry import (
     motions,
 )
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.planes import Plane, floor_between, footprint_from_base
+from stretch_sim_cal.geometry.planes import LEVEL, floor_between, footprint_from_base
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, inverse
 from stretch_sim_cal.sensor.points import coordinates, returns_of
 
@@ -467,10 +468,9 @@ class DrivenArray:
     def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
         """Return the floor in base_link under all stations, `found` under the first, with the covariance by that (6, 6)
         of the first lidar's pose; refused if that is too uncertain."""
-        level = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-        plane = level.moved(base_from_footprint)
+        plane = LEVEL.moved(base_from_footprint)
         change = np.column_stack([
-            floor_between(plane, level.moved(base_from_footprint @ exp(-step))) / STEP for step in STEP * np.eye(6)
+            floor_between(plane, LEVEL.moved(base_from_footprint @ exp(-step))) / STEP for step in STEP * np.eye(6)
         ])  # fmt: skip
         known = change @ covariance @ change.T + (0.0 if found.systematic is None else found.systematic)
         refusals = found.refusals or uncertain_floor(known, self._floor.settings, FLOOR_REMEDY)

@@ -30,6 +30,7 @@ from stretch_sim_cal.calibration.normal_equations import (
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
+from stretch_sim_cal.geometry.transforms import by_twist
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, SCALARS
 
 PIECE = 1.6  # m
@@ -66,8 +67,10 @@ class Elements:
 
     @property
     def jacobian(self) -> np.ndarray:
-        """How the residuals change with the twists in base_link of all lidars but the first, (K, 6 (n - 1))."""
-        rows = _by_twist(self.middles, self.normals)
+        """How the residuals change with the twists in base_link of all lidars but the first, (K, 6 (n - 1)). The
+        mean of both normals turns by half: as if the cell lay between both, so that turning all as one body changes
+        nothing."""
+        rows = by_twist(self.middles, self.normals)
         return of_relative_poses(rows, self.pairs, len(self.state.base_from_lidar))
 
     def by_piece(self, direction: np.ndarray) -> np.ndarray:
@@ -83,7 +86,7 @@ class Elements:
         total = np.zeros((6 * number - 6, 6 * number - 6))
         for axis in np.eye(3):
             across = axis - self.normals * (self.normals @ axis)[:, None]
-            rows = _by_twist(self.middles, across)
+            rows = by_twist(self.middles, across)
             total += products_of_relative_poses(rows, weights, rows, self.pairs, number)
         return total
 
@@ -106,7 +109,7 @@ class Elements:
         """Add the factors' rows as if they were independent of each other."""
         # Each cell's height changes where its ray meets the common plane in the middle between both, as of patches
         # (room.py).
-        weights, rows = self.weights / self.variance, _by_twist(self.middles, self.normals)
+        weights, rows = self.weights / self.variance, by_twist(self.middles, self.normals)
         parts = []
         for cell, sign in ((self.seen, 1.0), (self.against, -1.0)):
             cosines = -np.einsum("ki,ki->k", self.normals, self.surface.rays[cell])
@@ -191,7 +194,7 @@ def elements(
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
     # Of the differences between n lidars n - 1 are independent.
     weights = tukey_weights(residuals / (TUKEY * deviation)) * ((number - 1.0) / len(pairs))
-    rows, sides = _by_twist(middles, normals), surface.side[np.column_stack([against, seen])]
+    rows, sides = by_twist(middles, normals), surface.side[np.column_stack([against, seen])]
     jacobian = of_relative_poses(rows, sides, number)
     information = products_of_relative_poses(rows, weights, rows, sides, number) + 1e-9 * np.eye(jacobian.shape[1])
     left_over = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
@@ -250,10 +253,3 @@ def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarr
         best[better] = share[better]
         moved[better] = start[better] + share[better, None] * along[better]
     return moved
-
-
-def _by_twist(middles: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Return how residuals change with the twist of the cells seen, (K, 6). The normal, the mean of both, turns by
-    half of it: that is as if the cell lay in the middle between both, and all that turns as one body changes nothing.
-    """
-    return np.hstack([normals, np.cross(middles, normals)])

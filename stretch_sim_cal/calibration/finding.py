@@ -1,5 +1,6 @@
 """A finding: one line about a result for its user."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 MORE_SURFACES = "turn the robot or move it to where more surfaces face that way"
@@ -33,10 +34,13 @@ class Finding(str):
         return Finding(self.code, f"{self.sentence} ({place})", self.remedy)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A result that must not be written if it has `refusals`."""
+    """A result that must not be written if it has `refusals`; `diagnostics` are further figures by name."""
 
-    refusals: list[Any]
+    warnings: list[Any] = field(default_factory=list)
+    refusals: list[Any] = field(default_factory=list)
+    diagnostics: dict[str, float] = field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:

@@ -25,9 +25,9 @@ from stretch_sim_cal.calibration.motion import Motion
 from stretch_sim_cal.calibration.mounts import result as mounts
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import BEYOND_PRIOR
 from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.solver import BEYOND_PRIOR
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS

@@ -25,10 +25,11 @@ from stretch_sim_cal.calibration.consistency import Views, seen_by_another
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, joined, remeasured
-from stretch_sim_cal.calibration.problem import RIGHT, Solver, State, Unknowns
+from stretch_sim_cal.calibration.problem import RIGHT, State, Unknowns
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp
@@ -55,7 +56,7 @@ NOISE_STEPS = 15
 BEFORE_STEPS = 4
 
 
-class Station:
+class StationScans:
     """The returns of both lidars at one station, reduced scan by scan. `signatures` name the table that each driver
     uses, and whether it corrects the optical centre, which is undone."""
 
@@ -101,14 +102,14 @@ class NoiseLaw:
     growth: NoiseGrowth
     deviations: tuple[float, float, float, float]
 
-    def variances(self, residuals: "Residuals", quantisation: float, beam_divergence: float) -> np.ndarray:
+    def variances(self, residuals: "RangeResiduals", quantisation: float, beam_divergence: float) -> np.ndarray:
         """Return the expected variances (N,) of residuals, including quantisation (m) and the beam's width (rad)."""
         sizes = [self.constant, self.growth.range, self.growth.incidence, self.growth.echo]
         return _noise_terms(residuals) @ np.square(sizes) + _other_variances(residuals, quantisation, beam_divergence)
 
 
 @dataclass(frozen=True)
-class Residuals:
+class RangeResiduals:
     """Single returns against the room's planes: range residuals (N,) in m `before` the unit's errors are subtracted
     (with the best alignment without them) and `after`; and the quantities they may depend on, (N,) each."""
 
@@ -130,7 +131,7 @@ class Identification:
     units: tuple[Unit, Unit]
     models: tuple[ErrorModel, ErrorModel]
     noise: tuple[NoiseLaw, NoiseLaw]
-    residuals: tuple[Residuals, Residuals]
+    residuals: tuple[RangeResiduals, RangeResiduals]
     left_from_right: np.ndarray
     covariance: np.ndarray
     spreads: tuple[dict[str, float], dict[str, float]]
@@ -154,7 +155,7 @@ class Identification:
         return _determined(self.models[side], self.units[side].standard_deviations)
 
 
-def identify(stations: Sequence[Station], initial: np.ndarray | None) -> Identification:
+def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Identification:
     """Return the errors of both lidars by recordings, from an initial right_to_left (4, 4), or none. Raises
     `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, too little
     overlap."""
@@ -185,7 +186,7 @@ def identify(stations: Sequence[Station], initial: np.ndarray | None) -> Identif
         for side, own in enumerate(unknowns.units)
     )
     residuals = tuple(
-        joined(Residuals, [
+        joined(RangeResiduals, [
             _residuals(station.returns(side), lidars, block, side)
             for station, lidars, block in zip(stations, rooms, blocks, strict=True)
         ]) for side in (0, 1)
@@ -261,7 +262,7 @@ def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
     return sentences
 
 
-def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side: int) -> Residuals:
+def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side: int) -> RangeResiduals:
     """Return the residuals of single returns of a lidar from the planes of their cells."""
     lidar, state = lidars[side], last.state
     first = side * len(lidars[0].surface.points)
@@ -291,7 +292,7 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
     before, after = residuals
     kept = (np.abs(after) < FARTHEST) & (cosines > LEAST_COSINE)
     rotor = returns.rotor
-    return Residuals(
+    return RangeResiduals(
         *(values[kept] for values in (before, after, ranges, cosines, channel, np.mod(rotor, 2 * np.pi), intensity))
     )
 
@@ -321,21 +322,21 @@ def _without_units(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
     return state
 
 
-def _noise_terms(residuals: Residuals) -> np.ndarray:
+def _noise_terms(residuals: RangeResiduals) -> np.ndarray:
     """Return the factors (N, 4) of the squares of constant, range, incidence and echo in the variances."""
     echo = np.zeros(len(residuals.after)) if np.isnan(residuals.intensity).any() else weak_echo(residuals.intensity)
     slanted = 1.0 / np.maximum(residuals.cosines, LEAST_COSINE) - 1.0
     return np.column_stack([np.ones(len(echo)), residuals.ranges**2, slanted**2, echo**2])
 
 
-def _other_variances(residuals: Residuals, quantisation: float, beam_divergence: float) -> np.ndarray:
+def _other_variances(residuals: RangeResiduals, quantisation: float, beam_divergence: float) -> np.ndarray:
     """Return the variances (N,) by quantisation and the beam's width: light from the beam's edge, a quarter of its
     width off in one standard deviation, has any share of the return."""
     slope = np.sqrt(np.maximum(1.0 / np.maximum(residuals.cosines, LEAST_COSINE) ** 2 - 1.0, 0.0))
     return quantisation**2 / 12.0 + (residuals.ranges * slope * beam_divergence / 4.0) ** 2 / 3.0
 
 
-def noise_law(residuals: Residuals, quantisation: float, sensor: Sensor) -> NoiseLaw:
+def noise_law(residuals: RangeResiduals, quantisation: float, sensor: Sensor) -> NoiseLaw:
     """Return the noise of a single range by residuals, without the parts of quantisation (m) and of the sensor's beam.
 
     Each squared residual is an estimate of the variance at its range, incidence and echo (iteratively reweighted, not

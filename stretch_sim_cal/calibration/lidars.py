@@ -21,9 +21,10 @@ from stretch_sim_cal.calibration.findings import distorted, unit_warnings
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
+from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import LidarPoses, SeenPair
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -76,7 +77,7 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
     if covariance is None:
         raise InputError(f"{file.path}: has no covariance of {', '.join(names)}; align the lidars again")
     to_base = np.kron(np.eye(len(names)), adjoint(base_from_left))
-    poses = {"left": base_from_left} | {name: base_from_left @ pose for name, pose in file.to_left.items()}
+    poses = file.lidars_at(base_from_left)
     of_poses = np.zeros((6 * len(poses), 6 * len(poses)))
     of_poses[6:, 6:] = to_base @ covariance @ to_base.T
     return LidarPoses(poses, of_poses, [], entry.num_frames or 0, entry.rmse or 0.0)

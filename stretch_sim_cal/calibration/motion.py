@@ -13,6 +13,7 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.patches import Fits, Members, Patches, fit_planes, refined
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.surfaces import Surface
+from stretch_sim_cal.geometry.transforms import by_twist
 
 MIN_CELLS = 200
 # A component of the motion counts when it exceeds this many standard deviations.
@@ -78,7 +79,7 @@ class _Part:
         normals, points = patches.normals[members.patch], surface.points[members.cell]
         return cls(
             np.einsum("kbi,ki->kb", surface.block_points[members.cell], normals), surface.block_counts[members.cell],
-            (noise.sigma[lidar] * members.cosines) ** 2, np.hstack([normals, np.cross(points, normals)]),
+            (noise.sigma[lidar] * members.cosines) ** 2, by_twist(points, normals),
             _by_chance(patches, members, fits, points),
         )  # fmt: skip
 
@@ -116,4 +117,4 @@ def _by_chance(patches: Patches, members: Members, fits: Fits, points: np.ndarra
     tilts = np.einsum("gab,gai->gbi", vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], patches.axes)[
         members.patch
     ]
-    return np.concatenate([tilts, np.cross(points[:, None], tilts)], axis=2)
+    return by_twist(points[:, None], tilts)

@@ -16,8 +16,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction, columns_of
-from stretch_sim_cal.calibration.problem import FLOOR, RIGHT, Solution, State, Unknowns
+from stretch_sim_cal.calibration.problem import FLOOR, RIGHT, State, Unknowns
 from stretch_sim_cal.calibration.room import SeenPatches
+from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse, log
 from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo

@@ -44,9 +44,8 @@ def calibrated(
     aligned = solved(LidarAlignment(lidars, body, accept, units, footprint), clouds)
     if not (floor and aligned.accepted) or aligned.floor is not None:
         return aligned, aligned.floor if aligned.accepted else None
-    method = LidarFloor(
-        DEFAULT_FLOOR_METHOD, placed(lidars, aligned), nominal_footprint_from_base, body, aligned.known, units
-    )
+    lidars = placed(lidars, aligned.base_from_lidar)
+    method = LidarFloor(DEFAULT_FLOOR_METHOD, lidars, nominal_footprint_from_base, body, aligned.known, units)
     return aligned, solved(method, clouds)
 
 
@@ -167,9 +166,9 @@ def driven(array: Any, stations: Iterable[Any]) -> Any:
     return array.solve()
 
 
-def placed(lidars: Mapping[str, DescribedLidar], aligned: LidarPoses) -> dict[str, DescribedLidar]:
-    """Return lidars at the poses of an alignment."""
-    return {name: replace(lidar, base_from_lidar=aligned.base_from_lidar[name]) for name, lidar in lidars.items()}
+def placed(lidars: Mapping[str, DescribedLidar], poses: Mapping[str, np.ndarray]) -> dict[str, DescribedLidar]:
+    """Return lidars at other poses (4, 4) in base_link."""
+    return {name: replace(lidar, base_from_lidar=poses[name]) for name, lidar in lidars.items()}
 
 
 class Stage(NamedTuple):

@@ -21,13 +21,15 @@ from stretch_sim_cal.calibration.observability import covariance_of, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, fit_plane, floor_of_footprint, footprint_from_base
+from stretch_sim_cal.geometry.planes import UP, Plane, fit_plane, floor_of_footprint, footprint_from_base
 from stretch_sim_cal.geometry.transforms import (
     SIDES,
     adjoint,
     apply,
+    by_twist,
     check_rigid,
     from_rotation_translation,
+    from_xyz_rpy,
     inverse,
     log,
 )
@@ -90,11 +92,11 @@ class GicpAlignment:
         estimate = check_rigid(registration.T_target_source, "registration")
         matched, points, normals, gaps = matched_points(target, tree, source, estimate, settings)
         rmse = float(np.sqrt(np.mean(gaps**2))) if matched.any() else float("inf")
-        jacobian = np.hstack([normals, np.cross(points, normals)])
+        jacobian = by_twist(points, normals)
         covariance = covariance_of(jacobian.T @ jacobian / max(rmse, 1e-6) ** 2) if matched.any() else 1e6 * np.eye(6)
         # The voxels' bias is about the middle between the two lidars.
         bias = np.diag([(VOXEL_BIAS_TRANSLATION * voxel) ** 2] * 3 + [(VOXEL_BIAS_ROTATION * voxel) ** 2] * 3)
-        middle = adjoint(from_rotation_translation(np.eye(3), estimate[:3, 3] / 2))
+        middle = adjoint(from_xyz_rpy(estimate[:3, 3] / 2))
         covariance = covariance + middle @ bias @ middle.T
         found_directions = settings.directions(covariance, settings.base_from_left)
         sentence = f"registration did not converge in {settings.max_iterations} iterations"
@@ -102,7 +104,8 @@ class GicpAlignment:
         other_robot, against_model = model_findings(self._initial, estimate)
         return AlignmentResult(
             estimate, covariance, rmse, self._intake.num_frames, self.name, float(np.mean(matched)), found_directions,
-            self._intake.warnings() + against_model, refusals or other_robot, {"correspondences": float(matched.sum())},
+            warnings=self._intake.warnings() + against_model, refusals=refusals or other_robot,
+            diagnostics={"correspondences": float(matched.sum())},
         )  # fmt: skip
 
 
@@ -170,7 +173,7 @@ class PublishedAlignment:
         if self._skipped:
             warnings.append(f"{self._skipped} pairs of clouds without returns of one lidar were skipped")
         covariance = scatter + np.diag(ALIGNMENT_STD**2)
-        return AlignmentResult(mean, covariance, rmse, count, self.name, float(np.mean(near)), [], warnings)
+        return AlignmentResult(mean, covariance, rmse, count, self.name, float(np.mean(near)), [], warnings=warnings)
 
 
 class PublishedFloor:
@@ -203,13 +206,13 @@ class PublishedFloor:
         if not len(cloud):
             raise InputError("floor: no returns given; record at least one pair of clouds")
         bins, counts = np.unique(np.floor(cloud[:, 2] / BIN), return_counts=True)
-        plane = Plane(np.array([0.0, 0.0, 1.0]), -BIN * float(bins[np.argmax(counts)] + 0.5))
+        plane = Plane(UP, -BIN * float(bins[np.argmax(counts)] + 0.5))
         for gate in [*np.geomspace(WIDEST_GATE, self.gate, NARROWINGS), *[self.gate] * MAX_ITERATIONS]:
             inliers = cloud[np.abs(plane.distance(cloud)) < gate]
             if len(inliers) < 3:
                 reason = f"no floor: {len(inliers)} returns lie within {1e3 * gate:.0f} mm of the plane, 3 are needed"
                 return self._result(floor_of_footprint(self._nominal), inliers, [reason])
-            last, plane = plane, fit_plane(inliers)[0].facing(np.array([0.0, 0.0, 1.0]))
+            last, plane = plane, fit_plane(inliers)[0].facing(UP)
             moved = max(abs(plane.offset - last.offset), *np.abs(plane.normal - last.normal))
             if gate == self.gate and moved < CONVERGED:
                 break

@@ -20,8 +20,7 @@ class AlignmentResult(Checked):
     `right_to_left` (4, 4) maps points of the right lidar's frame into the left's. `covariance` (6, 6) is over the twist
     (tx, ty, tz, rx, ry, rz) in m and rad with `true = exp(twist) @ right_to_left`, in the left frame. `rmse` (m) is the
     root mean square distance between the two lidars' surfaces; `overlap` (0 to 1) the part of the right lidar's view
-    that the left one sees too. `observations`, if a method has them, are for later stages. A result with `refusals`
-    must not be written.
+    that the left one sees too. `observations`, if a method has them, are for later stages.
     """
 
     right_to_left: np.ndarray
@@ -31,9 +30,6 @@ class AlignmentResult(Checked):
     method: str
     overlap: float
     directions: list[Direction]
-    warnings: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    diagnostics: dict[str, float] = field(default_factory=dict)
     observations: Observations | None = field(default=None, repr=False)
 
     @property
@@ -68,7 +64,7 @@ class FloorResult(Checked):
     `covariance` (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base
     y in rad), true minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square
     distance of the fitted returns to the plane; `by_units` is its dependence on the lidars' own errors, `systematic`
-    (3, 3) the part of the covariance by the floor's own shape. A result with `refusals` must not be written.
+    (3, 3) the part of the covariance by the floor's own shape.
     """
 
     footprint_from_base: np.ndarray
@@ -79,9 +75,6 @@ class FloorResult(Checked):
     num_inliers: int
     method: str
     support: Support | None = None
-    warnings: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    diagnostics: dict[str, float] = field(default_factory=dict)
     by_units: FloorByUnits | None = field(default=None, repr=False)
     systematic: np.ndarray | None = field(default=None, repr=False)
 
@@ -118,10 +111,7 @@ class LidarPoses(Checked):
     pairs: list[SeenPair]
     num_frames: int
     rmse: float
-    refusals: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
     method: str = ARRAY
-    diagnostics: dict[str, float] = field(default_factory=dict)
     directions: list[Direction] = field(default_factory=list)
     floor: FloorResult | None = None
     observations: Observations | None = field(default=None, repr=False)
@@ -152,11 +142,11 @@ class LidarPoses(Checked):
         ]
         of_two = results[0] if len(results) == 1 else None
         return cls(
-            poses, covariance, pairs, results[0].num_frames, max(result.rmse for result in results),
-            [finding for pair in pairs for finding in pair.refusals],
-            [finding for name, result in found.items() for finding in named(result.warnings, name)],
-            results[0].method, of_two.diagnostics if of_two else {}, of_two.directions if of_two else [],
-            observations=of_two.observations if of_two else None,
+            poses, covariance, pairs, results[0].num_frames, max(result.rmse for result in results), results[0].method,
+            of_two.directions if of_two else [], observations=of_two.observations if of_two else None,
+            refusals=[finding for pair in pairs for finding in pair.refusals],
+            warnings=[finding for name, result in found.items() for finding in named(result.warnings, name)],
+            diagnostics=of_two.diagnostics if of_two else {},
         )  # fmt: skip
 
     def in_order(self, names: Sequence[str]) -> "LidarPoses":
@@ -225,6 +215,7 @@ class LidarPoses(Checked):
         of_all = (target, source) == self.names
         return AlignmentResult(
             self.transform(target, source), self.covariance(target, source), self.rmse, self.num_frames, self.method,
-            next(overlaps, float(target == source)), self.directions if of_all else [], list(self.warnings),
-            list(self.refusals), self.diagnostics, self.observations if of_all else None,
+            next(overlaps, float(target == source)), self.directions if of_all else [],
+            self.observations if of_all else None, warnings=list(self.warnings), refusals=list(self.refusals),
+            diagnostics=self.diagnostics,
         )  # fmt: skip

@@ -50,6 +50,7 @@ from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
+from stretch_sim_cal.geometry.transforms import by_twist
 
 # Patches whose normal has a larger standard deviation (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
@@ -176,7 +177,7 @@ class RoomBlock:
         up to apparent information about sliding along it. With a margin, since it varies by chance, too.
         """
         gaps, per_gap = self.gaps, self.weights * self.gaps.shares / self.grids / self.gaps.variances
-        tilts = np.concatenate([gaps.slope_axes, np.cross(gaps.points[:, None], gaps.slope_axes)], axis=2)
+        tilts = by_twist(gaps.points[:, None], gaps.slope_axes)
         of_patches = sum(
             products_of_relative_poses(
                 tilts[:, one], per_gap * gaps.slope_covariances[:, one, other], tilts[:, other], gaps.pairs,
@@ -205,7 +206,7 @@ class RoomBlock:
         gaps = self.gaps
         normals = self.flat[0].normals[gaps.patches]
         levers = gaps.points - self.state.base_from_lidar[lidar][:3, 3]
-        rows = np.hstack([normals, np.cross(levers, normals)])
+        rows = by_twist(levers, normals)
         own = np.any(gaps.pairs == lidar, axis=1)
         information = rows**2 / (gaps.variances * self.extents())[:, None] * own[:, None]
         left_out = (self.weights == 0) & own
@@ -286,8 +287,8 @@ class RoomBlock:
         # Levers at the points where the rays meet the surface, not at the noisy returns or their feet on it: the noise
         # would correlate with the heights, and lidars that are moved as one body would seem to change them.
         points = _places(patches, members.coordinates, members.patch) + fitted[:, None] * normals
-        by_twist = np.hstack([normals, np.cross(points, normals)])
-        return by_unknowns(self.surface, self.state, unknowns, lidars, members.cell, by_twist, members.cosines, above)
+        rows = by_twist(points, normals)
+        return by_unknowns(self.surface, self.state, unknowns, lidars, members.cell, rows, members.cosines, above)
 
 
 def _places(patches: Patches, coordinates: np.ndarray, patch: np.ndarray) -> np.ndarray:
@@ -480,12 +481,7 @@ class Gaps:
     @property
     def jacobian(self) -> np.ndarray:
         """How the gaps change with the twists of all lidars but the first, (G, 6 (n - 1)), in the common frame."""
-        return self.of_poses(np.hstack([self.normals, np.cross(self.points, self.normals)]))
-
-    def of_poses(self, rows: np.ndarray) -> np.ndarray:
-        """Return the derivatives (G, 6 (n - 1)) by the twists of all lidars but the first of what changes by `rows`
-        (G, 6) with a twist of one lidar of a pair against the other."""
-        return of_relative_poses(rows, self.pairs, self.num_lidars)
+        return of_relative_poses(by_twist(self.points, self.normals), self.pairs, self.num_lidars)
 
 
 def measure_gaps(patches: Patches, by_lidar: Sequence[Fits], pairs: Pairs | None = None) -> Gaps:

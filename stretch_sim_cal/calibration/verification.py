@@ -101,8 +101,7 @@ def found_anew(
     """Estimate alignment and floor again; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
         raise InputError(f"{file.path}: has no alignment of the lidars to verify; run ros_align_dual_lidar first")
-    left = seen_from(file, base_from_left)
-    poses = {"left": left} | {name: left @ pose for name, pose in file.to_left.items()}
+    poses = file.lidars_at(seen_from(file, base_from_left))
     if np.array_equal(file.right_to_left, np.eye(4)) and not file.further_to_left:  # the robot has one lidar
         del poses["right"]
     known = load_beside(file)

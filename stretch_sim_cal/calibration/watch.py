@@ -48,7 +48,7 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.calibration.verification import FoundAnew
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import floor_between
+from stretch_sim_cal.geometry.planes import UP, floor_between
 from stretch_sim_cal.geometry.points import group_medians
 from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
 
@@ -160,8 +160,7 @@ def vectors_of(verified: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         twist = log(aligned.right_to_left @ inverse(verified.file.to_left[name]))
         vectors[between(name)] = (twist, aligned.covariance)
     if verified.floor is not None:
-        up = np.array([0.0, 0.0, 1.0])
-        before, now = verified.file.floor_plane.facing(up), verified.floor.plane.facing(up)
+        before, now = verified.file.floor_plane.facing(UP), verified.floor.plane.facing(UP)
         vectors["floor"] = (floor_between(before, now), verified.floor.covariance)
     return vectors
 
@@ -182,7 +181,7 @@ def pose_twist(
     matches = model.match(LidarRays(points), base_from_lidar, GATE, GRAZING)
     if len(matches.distances) < ENOUGH:
         return None
-    (jacobian, distances), prior, twist = matches.by_twist(base_from_lidar[:3, 3]), np.diag(POSE_PRIOR**-2), np.zeros(6)
+    (jacobian, distances), prior, twist = matches.rows(base_from_lidar[:3, 3]), np.diag(POSE_PRIOR**-2), np.zeros(6)
     for _ in range(STEPS):
         information, gradient, _ = robust_equations(jacobian, distances + jacobian @ twist, LEAST_NOISE)
         twist = twist + np.linalg.solve(information + prior, gradient - prior @ twist)
@@ -225,7 +224,7 @@ class Panorama:
 COUNT, NEXT, VARIANCE, RESIDUAL = 0, 1, 2, slice(3, None)  # columns of the sums
 
 
-class _Station:
+class _StationSums:
     """The measurements (n,) of one block at one station, along directions (M, n): their sums (M, 3 + n) up to each of
     the last ones, and up to the likeliest change by direction, `kept`. Columns are count, stamp of the next
     measurement, variance along the direction, residuals."""
@@ -275,7 +274,7 @@ class _Station:
 
 
 @dataclass(frozen=True)
-class State:
+class BlockState:
     """The state of a block: its `verdict`, the residual's `value` (m or rad) with its standard deviation, the time of
     the change (s), and the shift that would be detected within `WINDOW` measurements."""
 
@@ -304,8 +303,8 @@ class BlockTest:
         count = len(self.directions)
         self._before = np.zeros(count)  # sums of the stations before, by direction
         self._began: list[float | None] = [None] * count  # when each of them left zero
-        self.station: _Station | None = None
-        self._last: _Station | None = None
+        self.station: _StationSums | None = None
+        self._last: _StationSums | None = None
         self._steps: deque[float] = deque(maxlen=REMEMBERED)  # squared, between stations, minus what noise explains
         self._within: deque[float] = deque(maxlen=REMEMBERED)  # squared, between measurements, over the expected
         self._first: list[np.ndarray] = []  # means of the first stations
@@ -326,7 +325,7 @@ class BlockTest:
         if self.station is not None and self.station.number != station:
             self._leave(self.station)
         if self.station is None:
-            self.station = _Station(station, self.directions)
+            self.station = _StationSums(station, self.directions)
         else:
             last, of_last = self.station.last
             self._within.extend((residual - last) ** 2 / np.diag(covariance + of_last))
@@ -338,7 +337,7 @@ class BlockTest:
         # A change is not revoked by a few measurements of weaker evidence.
         self.changed = self._sums.max() >= (OVER * self.threshold if self.changed else self.threshold)
 
-    def _leave(self, station: _Station) -> None:
+    def _leave(self, station: _StationSums) -> None:
         """Add up the evidence of a station, and update the stations' scatter and the stored calibration's error."""
         sums, mean = self._sums, station.mean
         for index, (value, began) in enumerate(zip(sums, self._evidence(station)[1][:, NEXT], strict=True)):
@@ -362,7 +361,7 @@ class BlockTest:
                     self._offset = np.clip(np.median(self._first, axis=0), -bound, bound)
         self._last, self.station = station, None
 
-    def _evidence(self, station: _Station) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _evidence(self, station: _StationSums) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return by direction the station's log-likelihood ratio (M,), the sums before its likeliest change, and the
         variance (M,) of the mean since then."""
         before, alike = station.candidates(), self.station_variance + self._common
@@ -385,7 +384,7 @@ class BlockTest:
         # The upper quartile contains the long tail of stations, but not a shift, which is one large step among many.
         return max(prior, float(np.quantile(self._steps, 0.75)))
 
-    def state(self) -> State:
+    def state(self) -> BlockState:
         """Return the state after at least one measurement."""
         worst, station = int(np.argmax(self._sums)), self.station
         _, before, variances = self._evidence(station)
@@ -399,7 +398,7 @@ class BlockTest:
         # is farthest from a tested one.
         noticeable = (self.threshold * total / shift + shift / 2.0) / math.cos(math.radians(28.0))
         verdict = CHANGED if self.changed else HOLDS
-        return State(self.block, verdict, value, math.sqrt(variances[worst]), since, noticeable)
+        return BlockState(self.block, verdict, value, math.sqrt(variances[worst]), since, noticeable)
 
 
 class DriftMonitor:
@@ -431,16 +430,16 @@ class DriftMonitor:
                     shared = None if common is None else common[part, part]
                     test.add(measurement.stamp, measurement.station, residual[part], covariance[part, part], shared)
 
-    def states(self) -> list[State]:
+    def states(self) -> list[BlockState]:
         """Return the states of all blocks with data so far."""
         return [test.state() for test in self.tests.values() if test.station is not None]
 
     @property
-    def changed(self) -> list[State]:
+    def changed(self) -> list[BlockState]:
         return [test.state() for test in self.tests.values() if test.changed]
 
 
-def moved_lidar(states: Sequence[State]) -> str:
+def moved_lidar(states: Sequence[BlockState]) -> str:
     """Return which lidar has moved, by its returns from the robot or by which others still agree; "" if unknown."""
     changed = [state.block for state in states if state.verdict == CHANGED]
     pairs = {state.block.vector for state in states if not state.block.on_robot and state.block.vector != "floor"}

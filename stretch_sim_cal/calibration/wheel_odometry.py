@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stretch_sim_cal.calibration.finding import Checked, Finding
+from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import about_origin, exp, from_xyz_rpy, inverse, log
 
 STEP = 1e-6  # of differences in place of derivatives
 PLANAR = [0, 1, 5]  # of a twist
@@ -204,16 +204,10 @@ def motions(strafes: bool) -> list[Manoeuvre]:
     return [*known, sideways] if strafes else known
 
 
-def at_origin(pose: np.ndarray) -> np.ndarray:
-    """Return the derivative (6, 6) of the twist of a lidar at `pose` (4, 4) about its own origin by that in
-    base_footprint, both along the axes of base_footprint."""
-    return adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))
-
-
 def deviations_of(covariance: np.ndarray, pose: np.ndarray) -> np.ndarray:
     """Return the standard deviations (3,) of x, y and yaw of a lidar at `pose` (4, 4) by the covariance of x, y and yaw
     of its twist in base_footprint, (3, 3) or more."""
-    at_lidar = at_origin(pose)[np.ix_(PLANAR, PLANAR)]
+    at_lidar = about_origin(pose)[np.ix_(PLANAR, PLANAR)]
     return np.sqrt(np.diag(at_lidar @ covariance[:3, :3] @ at_lidar.T))
 
 
@@ -269,8 +263,7 @@ class Wheels(Checked):
     `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`), `slip` is over the
     expected one, `stations` are the stations' poses (4, 4) over the floor. `directions` are x, y and yaw of each lidar
     with their bounds; `known` (6, 6) is the covariance of x, y and yaw of the first one's twist and of the odometry's
-    scales, and `gain` that of one more motion for the weakest of its directions, None if there is none. A result with
-    `refusals` must not be written.
+    scales, and `gain` that of one more motion for the weakest of its directions, None if there is none.
     """
 
     footprint_from_lidar: dict[str, np.ndarray]
@@ -278,8 +271,6 @@ class Wheels(Checked):
     odometry: dict[str, float]
     slip: float
     stations: list[np.ndarray]
-    refusals: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
     directions: list[Direction] = field(default_factory=list)
     gain: Gain | None = None
     known: np.ndarray | None = None
@@ -299,6 +290,6 @@ class Wheels(Checked):
         with their covariance (3, 3)."""
         pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
         part = slice(6 * number, 6 * number + 6)
-        at_lidar = at_origin(pose)[PLANAR]
+        at_lidar = about_origin(pose)[PLANAR]
         planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
         return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T

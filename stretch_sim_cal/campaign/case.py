@@ -123,7 +123,7 @@ class SimulatedCase:
         aligned, name = self.aligned, self.campaign.methods["floor"]
         if aligned.refusals:
             return None
-        lidars = placed(self.described, aligned)
+        lidars = placed(self.described, aligned.base_from_lidar)
         return self._solved(LidarFloor(name, lidars, self.footprint_from_base, self.body, aligned.known), "floor")
 
     @cached_property

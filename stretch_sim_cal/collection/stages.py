@@ -1,12 +1,10 @@
 """The stages of a calibration as nodes and commands run them, from clouds to the calibration file. They differ in their
-options, in where warnings go, and in the `source` of clouds, a robot, live or recorded, with its `profile`,
-`description` (URDF, None while it is unknown), the poses (4, 4) in base_link that it gives the lidars, `described`,
-`footprint_from_base`, and the settings of its `body`."""
+options, in where warnings go, and in the `Source` of clouds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,26 +12,40 @@ from stretch_sim_cal.calibration import pipeline
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.drive_results import Agreement, agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings
-from stretch_sim_cal.calibration.lidars import DescribedLidar
+from stretch_sim_cal.calibration.lidars import DescribedLidar, with_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_floor, with_mounts
 from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck, MountedRobot
-from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
 from stretch_sim_cal.calibration.pipeline import Clouds, Stage
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.command import one_line, refuse
+from stretch_sim_cal.robot.profile import RobotProfile
 
 Change = Callable[[CalibrationFile], CalibrationFile]
 Lidars = Mapping[str, DescribedLidar]
 
 
+class Source(Protocol):
+    """A robot, live or recorded: its `description` (URDF, None while it is unknown), the `described` poses (4, 4) of
+    the lidars in base_link, and the settings of its `body`."""
+
+    profile: RobotProfile
+    description: str | None
+    described: Mapping[str, np.ndarray]
+    footprint_from_base: np.ndarray
+    body: Mapping[str, Any]
+
+
 def align(
-    source: Any, method: Any, lidars: Lidars, clouds: Iterable[Clouds], joints: Mapping[str, float],
-    file: CalibrationFile, further: Iterable[Iterable[Clouds]] = (),
-) -> tuple[Stage, str]:  # fmt: skip
+    source: Source, method: Any, lidars: Lidars, clouds: Iterable[Clouds], joints: Mapping[str, float],
+    file: CalibrationFile, robot_id: str, further: Iterable[Iterable[Clouds]] = (),
+) -> tuple[Stage, Change, str]:  # fmt: skip
     """Return the alignment of `lidars` by a method (`alignment_of`) from `clouds`, and those of `further` standing
-    places, and why the left lidar's extrinsics were not checked, "" if they were. `joints` (m, rad) may fill up while
-    clouds are taken."""
+    places, how it changes the file, and why the left lidar's extrinsics were not checked, "" if they were. `joints` (m,
+    rad) may fill up while clouds are taken."""
     if len(lidars) == 1:
-        return pipeline.alignment_stage(method.solve(), {}), ""
+        stage = pipeline.alignment_stage(method.solve(), {})
+        return stage, lambda file: with_lidars(file, stage.found, robot_id), ""
     check = LeftMountCheck(tuple(lidar.sensor for lidar in lidars.values()), source.profile)
     for each in clouds:
         method.add(each)
@@ -44,18 +56,24 @@ def align(
             method.add(each)
     result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
     gain = method.another_place() if result.accepted else None
-    return pipeline.alignment_stage(result, source.described, gain), unchecked
+    stage = pipeline.alignment_stage(result, source.described, gain)
+    return stage, lambda file: with_lidars(file, result, robot_id), unchecked
 
 
 def find_floor(
-    source: Any, method: str, lidars: Lidars, clouds: Iterable[Clouds], known: Observations | None,
-    described_left: np.ndarray, robot_id: str,
-) -> tuple[Stage, Change]:  # fmt: skip
-    """Return the floor by lidars at the poses of their alignment, of which `known` are the observations, and how it
-    changes the file."""
+    source: Source, method: str, lidars: Lidars, clouds: Iterable[Clouds], file: CalibrationFile,
+    described_left: np.ndarray, robot_id: str, aligned: LidarPoses | None = None,
+) -> tuple[Stage, Change, Observations | None]:  # fmt: skip
+    """Return the floor by lidars at the poses of their alignment, `aligned` or as the `file` has it, how it changes the
+    file, and the observations beside it."""
+    known = aligned.known if aligned else known_alignment(file, tuple(lidars))
+    observations = aligned.observations if aligned else load_beside(file)
     footprint = source.footprint_from_base
     floor = pipeline.solved(pipeline.LidarFloor(method, lidars, footprint, source.body, known), clouds)
-    return pipeline.floor_stage(floor, footprint), lambda file: with_floor(file, floor, robot_id, described_left)
+    return (
+        pipeline.floor_stage(floor, footprint), lambda file: with_floor(file, floor, robot_id, described_left),
+        observations and replace(observations, floor=floor.by_units),
+    )  # fmt: skip
 
 
 def by_mounts(
@@ -72,7 +90,7 @@ def by_mounts(
 
 
 def solve_drive(
-    source: Any, lidars: Lidars, stations: Iterable[Any], accept: tuple[float, float] | None
+    source: Source, lidars: Lidars, stations: Iterable[Any], accept: tuple[float, float] | None
 ) -> DrivenResult:  # fmt: skip
     """Return the result of a drive over `stations`."""
     base = source.profile.base
@@ -83,7 +101,7 @@ def solve_drive(
 
 
 def drive(
-    source: Any, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
+    source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
 ) -> tuple[list[Stage], Change, list[str], list[Agreement]]:  # fmt: skip
     """Return what the result `found` of a drive comes to, how it changes the `file`, the parts that this writes, and
     how it agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are

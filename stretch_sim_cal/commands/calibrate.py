@@ -18,7 +18,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.methods import (
     ALIGNMENT_METHODS_HELP,
     DEFAULT_ALIGNMENT_METHOD,
@@ -28,7 +27,7 @@ from stretch_sim_cal.calibration.methods import (
     floor_method,
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose
-from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
+from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, placed, together
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
@@ -169,18 +168,14 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
     changes: list[shared.Change] = []
     if args.only == "floor":
         check_lidars(file, source.profile.further)
-        to_left, observations = {"left": np.eye(4)} | file.to_left, load_beside(file)
-        lidars = {name: replace(each, base_from_lidar=left @ to_left[name]) for name, each in source.lidars.items()}
-        known = known_alignment(file, tuple(lidars))
+        lidars, aligned = placed(source.lidars, file.lidars_at(left)), None
     else:
         begin, limit = left @ inverse(described), _samples(args, "alignment")
-        lidars = {
-            name: replace(each, base_from_lidar=begin @ each.base_from_lidar) for name, each in source.lidars.items()
-        }
+        lidars = placed(source.lidars, {name: begin @ pose for name, pose in source.described.items()})
         name = args.method or DEFAULT_ALIGNMENT_METHOD
-        stage, unchecked = shared.align(
+        stage, change, unchecked = shared.align(
             source, alignment_of(name, lidars, source.body, _accepted_up_to(source)), lidars,
-            source.clouds(limit, "aligning"), recorded_joints(source.recording), file,
+            source.clouds(limit, "aligning"), recorded_joints(source.recording), file, robot_id,
             (replace(source, recording=each).clouds(limit, f"aligning ({each.path.name})") for each in further),
         )  # fmt: skip
         if unchecked:
@@ -188,18 +183,19 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         shared.tell([stage], warn, args.json)
         aligned = stage.found
         stages.append(stage)
-        changes.append(lambda file: with_lidars(file, aligned, robot_id))
-        lidars, known, observations = placed(lidars, aligned), aligned.known, aligned.observations
+        changes.append(change)
+        lidars, observations = placed(lidars, aligned.base_from_lidar), aligned.observations
     if with_floor_too and shared.accepted(stages):
         if further:
             print(f"the floor is estimated from the first recording only, {source.recording.path}", file=sys.stderr)
         clouds = source.clouds(_samples(args, "floor"), "recording the floor")
         method = args.floor_method or DEFAULT_FLOOR_METHOD
-        stage, change = shared.find_floor(source, method, lidars, clouds, known, described, robot_id)
+        stage, change, observations = shared.find_floor(
+            source, method, lidars, clouds, file, described, robot_id, aligned
+        )
         shared.tell([stage], warn, args.json)
         stages.append(stage)
         changes.append(change)
-        observations = observations and replace(observations, floor=stage.found.by_units)
         if len(stages) > 1 and not stage.found.accepted:
             print("nothing written: --only alignment writes only the alignment", file=sys.stderr)
     return _ended(source, stages, changes, source.clouds(3, "drawing"), view, observations)

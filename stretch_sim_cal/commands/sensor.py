@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stretch_sim_cal.calibration.identification import MIN_FRAMES, Station, identify
+from stretch_sim_cal.calibration.identification import MIN_FRAMES, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import show, warn
 from stretch_sim_cal.commands.recorded import add_recording_arguments, open_source, with_defaults
@@ -71,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _identified(args: argparse.Namespace, names: tuple[str, str], candidates):
     """Return the identification of two lidars, whether they run in sync, and a sentence about that."""
-    standings, guesses = zip(*(_standing(path, args, names, candidates) for path in args.recording), strict=True)
-    _agree(standings, args.recording, names)
-    in_sync, sync = sync_line(*standings[0].signatures)
+    stations, guesses = zip(*(_station(path, args, names, candidates) for path in args.recording), strict=True)
+    _agree(stations, args.recording, names)
+    in_sync, sync = sync_line(*stations[0].signatures)
     print(f"identifying {'both lidars' if names == SIDES else f'the {names[1]} lidar'} ...", file=sys.stderr)
     try:
-        result = identify(standings, next((guess for guess in guesses if guess is not None), None))
+        result = identify(stations, next((guess for guess in guesses if guess is not None), None))
     except Refused as refusal:
         if names == SIDES:
             raise
@@ -84,7 +84,7 @@ def _identified(args: argparse.Namespace, names: tuple[str, str], candidates):
     return replace(result, names=names), (in_sync, sync.replace("right", names[1]))
 
 
-def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], candidates):
+def _station(path: Path, args: argparse.Namespace, names: tuple[str, str], candidates):
     """Return a recording's scans for the identification, and the first guess of right_to_left."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     with Recording(path) as recording:
@@ -101,20 +101,20 @@ def _standing(path: Path, args: argparse.Namespace, names: tuple[str, str], cand
                     f"elevations match none of {tables}; give the sensor's file with --sensor"
                 )
         source = open_source(args, recording)
-        standing = Station(
+        station = StationScans(
             (found["left"], found["right"]),
             AlignmentSettings(base_from_left=source.frames.base_from_left, **source.body),
         )
         for left, right in source.pairs(args.num_samples, f"reading {path.name}", scan_from_message):
-            standing.add(left, right)
-        return standing, source.frames.right_to_left
+            station.add(left, right)
+        return station, source.frames.right_to_left
 
 
-def _agree(standings, paths: list[Path], names: tuple[str, str]) -> None:
+def _agree(stations, paths: list[Path], names: tuple[str, str]) -> None:
     """Raise `InputError` if recordings are not of the same lidars behind the same driver."""
     settings = ("distance_correction", "firing_time_correction", "azimuth_steps")
-    for standing, path in zip(standings[1:], paths[1:], strict=True):
-        for side, one, other in zip(names, standings[0].signatures, standing.signatures, strict=True):
+    for station, path in zip(stations[1:], paths[1:], strict=True):
+        for side, one, other in zip(names, stations[0].signatures, station.signatures, strict=True):
             for name, first, second in ((name, getattr(one, name), getattr(other, name)) for name in settings):
                 if first != second:
                     raise InputError(

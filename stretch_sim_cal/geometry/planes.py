@@ -6,6 +6,8 @@ import numpy as np
 
 from stretch_sim_cal.geometry.transforms import angle_between, inverse
 
+UP = np.array([0.0, 0.0, 1.0])
+
 
 @dataclass(frozen=True)
 class Plane:
@@ -35,6 +37,10 @@ class Plane:
         return self if self.normal @ direction >= 0 else Plane(-self.normal, -self.offset)
 
 
+LEVEL = Plane(UP, 0.0)
+"""The floor in the frame of base_footprint."""
+
+
 def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Plane, np.ndarray]:
     """Return the least-squares plane through points (N, 3), N >= 3, and the variances (3,)
     along its axes, ascending."""
@@ -58,7 +64,7 @@ def footprint_from_base(floor_in_base: Plane) -> np.ndarray:
     """Return `base_footprint_from_base_link` of a floor plane in base_link: base_footprint lies on the floor below
     base_link's origin, z along the upward normal, x along the projection of base_link's x axis (the definition of the
     published calibration)."""
-    up = floor_in_base.facing(np.array([0.0, 0.0, 1.0]))
+    up = floor_in_base.facing(UP)
     z_axis = up.normal
     x_axis = np.array([1.0, 0.0, 0.0]) - z_axis[0] * z_axis
     x_axis /= np.linalg.norm(x_axis)

@@ -104,6 +104,17 @@ def adjoint(transform: np.ndarray) -> np.ndarray:
     return result
 
 
+def about_origin(pose: np.ndarray) -> np.ndarray:
+    """Return the derivative (6, 6) of the twist of something at a `pose` (4, 4) about its own origin by that about the
+    frame's origin, both along the frame's axes."""
+    return adjoint(from_xyz_rpy(-pose[:3, 3]))
+
+
+def by_twist(points: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """Return the derivatives (..., 6) by a twist of how far points (..., 3) are moved along `normals` (..., 3)."""
+    return np.concatenate([normals, np.cross(points, normals)], axis=-1)
+
+
 def skew(vector: np.ndarray) -> np.ndarray:
     """Return the 3x3 matrix S with `S @ p == cross(vector, p)`."""
     x, y, z = vector

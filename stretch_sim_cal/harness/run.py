@@ -210,7 +210,7 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
     found, refusals = file.entries, [verdict.refused] if verdict.refused else []
     if file.right_to_left is None:
         nominal, unknown = sim.rig.base_from_lidar, UNOBSERVED**2 * np.eye(6 * len(sim.rig.names))
-        return Result(sim.rig, LidarPoses(nominal, unknown, [], frames, 0.0, refusals, method="nodes"))
+        return Result(sim.rig, LidarPoses(nominal, unknown, [], frames, 0.0, "nodes", refusals=refusals))
     aligned = replace(of_file(file, sim.rig.base_from_left), refusals=refusals)
     if file.floor_plane is None:
         return Result(sim.rig, aligned)

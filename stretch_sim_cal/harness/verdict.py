@@ -24,7 +24,7 @@ from stretch_sim_cal.calibration.drive_results import stored_wheels
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import at_lidar
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error, footprint_from_base
+from stretch_sim_cal.geometry.planes import UP, Plane, floor_between, floor_error, footprint_from_base
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, log, to_xyz_rpy
 from stretch_sim_cal.geometry.transforms import error as transform_error
@@ -37,7 +37,6 @@ from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called
 from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
 
 SKIPPED_SHOWN = 4
-UP = np.array([0.0, 0.0, 1.0])
 
 
 @dataclass(frozen=True)

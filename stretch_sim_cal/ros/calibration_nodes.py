@@ -9,7 +9,6 @@ which its description is made.
 import argparse
 import contextlib
 import datetime
-import functools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
 from stretch_sim_cal.calibration.methods import (
     DEFAULT_ALIGNMENT_METHOD,
     DEFAULT_FLOOR_METHOD,
@@ -36,14 +35,8 @@ from stretch_sim_cal.calibration.methods import (
 )
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import calibrated_joints, mount_settings, solve_dataset
-from stretch_sim_cal.calibration.observations import (
-    Observations,
-    known_alignment,
-    load_beside,
-    num_places,
-    places_beside,
-)
-from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, alignment_stage
+from stretch_sim_cal.calibration.observations import Observations, num_places, places_beside
+from stretch_sim_cal.calibration.pipeline import Stage, alignment_of
 from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.calibration.surfaces import body_settings
@@ -206,8 +199,9 @@ def align(context: RobotContext) -> int:
     if options.another_place and not num_places(files.path):
         raise InputError(f"{places}: has no standing place yet; run without another_place first")
     if len(lidars_of(options)) == 1:
-        stage = alignment_stage(LidarPoses.of_one_lidar("left", np.eye(4)), {})
-        return files.finish([stage], functools.partial(with_lidars, result=stage.found, robot_id=default_robot_id()))
+        one = {"left": DescribedLidar(np.eye(4))}
+        stage, change, _ = shared.align(None, LidarAlignment(one), one, (), {}, files.file, default_robot_id())
+        return files.finish([stage], change)
     robot = _Robot(context)
     given = {
         "downsampling_resolution": options.downsampling_resolution_m,
@@ -219,13 +213,12 @@ def align(context: RobotContext) -> int:
     method = alignment_of(name, lidars, robot.body, robot.profile.accept, **given)
     if isinstance(method, LidarAlignment) and options.another_place:
         method.load_places(places)
-    stage, unchecked = shared.align(
-        robot, method, lidars, robot.clouds("aligning"), context.joint_positions(), files.file
+    stage, change, unchecked = shared.align(
+        robot, method, lidars, robot.clouds("aligning"), context.joint_positions(), files.file, default_robot_id()
     )
     if unchecked:
         context.log.info(unchecked)
     result: LidarPoses = stage.found
-    change = functools.partial(with_lidars, result=result, robot_id=default_robot_id())
     code = files.finish([stage], change, result.observations)
     if isinstance(method, LidarAlignment):
         _keep_places(context, method, result, places)
@@ -272,16 +265,15 @@ def find_floor(context: RobotContext) -> int:
     (described_left,) = robot.frames.wait_for(
         (options.base_link_frame, options.left_lidar_frame), watchdog=robot.watchdog
     )
-    names, to_left = lidars_of(options), {"left": np.eye(4)} | file.to_left
-    if lacking := ", ".join(name for name in names if name not in to_left):
+    names = lidars_of(options)
+    if lacking := ", ".join(name for name in names if name not in ("left", *file.to_left)):
         raise InputError(f"{files.path}: has no alignment of {lacking}; run ros_align_dual_lidar first")
-    base_from_left = _left_by_file(context, files, described_left)
-    lidars = robot.at({name: base_from_left @ to_left[name] for name in names})
-    known, observations = known_alignment(file, tuple(lidars)), load_beside(file)
-    clouds = robot.clouds("recording the floor")
-    stage, change = shared.find_floor(robot, method, lidars, clouds, known, described_left, default_robot_id())
-    result = stage.found
-    code = files.finish([stage], change, observations and replace(observations, floor=result.by_units))
+    poses = file.lidars_at(_left_by_file(context, files, described_left))
+    lidars, clouds = robot.at({name: poses[name] for name in names}), robot.clouds("recording the floor")
+    stage, change, observations = shared.find_floor(
+        robot, method, lidars, clouds, file, described_left, default_robot_id()
+    )
+    result, code = stage.found, files.finish([stage], change, observations)
     if result.accepted and files.values:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         record_lidars = stored_mounts(file) is not None and not robot.profile.further

@@ -17,12 +17,12 @@ from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import found_anew
 from stretch_sim_cal.calibration.watch import (
     CHANGED,
+    BlockState,
     DriftMonitor,
     History,
     Measurement,
     NoticedChange,
     Panorama,
-    State,
     default_history,
     moved_lidar,
     pose_vectors,
@@ -209,7 +209,7 @@ class Watcher:
         self._publisher.publish(message)
 
 
-def _status(state: State):
+def _status(state: BlockState):
     from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
     values = {

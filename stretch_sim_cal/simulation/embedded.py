@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import Plane
+from stretch_sim_cal.geometry.planes import LEVEL, Plane
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
@@ -286,7 +286,7 @@ class EmbeddedSimulator:
     @property
     def floor_in_base(self) -> Plane:
         """The true floor, the world's z = 0, in base_link."""
-        return Plane(np.array([0.0, 0.0, 1.0]), 0.0).moved(inverse(self._root_from_link[self.profile.base_frame]))
+        return LEVEL.moved(inverse(self._root_from_link[self.profile.base_frame]))
 
     def true_surfaces(self) -> dict[str, Surface]:
         """Return the true robot's surfaces by link in base_link, payload included."""

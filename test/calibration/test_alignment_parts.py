@@ -11,7 +11,8 @@ from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionG
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observability import axis_name, covariance_of, directions, unobserved
-from stretch_sim_cal.calibration.problem import RIGHT, Priors, Solver, State, Unknowns
+from stretch_sim_cal.calibration.problem import RIGHT, Priors, State, Unknowns
+from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor

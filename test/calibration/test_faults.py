@@ -3,7 +3,7 @@ person in one scan. A result that is accepted is right within its covariance."""
 
 from dataclasses import replace
 
-import edits
+import edits_of_returns as returns
 import faults
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def scene():
 def test_a_lidar_that_moves_against_the_other_is_refused(scene, side, jumps, degrees):
     ways = np.arange(FRAMES) >= FRAMES // 2 if jumps else np.linspace(0.0, 1.0, FRAMES)
     clouds = [
-        edits.transformed(cloud.copy(), from_xyz_rpy((0, 0, 0), np.radians(degrees * way) * AXIS))
+        returns.transformed(cloud.copy(), from_xyz_rpy((0, 0, 0), np.radians(degrees * way) * AXIS))
         for way, cloud in zip(ways, getattr(scene, side), strict=True)
     ]
     assert "lidar_moved" in [finding.code for finding in scene.align(**{side: clouds}).refusals]
@@ -51,7 +51,7 @@ def test_mirrored_clouds_are_refused_and_named(scene, sides, mirror):
     transform = np.eye(4)
     transform[:3, :3] = MIRRORS[mirror]
     found = scene.align(
-        **{side: [edits.transformed(cloud.copy(), transform) for cloud in getattr(scene, side)] for side in sides}
+        **{side: [returns.transformed(cloud.copy(), transform) for cloud in getattr(scene, side)] for side in sides}
     )
     (refusal,) = found.refusals
     assert refusal.code == "mirrored"
@@ -63,7 +63,7 @@ def test_a_topic_with_another_lidars_returns_is_refused(scene, only_copied, othe
     """Brought together by the description, they agree with it whatever the lidars' poses are."""
     found = []
     for left, right in zip(scene.left, scene.right, strict=True):
-        added = edits.transformed(right.copy(), scene.initial)[others:]
+        added = returns.transformed(right.copy(), scene.initial)[others:]
         found.append(added if only_copied else np.concatenate([left, added]))
     with pytest.raises(InputError, match="of the right lidar's returns are in the left lidar's clouds"):
         scene.align(left=found)
@@ -74,7 +74,7 @@ def test_one_lidars_ranges_a_thousandth_too_long_are_covered(name, known):
     """No sensor file has units without errors unless it says so."""
     stage = Stage(load_sensor(name), seed=11)
     scale = np.diag([1.001, 1.001, 1.001, 1.0])
-    stage.scans["right"] = [edits.transformed(cloud.copy(), scale) for cloud in stage.scans["right"]]
+    stage.scans["right"] = [returns.transformed(cloud.copy(), scale) for cloud in stage.scans["right"]]
     refused, _, _, squared = judged(stage.align("planes", known, stage.guess()), stage.truth)
     assert refused or 6.0 * squared < FOUR_SIGMA
 
@@ -83,7 +83,7 @@ def test_an_impossible_error_that_both_clouds_have_alike_is_no_reason_to_refuse(
     """Returns from a lidar's mount are fitted so; views from one place are not moved against each other by it."""
     stage = Stage(load_sensor("xt32"), 11, apart=0.0)
     for side, scans in stage.scans.items():
-        stage.scans[side] = [edits.scaled(scan.copy(), 1.0 + 0.25 / edits.ranges_of(scan)) for scan in scans]
+        stage.scans[side] = [returns.scaled(scan.copy(), 1.0 + 0.25 / returns.ranges_of(scan)) for scan in scans]
     found = stage.align("planes", True, stage.guess())
     assert found.diagnostics["range_offset_left"] > 0.15 and not found.refusals
     assert "beyond_sensor_file" in {finding.code for finding in found.warnings}
@@ -147,7 +147,7 @@ def test_a_second_opinion_finds_the_transform_and_by_what_share_ranges_differ(sc
     settings = AlignmentSettings(sensor=REAL)
     intake, cells = FrameIntake(), [DirectionCells(REAL) for _ in SIDES]
     for left, right in zip(scene.left, scene.right, strict=True):
-        for own, cloud in zip(cells, intake.admit(edits.scaled(left.copy(), 1.01), right), strict=True):
+        for own, cloud in zip(cells, intake.admit(returns.scaled(left.copy(), 1.01), right), strict=True):
             own.add(cloud)
     places = [Lidar.of_cells(own) for own in cells]
     units = tuple(np.zeros(lidar.model.size) for lidar in places)
@@ -174,8 +174,8 @@ def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such(scene):
     """What is in the sector says one thing of the lidars' poses, the rest another."""
 
     def edited(cloud):
-        sector = edits.sector(cloud, 1.0, np.radians(80.0))
-        return edits.scaled(cloud.copy(), np.where(sector, 1.0 + 0.06 / edits.ranges_of(cloud), 1.0))
+        sector = returns.sector(cloud, 1.0, np.radians(80.0))
+        return returns.scaled(cloud.copy(), np.where(sector, 1.0 + 0.06 / returns.ranges_of(cloud), 1.0))
 
     found = scene.align(left=[edited(cloud) for cloud in scene.left])
     named = {"dissenting_surfaces", "contradicting_views", "large_residuals", "differing_ranges", "impossible_unit"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.identification import NOT_DETERMINED, Station, identify
+from stretch_sim_cal.calibration.identification import NOT_DETERMINED, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
@@ -18,7 +18,7 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 SENSOR = "jt128_sparse_real"
 
 
-def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> Station:
+def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> StationScans:
     """Return what both lidars see of a room at a turn (deg) of the robot; it is pushed by `moved` (m) half way."""
     scans = {device: [] for device in SIDES}
     for number in range(frames):
@@ -32,7 +32,7 @@ def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> Station:
         for number, scan in enumerate(scans[device]):
             observer.add(scan, simulator.start_time(device, first + number))
         signatures.append(observer.signature([simulator.sensor]))
-    result = Station(
+    result = StationScans(
         tuple(signatures), AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
     )
     for left, right in zip(*scans.values(), strict=True):
@@ -48,8 +48,8 @@ def described(simulator) -> np.ndarray:
 @pytest.fixture(scope="module")
 def identified():
     simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 2101))
-    standings = [standing(simulator, turn, first=10 * number) for number, turn in enumerate((0.0, 60.0))]
-    return simulator, standings, identify(standings, described(simulator))
+    stations = [standing(simulator, turn, first=10 * number) for number, turn in enumerate((0.0, 60.0))]
+    return simulator, stations, identify(stations, described(simulator))
 
 
 def test_parameters_that_the_scene_does_not_determine_are_listed(identified):

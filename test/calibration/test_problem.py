@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from stretch_sim_cal.calibration import problem
+from stretch_sim_cal.calibration import solver as solving
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
@@ -16,14 +16,11 @@ from stretch_sim_cal.calibration.problem import (
     RIGHT,
     UNKNOWN,
     Priors,
-    Solution,
-    Solver,
     State,
     Unknowns,
     floor_rows,
-    scalar_numbers,
-    sensor_numbers,
 )
+from stretch_sim_cal.calibration.solver import Solution, Solver, scalar_numbers, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
@@ -199,7 +196,7 @@ def test_blocks_add_up_and_may_be_weighed():
 def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, random, monkeypatch):
     """From a state away from the nominal one, with the left lidar fixed, no channel errors in the model, and lidars
     that differ as the sensor file says."""
-    monkeypatch.setattr(problem, "SHARES", np.ones(1))
+    monkeypatch.setattr(solving, "SHARES", np.ones(1))
     unknowns = Unknowns((MODEL, MODEL))
     nominal = replace(POSED, units=NOTHING.units, curvature=np.zeros(3))
     away = 1e-3 * random.normal(size=unknowns.size)

@@ -17,8 +17,9 @@ import small_gicp
 from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE
-from stretch_sim_cal.calibration.problem import RIGHT, Solver
+from stretch_sim_cal.calibration.problem import RIGHT
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
+from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.problem import Solution, Solver, State
+from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.room import RoomBlock, room_block
+from stretch_sim_cal.calibration.solver import Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
 
 # How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into

@@ -31,10 +31,11 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
-from stretch_sim_cal.calibration.problem import Solution, Solver, State, Unknowns, sensor_numbers
+from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic

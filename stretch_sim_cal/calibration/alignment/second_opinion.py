@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Surface
-from stretch_sim_cal.geometry.transforms import apply, exp, log
+from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, log
 
 STEPS = 5  # at most
 CONVERGED = 2e-5  # m, rad
@@ -97,7 +97,7 @@ class _Matching:
         noise = max(robust_deviation(across), LEAST_NOISE) if len(across) else LEAST_NOISE
         weights = tukey_weights(across / (TUKEY * noise)) / (ALIKE * noise**2)
         along = np.einsum("ki,ki->k", normals, self._rays[near] @ transform[:3, :3].T)
-        jacobian = np.column_stack([normals, np.cross(points, normals), along, along * self._ranges[near]])
+        jacobian = np.column_stack([by_twist(points, normals), along, along * self._ranges[near]])
         azimuths = np.arctan2(points[:, 1], points[:, 0])
         sector = np.floor((azimuths / (2.0 * np.pi) + 0.5) * SECTORS).astype(int) % SECTORS
         own = [sector == number for number in range(SECTORS)]

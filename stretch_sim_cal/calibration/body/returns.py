@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from stretch_sim_cal.calibration.robust import robust_equations
 from stretch_sim_cal.geometry.points import convex_hull, group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
-from stretch_sim_cal.geometry.transforms import apply, exp, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 
 LOWEST, HIGHEST = 0.06, 1.6
@@ -246,7 +246,7 @@ def register_returns(
         strengths, axes = np.linalg.eigh(information)  # no step along directions that the surfaces do not constrain
         shares = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
         step = axes @ (shares * (axes.T @ gradient))
-        about = from_rotation_translation(np.eye(3), centre)
+        about = from_xyz_rpy(centre)
         motion = about @ exp(step) @ inverse(about) @ motion
         converged = gate == GATES[-1] and np.abs(step).max() < CONVERGED
     spread = np.sqrt(np.diag(np.linalg.pinv(information)))
@@ -268,7 +268,7 @@ def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise)
     arms = cloud[used] + ahead[used, None] * rays - centre
     # Noise is along the ray: a grazing return determines a plane more exactly.
     sigma = np.hypot(range_noise * incidence[used], 0.002)  # m, 1 sigma, of the model's surfaces
-    jacobian = np.column_stack([normals, np.cross(arms, normals)])
+    jacobian = by_twist(arms, normals)
     return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
 
 

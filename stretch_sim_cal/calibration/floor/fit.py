@@ -25,7 +25,7 @@ import numpy as np
 from stretch_sim_cal.calibration.floor import cells
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights, weighted_quantile
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.geometry.planes import Plane, fit_plane, incremented
+from stretch_sim_cal.geometry.planes import LEVEL, UP, Plane, fit_plane, incremented
 from stretch_sim_cal.geometry.points import group_sums
 
 # The search.
@@ -50,8 +50,7 @@ class Tiles:
 def level_tiles(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Tiles:
     """Return the tiles near the nominal floor that lie on one surface each (without walls, feet of furniture or steps)
     by the measured points of all rays, without those on the robot."""
-    nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-    points = np.concatenate([part.against(nominal).measured[~part.on_robot] for part in rays])
+    points = np.concatenate([part.against(LEVEL).measured[~part.on_robot] for part in rays])
     distances = np.linalg.norm(points[:, :2], axis=1)
     allowed = settings.search_height + distances * np.tan(settings.search_tilt) + 0.03
     points = points[(np.abs(points[:, 2]) < allowed) & (distances < cells.RADIUS)]
@@ -100,7 +99,7 @@ def search_floor(tiles: Tiles, settings: FloorSettings) -> Plane | None:
         if on_plane.sum() < MIN_TILES:
             return None
         plane = fit_plane(tiles.centres[on_plane], weights[on_plane] / (tiles.noise[on_plane] ** 2 + 0.002**2))[0]
-        plane = plane.facing(np.array([0.0, 0.0, 1.0]))
+        plane = plane.facing(UP)
     return plane if within_search(plane, settings) else None
 
 

@@ -33,14 +33,15 @@ from stretch_sim_cal.calibration.floor.fit import (
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
-from stretch_sim_cal.calibration.problem import FIXED, FLOOR, Solution, Solver, State, Unknowns, sensor_numbers
+from stretch_sim_cal.calibration.problem import FIXED, FLOOR, State, Unknowns
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import (
-    Plane,
+    LEVEL,
     floor_between,
     floor_of_footprint,
     footprint_from_base,
@@ -125,8 +126,7 @@ class JointFloor:
             raise InputError("floor: no scans given; record at least one pair")
         lidars = tuple(map(Lidar.of_cells, self._seen))
         unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
-        nominal = Plane(np.array([0.0, 0.0, 1.0]), 0.0)
-        solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, nominal)
+        solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, LEVEL)
         lidars = self._worth_keeping(lidars, state)
         if self._alignment is not None and not self._alignment.fits(unknowns.models):
             # It is of lidars with other channels, whose errors are not these.
@@ -244,14 +244,14 @@ class JointFloor:
         warnings = findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names)
         return FloorResult(
             footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
-            self._intake.num_frames, int(hits), self.name, support, warnings, findings.refusals,
-            {
+            self._intake.num_frames, int(hits), self.name, support,
+            FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
+            to_base @ fit.systematic @ to_base.T, warnings=warnings, refusals=findings.refusals,
+            diagnostics={
                 "range_noise": found.range_noise, "unevenness": fit.unevenness,
                 "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)), **numbers,
             },
-            FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
-            to_base @ fit.systematic @ to_base.T,
         )  # fmt: skip
 
     def _disagreement(

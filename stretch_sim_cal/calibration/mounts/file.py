@@ -28,11 +28,10 @@ from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, 
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.planes import Plane, footprint_from_base, incremented
+from stretch_sim_cal.geometry.planes import UP, Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, error, exp, inverse, log
 
 ENTRIES = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
-UP = np.array([0.0, 0.0, 1.0])
 
 
 def seen_from(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
 the minimum with the most explained returns: narrow parts make local minima, since a ray that misses the arm by the
 error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
-poses, the lidars' errors (`problem.py`) and the errors of the robot's model (`residuals.py`) with their variances
+poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`) with their variances
 (`model_errors.py`), until the lidars' errors converge.
 
 Joints have errors of zero, of scale and, in every pose, of reading; bending is in the latter and in the errors of the
@@ -39,20 +39,15 @@ from stretch_sim_cal.calibration.mounts.result import (
     Residuals,
     at_lidar,
 )
+from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import (
-    NormalEquations,
-    Priors,
-    Solver,
-    State,
-    WithoutUnits,
-    scalar_numbers,
-)
+from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_equations, tukey_weights
+from stretch_sim_cal.calibration.solver import Solver, WithoutUnits, scalar_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
-from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
@@ -121,7 +116,7 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
         # Aligned lidars turn as one body, about the first one.
         about = {name: bodies[0][name if alignment is None else first] for name in nominal}
         starts.append({
-            name: exp(adjoint(from_rotation_translation(np.eye(3), about[name][:3, 3])) @ turn) @ pose
+            name: exp(adjoint(from_xyz_rpy(about[name][:3, 3])) @ turn) @ pose
             for name, pose in bodies[0].items()
         })  # fmt: skip
     return starts
@@ -133,12 +128,12 @@ def _descend(seen: Seen, poses: Poses, alignment: Observations | None, settings:
         for index, (name, pose) in enumerate(poses.items()):
             part = slice(6 * index, 6 * index + 6)
             found = [sample.match(rays, pose, gate, SEARCH_GRAZING) for of, sample, rays in seen if of == name]
-            jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.by_twist, found), strict=True))
+            jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.rows, found), strict=True))
             if len(distances):
                 own = robust_equations(jacobian, distances, settings.range_noise / 2, SEARCH_TUKEY)
                 information[part, part], gradient[part] = own[:2]
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
-            about = adjoint(from_rotation_translation(np.eye(3), -pose[:3, 3]))
+            about = about_origin(pose)
             information[part, part] += about.T @ weak @ about
         if alignment is not None:
             of_alignment = alignment.of_poses(tuple(poses.values()))
@@ -426,20 +421,19 @@ class _Mounts:
             poses, errors.covariance[: robot.first_link, : robot.first_link],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
-            robot.without_readings(equations.information),
-            mount_warnings(
+            robot.without_readings(equations.information), self.state.units, of_scalars,
+            warnings=mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
             ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not converged),
-            mount_refusals(
+            refusals=mount_refusals(
                 counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
             ),
-            {
+            diagnostics={
                 "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
                 "search_cost": min(costs), "starts": float(len(costs)),
             }
             | numbers
             | {f"points_{name}": float(count) for name, count in counts.items()},
-            self.state.units, of_scalars,
         )  # fmt: skip
 
 

@@ -23,8 +23,9 @@ from scipy import sparse
 from stretch_sim_cal.calibration.body.returns import PosedTriangles, RobotView
 from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
-from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
-from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
+from stretch_sim_cal.calibration.problem import State, Unknowns
+from stretch_sim_cal.geometry.transforms import adjoint, apply, by_twist, exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel, Returns, weak_echo
@@ -74,9 +75,9 @@ class Matches:
         """Return the matches with a lidar's error by incidence (m) subtracted from the distances."""
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
-    def by_twist(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    def rows(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """Return how the distances change (M, 6) with a twist of the lidar about a point (3,), and the distances."""
-        return np.hstack([self.normals, np.cross(self.hits - about, self.normals)]), self.distances
+        return by_twist(self.hits - about, self.normals), self.distances
 
     @property
     def along(self) -> np.ndarray:
@@ -274,20 +275,20 @@ class RobotUnknowns:
             link, chosen = self.links[index], matches.links == index
             normals = matches.normals[chosen]
             # Of the returns, in base_link; the surface's has the opposite sign.
-            by_twist = np.hstack([normals, np.cross(matches.hits[chosen], normals)])
-            surface = sample.base_from_link[link] @ from_rotation_translation(np.eye(3), self.centres[link])
+            of_lidar = by_twist(matches.hits[chosen], normals)
+            surface = sample.base_from_link[link] @ from_xyz_rpy(self.centres[link])
             columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
-            parts = [by_twist, -by_twist @ adjoint(surface)]
+            parts = [of_lidar, -of_lidar @ adjoint(surface)]
             for carrier in (link, *pose.held_by.get(link, ())):
                 if carrier in pose.held_at:
                     columns.append(columns_of(self.of_link(self.links.index(carrier))))
-                    parts.append(-by_twist @ adjoint(pose.held_at[carrier]))
+                    parts.append(-of_lidar @ adjoint(pose.held_at[carrier]))
             for number, joint in enumerate(self.joints):
                 motion = pose.joint_motions.get(joint, {}).get(link)
                 if motion is not None:
                     columns.append(self.of_joint(number, sample.number))
                     factors = np.array([1.0, pose.joint_values.get(joint, 0.0), 1.0])[: len(columns[-1])]
-                    parts.append(-(by_twist @ motion)[:, None] * factors)
+                    parts.append(-(of_lidar @ motion)[:, None] * factors)
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
     def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
@@ -331,7 +332,7 @@ class RobotUnknowns:
 def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
     """Return the prior covariances (6, 6) of the lidars' twists about their `nominal` poses (4, 4) by name."""
     prior = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
-    about = [adjoint(from_rotation_translation(np.eye(3), pose[:3, 3])) for pose in nominal.values()]
+    about = [adjoint(from_xyz_rpy(pose[:3, 3])) for pose in nominal.values()]
     return [by @ prior @ by.T for by in about]
 
 

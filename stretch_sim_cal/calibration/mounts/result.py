@@ -10,7 +10,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
-from stretch_sim_cal.geometry.transforms import adjoint, from_rotation_translation
+from stretch_sim_cal.geometry.transforms import about_origin
 from stretch_sim_cal.sensor.sensor import Sensors
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
@@ -132,8 +132,8 @@ class StoredMounts:
 @dataclass(frozen=True)
 class MountsResult(StoredMounts, Checked):
     """Extrinsics that were found; `information` (k, k) is that of all unknowns, links and joints included. `units` are
-    the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars. `directions` by
-    lidar; a result with `refusals` must not be written."""
+    the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars, `directions` are
+    by lidar."""
 
     rmse: float
     num_points: int
@@ -143,9 +143,6 @@ class MountsResult(StoredMounts, Checked):
     links: list[LinkResidual]
     residuals: Residuals
     information: np.ndarray
-    warnings: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    diagnostics: dict[str, float] = field(default_factory=dict)
     units: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
     scalar_covariance: np.ndarray | None = field(default=None, repr=False)
 
@@ -167,5 +164,5 @@ def spread(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, 
 
 def at_lidar(covariance: np.ndarray, base_from_lidar: np.ndarray) -> np.ndarray:
     """Return a covariance (6, 6) of twists in base_link as one of twists about the lidar's origin, in the same axes."""
-    change = adjoint(from_rotation_translation(np.eye(3), -base_from_lidar[:3, 3]))
+    change = about_origin(base_from_lidar)
     return change @ covariance @ change.T

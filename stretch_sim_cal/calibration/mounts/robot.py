@@ -284,7 +284,7 @@ def calibrated_joints(
     Raises `InputError` if a lidar is on no fixed joint, or the description has none for a floor without extrinsics.
     """
     profile = profile or stretch_profile()
-    mounts, joints = stored_mounts(calibration), []
+    mounts, by_mounts, joints = stored_mounts(calibration), {}, []
     footprint, base = calibration.footprint_from_base, base_origin(model, profile)
     if mounts is not None or (calibration.right_to_left is not None and "right" in profile.every_lidar):
         lidars = described_lidars(model, profile, calibration.further_to_left)
@@ -296,8 +296,7 @@ def calibrated_joints(
                 footprint = footprint_from_base(floor_with_left_at(calibration, calibrated, described))
             by_mounts = {name: inverse(base_from_first) @ pose for name, pose in mounts.base_from_lidar.items()}
             left = by_mounts["left"]
-        aligned = {name: left @ pose for name, pose in calibration.to_left.items()}
-        poses = ({"left": left} if mounts is None else by_mounts) | aligned
+        poses = by_mounts | calibration.lidars_at(left)
         for name, joint in lidars.items():  # each in its own parent; neither that nor the left one's moves
             between = np.eye(4) if joint.parent == first else link_transform(model, {}, first, joint.parent)
             joints.append(replace(joint, parent_from_child=between @ poses[name]))
