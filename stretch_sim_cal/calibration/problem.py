@@ -34,6 +34,7 @@ from stretch_sim_cal.sensor.unit import (
     HARMONICS,
     RANGE_SCALE,
     SCALARS,
+    SCAN_MOTION,
     ErrorModel,
 )
 
@@ -62,7 +63,9 @@ FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
 AS_WELL = 4.0
-SCALAR_KINDS = ("scalars", "harmonics", "shares")
+# Scans are of lidars that stand still, and then of a motion of so many times the usual one, with such odds.
+SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.03, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
+SCALAR_KINDS = ("scalars", "harmonics", "shares", "scan_motion")
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
@@ -130,11 +133,20 @@ class Unknowns:
         return np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in self.units])
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
-        """Return the columns (N, 17) of a lidar's scalars and of the three parameters of channels (N,)."""
-        start, count = self.units[side].start, self.models[side].num_channels
-        scalars = np.broadcast_to(start + np.arange(len(SCALARS)), (len(channel), len(SCALARS)))
-        channels = (start + len(SCALARS) + channel)[:, None] + count * np.arange(len(CHANNEL_KINDS))
-        return np.hstack([scalars, channels])
+        """Return the columns (N, 23) of what all channels have in common, and of the three parameters of channels
+        (N,)."""
+        common = self.common_columns(side)
+        start, count = self.units[side].start + len(SCALARS), self.models[side].num_channels
+        channels = (start + channel)[:, None] + count * np.arange(len(CHANNEL_KINDS))
+        return np.hstack([np.broadcast_to(common, (len(channel), len(common))), channels])
+
+    def common_columns(self, side: int) -> np.ndarray:
+        """Return the columns (20,) of a lidar's scalars and of its motion in a scan."""
+        return np.concatenate([self.units[side].start + np.arange(len(SCALARS)), self.scan_motion_columns(side)])
+
+    def scan_motion_columns(self, side: int) -> np.ndarray:
+        """Return the columns (6,) of a lidar's motion in a scan."""
+        return self.units[side].stop - len(SCAN_MOTION) + np.arange(len(SCAN_MOTION))
 
     def moved(self, state: State, change: np.ndarray) -> State:
         """Return a state after a change (n,) of the unknowns."""
@@ -185,9 +197,14 @@ def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = 
 def sensor_numbers(
     unknowns: Unknowns, state: State, solution: Solution, names: Sequence[str] = SIDES
 ) -> dict[str, float]:
-    """Return the scalars of the lidars' errors, and the standard deviations of the channels' errors."""
+    """Return the scalars of the lidars' errors and their motion in a scan, and the standard deviations of the channels'
+    errors."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
-    for side, model, spreads in zip(names, unknowns.models, solution.spreads, strict=True):
+    for lidar, (side, model, spreads) in enumerate(zip(names, unknowns.models, solution.spreads, strict=True)):
+        columns = unknowns.scan_motion_columns(lidar)
+        for name, value, column in zip(SCAN_MOTION, state.units[lidar][model.of_scan_motion], columns, strict=True):
+            deviation = np.sqrt(max(solution.covariance[column, column], 0.0))
+            numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"] = float(value), float(deviation)
         for kind in CHANNEL_KINDS:
             if getattr(model.spread, kind):
                 numbers[f"{kind}_spread_{side}"] = spreads[kind] * getattr(model.spread, kind)
@@ -245,7 +262,7 @@ class Solver:
 
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
-        self._roots = [model.prior_roots() for model in unknowns.models]
+        self._roots = [model.prior_roots() | {"scan_motion": model.scan_motion_root()} for model in unknowns.models]
         for roots in self._roots:
             # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
             scalars = roots.pop("scalars")
@@ -264,6 +281,9 @@ class Solver:
         self._varying = {
             (tuple(group), kind): np.eye(len(group)) for group in self._groups for kind in self._roots[group[0]]
         }
+        for varying in self._varying:
+            if varying[1] == "scan_motion":
+                self._varying[varying] *= SCAN_MOTION_SHARES[0] ** 2
 
     @classmethod
     def starting(
@@ -461,7 +481,7 @@ class Solver:
                 if number == lidar:
                     scale[own] = spreads[lidar][kind]
             # The scalars and each kind of the channels' errors have nothing in common.
-            for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS)):
+            for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS), model.of_scan_motion):
                 block = basis[unit][part]
                 rows, own = np.flatnonzero(block.any(axis=1)), np.flatnonzero(block.any(axis=0))
                 if not len(rows) or not np.any(values[part]):
@@ -538,13 +558,16 @@ class Solver:
             trials = [variance * trial for trial in _nearly_alike(len(group))]
             self._weigh(varying, trials, evidence, np.ones(columns.size))
 
-    def _weigh(self, varying: tuple, trials: list[np.ndarray], evidence: Callable, wide: np.ndarray) -> None:
-        """Let errors vary by the mean of covariances, weighed by their `evidence`, as of `_evidence`."""
+    def _weigh(
+        self, varying: tuple, trials: list[np.ndarray], evidence: Callable, wide: np.ndarray,
+        odds: np.ndarray | float = 1.0,
+    ) -> None:  # fmt: skip
+        """Let errors vary by the mean of covariances, weighed by their `odds` and `evidence`, as of `_evidence`."""
         found = []
         for trial in trials:
             self._varying[varying] = trial
             found.append(evidence(wide)[0])
-        likely = np.exp(np.array(found) - max(found))
+        likely = odds * np.exp(np.array(found) - max(found))
         self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
 
     def _graded(
@@ -560,15 +583,17 @@ class Solver:
         within, evidence = self._evidence(kinds, graded, widths, information, gradient)
 
         for varying, _ in self._together(within):
-            group, kind = varying
+            (group, kind), odds = varying, 1.0
             if kind == "harmonics":
                 trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
             elif kind == "scalars" and len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
                 trials = _nearly_alike(len(group))
+            elif kind == "scan_motion":
+                trials, odds = [share**2 * np.eye(len(group)) for share in SCAN_MOTION_SHARES], ODDS_OF_SCAN_MOTION
             else:
                 continue
-            self._weigh(varying, trials, evidence, widths[own])
+            self._weigh(varying, trials, evidence, widths[own], odds)
         # No room tells the scale that all have, nor that of one.
         nearest, scales = evidence(widths[own])[0], []
         for (lidar, kind), each in within.items():
