@@ -282,11 +282,9 @@ class Observations:
                     information, gradient = change.T @ information @ change, change.T @ gradient
                 poses_at, poses = (tuple(np.reshape(each, (-1, 4, 4))) for each in (at, data["result"]))
                 lidars = _names(len(poses) + 1)
-                begin = {"scan_begin": -np.pi}  # of files without
-                tables = (
-                    {name: begin[name] if name in begin and f"{lidar}_{name}" not in data else data[f"{lidar}_{name}"] for name in TABLE}
-                    for lidar in lidars
-                )
+                began = {f"{lidar}_scan_begin": np.array(-np.pi) for lidar in lidars}  # of files without
+                known = began | {name: data[name] for name in data if name.endswith(TABLE)}
+                tables = ({name: known[f"{lidar}_{name}"] for name in TABLE} for lidar in lidars)
                 models = tuple(map(_model, tables))
                 at_units, units = (tuple(data[f"{lidar}_{which}"] for lidar in lidars) for which in ("unit", "result"))
                 if "left_scan_begin" not in data:  # written without the lidars' motion in a scan

@@ -64,7 +64,7 @@ ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
 AS_WELL = 4.0
 # Scans are of lidars that stand still, and then of a motion of so many times the usual one, with such odds.
-SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.03, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
+SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
 SCALAR_KINDS = ("scalars", "harmonics", "shares", "scan_motion")
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
@@ -311,13 +311,14 @@ class Solver:
 
     def solve(
         self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
-        beside: np.ndarray | float = 0.0,
+        beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> Solution:  # fmt: skip
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
         `by_chance` is information about the poses of all lidars but the first that noise alone brings (see room.py):
         it is taken from the covariance, but not from the information (n, n) that is of something else, `beside` the
-        blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it.
+        blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it, and
+        scales are not looked for `far` from the sensor files unless it is to.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
@@ -340,7 +341,7 @@ class Solver:
                 if not step:
                     self._alike(kinds, widths, information, gradient + information @ present)
                 # Not by what an earlier step has as far off: one after the other, all scales would become unknown.
-                wide = self._graded(kinds, widths, information, gradient + information @ present)
+                wide = self._graded(kinds, widths, information, gradient + information @ present, far)
             prior = self._precision(kinds, wide)
             root = _root(information + prior)
             solution = cho_solve((root, True), gradient - prior @ present)
@@ -359,11 +360,11 @@ class Solver:
 
     def step(
         self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
-        beside: np.ndarray | float = 0.0,
+        beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> tuple[State, Solution]:  # fmt: skip
         """Return the state after a change as of `solve`, shares that are no longer in doubt `decided`, and the
         solution."""
-        solution = self.solve(equations, state, by_chance, learn, beside)
+        solution = self.solve(equations, state, by_chance, learn, beside, far)
         return self.decided(self.unknowns.moved(state, solution.change), solution), solution
 
     def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
@@ -571,7 +572,7 @@ class Solver:
         self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
 
     def _graded(
-        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
+        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray, far: bool
     ) -> np.ndarray:  # fmt: skip
         """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
         the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors.
@@ -598,7 +599,7 @@ class Solver:
         nearest, scales = evidence(widths[own])[0], []
         for (lidar, kind), each in within.items():
             column = each.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
-            for times in FAR if len(column) and len(self.unknowns.models) > 1 else ():
+            for times in FAR if far and len(column) and len(self.unknowns.models) > 1 else ():
                 trial = widths[own].copy()
                 trial[column] *= times
                 found, values = evidence(trial)

@@ -225,7 +225,7 @@ class ErrorModel:
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
         returns they would correlate with the residuals, and bias scale and near range.
         """
-        returns, _ = self._measured(returns, values)
+        returns, added = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
         elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
         rays = directions(elevation, azimuth)
@@ -248,7 +248,8 @@ class ErrorModel:
         scalars[:, CENTRE_SHARE] = turned @ self.optical_centre
         firing = np.zeros(len(returns)) if self.firing_azimuths is None else self.firing_azimuths[returns.channel]
         scalars[:, FIRING_SHARE] = by_azimuth * firing
-        levers = np.hstack([normals, np.cross(rays * distances[:, None], normals)])
+        points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
+        levers = np.hstack([normals, np.cross(points, normals)])
         scalars[:, len(SCALARS) :] = self._shares(returns.rotor)[:, None] * levers
         return scalars, np.stack([by_range, by_elevation, by_azimuth], axis=1)
 
