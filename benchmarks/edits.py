@@ -18,6 +18,7 @@ from edits_of_returns import (
     placed,
     ranges_of,
     scaled,
+    shares_of_scan,
     some_sides,
     transformed,
 )
@@ -217,7 +218,7 @@ def deskewed(case: Case, random: np.random.Generator) -> bool:
     sides = some_sides(random)
 
     def edit(cloud: np.ndarray, _: int) -> np.ndarray:
-        points, shares = coordinates(cloud).astype(float), azimuths_of(cloud) / (2.0 * np.pi)
+        points, shares = coordinates(cloud).astype(float), shares_of_scan(cloud)
         for begin in np.arange(-0.5, 0.5, 0.01):
             own = (shares >= begin) & (shares < begin + 0.01)
             points[own] = apply(exp((begin + 0.005) * twist), points[own])

@@ -79,6 +79,13 @@ def azimuths_of(cloud: np.ndarray) -> np.ndarray:
     return np.arctan2(cloud["y"], cloud["x"])
 
 
+def shares_of_scan(cloud: np.ndarray) -> np.ndarray:
+    """Return the share (N,) of the scan, -0.5 to 0.5, at which each return was taken, by the first of its channel."""
+    _, first, channel = np.unique(cloud["ring"], return_index=True, return_inverse=True)
+    azimuths = azimuths_of(cloud)
+    return (azimuths - azimuths[first][channel]) / (2.0 * np.pi) % 1.0 - 0.5
+
+
 def one_side(random: np.random.Generator) -> tuple[str, ...]:
     """Return one of the sides."""
     return (SIDES[random.integers(2)],)
@@ -160,12 +167,11 @@ def quantised(case: Case, random: np.random.Generator) -> bool:
 
 
 def encoder(case: Case, random: np.random.Generator) -> bool:
-    """A rotor whose angles are too large, or off by an eccentricity."""
+    """A rotor whose angles grow too fast in a scan, and an eccentricity."""
     gain, bend = random.uniform(-0.002, 0.002), np.radians(random.uniform(0.0, 0.3))
 
     def edit(cloud: np.ndarray, _: int) -> np.ndarray:
-        azimuths = azimuths_of(cloud)
-        return turned(cloud, gain * azimuths + bend * np.sin(azimuths))
+        return turned(cloud, gain * 2.0 * np.pi * shares_of_scan(cloud) + bend * np.sin(azimuths_of(cloud)))
 
     case.change(some_sides(random), edit)
     return False

@@ -14,7 +14,7 @@ ones. A return far from those of its cell before (dust, rain, someone who walks 
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import without_optical_centre
-from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, weak_echo
+from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, scan_begin, weak_echo
 
 MIN_RANGE, MAX_RANGE = 0.1, 60.0  # m, of returns that are used
 # Channels of the lidars are at least twice as far apart as a row is high.
@@ -130,6 +130,8 @@ class DirectionCells:
         # The range (m) that returns of each cell are compared with; NaN if the cell had none.
         self._usual = np.zeros(0)
         self.num_frames = 0
+        # The rotor's azimuth (rad) at which scans begin.
+        self._scan_begin = -np.pi
 
     def add(self, cloud: "Cloud") -> None:
         """Add the returns of one frame, if there are any; none of them at the origin."""
@@ -156,6 +158,10 @@ class DirectionCells:
                 "give the sensor that recorded them"
             )
         cell = self.grid.cell_of(points, ranges, ring)
+        if self.num_frames == 1:
+            azimuths = np.arctan2(points[:, 1], points[:, 0])
+            offsets = self._sensor.error_model().azimuth_offsets[ring] if self.grid.by_ring else 0.0
+            self._scan_begin = scan_begin(azimuths - offsets, self.grid.row_of(cell))
         echo = np.zeros(len(points)) if cloud.intensity is None else weak_echo(cloud.intensity)
         repeats = self._repeats(cell, ranges)
         block = self._blocks[-1]
@@ -199,6 +205,7 @@ class DirectionCells:
         return {
             "elevations": self.grid.elevations, "by_ring": np.array(self.grid.by_ring), "occupied": occupied,
             "sums": np.stack([block[:, occupied] for block in self._blocks]), "num_frames": np.array(self.num_frames),
+            "scan_begin": np.array(self._scan_begin),
         }  # fmt: skip
 
     @classmethod
@@ -213,7 +220,7 @@ class DirectionCells:
         cells._blocks = [np.zeros((_NUM_SUMS, cells.grid.num_cells)) for _ in arrays["sums"]]
         for block, sums in zip(cells._blocks, arrays["sums"], strict=True):
             block[:, arrays["occupied"]] = sums
-        cells.num_frames = int(arrays["num_frames"])
+        cells.num_frames, cells._scan_begin = int(arrays["num_frames"]), float(arrays.get("scan_begin", -np.pi))
         return cells
 
     @property
@@ -227,10 +234,12 @@ class DirectionCells:
         if self.grid is None:  # a silent lidar
             return model_of_rows(None, np.zeros(1)), np.zeros(1, dtype=int)
         if self.grid.by_ring:
-            return self._sensor.error_model(), np.arange(len(self.grid.elevations))
+            model = replace(self._sensor.error_model(), scan_begin=self._scan_begin)
+            return model, np.arange(len(self.grid.elevations))
         rows, channel = self.rows if rows is None else rows, np.full(len(self.grid.elevations), -1)
         channel[rows] = np.arange(len(rows))
-        return model_of_rows(self._sensor, self.grid.elevations[rows]), channel
+        model = model_of_rows(self._sensor, self.grid.elevations[rows])
+        return replace(model, scan_begin=self._scan_begin), channel
 
     def cells(self) -> Cells:
         """Return the occupied cells.

@@ -13,6 +13,7 @@ Python API report the same ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.solver import BEYOND_PRIOR
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, SCAN_MOTION
 
 # Of the alignment.
 MIN_PATCHES = 12
@@ -76,6 +77,9 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 BEYOND_SPREAD = 2.0
 # Standard deviations of a sensor file that no unit of the kind is beyond.
 IMPOSSIBLE = 10.0
+# A lidar's motion in every scan (m, rad) that is worth a word, and that no lidar of a robot at rest seems to have.
+SCAN_MOTION_SHOWN = np.array([0.001, np.deg2rad(0.02)])
+SCAN_MOTION_IMPOSSIBLE = np.array([0.02, np.deg2rad(0.5)])
 WRONG_ROTOR = float(np.deg2rad(0.15))
 
 
@@ -86,6 +90,10 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
     Their priors were widened (`Solver`), so neither the result nor its covariance depends on the file.
     """
     findings = [] if sensors is None else _uncorrected(numbers, names)
+    findings += [
+        Finding("scan_motion", f"{motion.sentence}; the result allows for it", "record clouds that are not deskewed")
+        for motion in _scan_motions(numbers, names) if not motion.impossible
+    ]  # fmt: skip
     for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True):
         if sensor is None:
             if (beside := beside_axis(numbers, name)) is not None:
@@ -138,6 +146,41 @@ def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iter
     for scalar, known in zip(SCALARS, sensor.error_model().scalar_deviations, strict=True):
         if scalar not in UNCORRECTED and known > 0 and f"{scalar}_{name}" in numbers:
             yield scalar, numbers[f"{scalar}_{name}"], numbers[f"{scalar}_{name}_std"], float(known)
+
+
+class _ScanMotion(NamedTuple):
+    """That the frame of a lidar's clouds seems to move in every scan, and whether by more than of one that stands."""
+
+    sentence: str
+    impossible: bool
+
+
+def _scan_motions(numbers: Mapping[str, float], names: Sequence[str]) -> Iterator[_ScanMotion]:
+    for name in names:
+        keys = [f"{each}_{name}" for each in SCAN_MOTION]
+        if any(key not in numbers for key in keys):
+            continue
+        motion, deviations = (np.array([numbers[key + end] for key in keys]) for end in ("", "_std"))
+        sizes = np.array([np.linalg.norm(motion[:3]), np.linalg.norm(motion[3:])])
+        if np.any(np.abs(motion) > 4.0 * deviations) and np.any(sizes > SCAN_MOTION_SHOWN):
+            yield _ScanMotion(
+                f"the {name} lidar's clouds seem to move by {1e3 * sizes[0]:.1f} mm and {np.degrees(sizes[1]):.3f} deg "
+                "in every scan, as if deskewed by a motion that was none, or with a rotor whose angles grow too fast",
+                bool(np.any(sizes > SCAN_MOTION_IMPOSSIBLE)),
+            )
+
+
+def impossible_scan_motions(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:
+    """Return for which lidars something else must seem to be a motion in every scan, `numbers` as of
+    `unit_warnings`."""
+    return [
+        Finding(
+            "impossible_scan_motion", f"{motion.sentence}: more than of a robot that stands, so another fault may be "
+            "its cause", "check both lidars' ranges and angles (a sector behind glass or a cover), and record clouds "
+            "that are not deskewed of a robot at rest",
+        )
+        for motion in _scan_motions(numbers, names) if motion.impossible
+    ]  # fmt: skip
 
 
 def impossible_units(

@@ -33,7 +33,7 @@ STEPS = 8
 CONVERGED = 1e-7  # m, rad
 # Findings of what the lidars see in common which mounts and floor may cure, and which are checked anew with them.
 PARTLY = {"unobserved"}
-OF_ALL = {"beyond_sensor_file", "driver_uncorrected"}
+OF_ALL = {"beyond_sensor_file", "driver_uncorrected", "scan_motion"}
 NO_ROOM = "little_overlap"
 
 

@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse, log
-from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
+from stretch_sim_cal.sensor.unit import SCALARS, SCAN_MOTION, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
 PLACES = ".places.npz"
@@ -31,7 +31,7 @@ EXACT = 1e-7
 BEFORE = 18
 TORN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 """What numpy raises for an .npz file that is torn, or none."""
-TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length")
+TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length", "scan_begin")
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,20 @@ class Observations:
                     information, gradient = change.T @ information @ change, change.T @ gradient
                 poses_at, poses = (tuple(np.reshape(each, (-1, 4, 4))) for each in (at, data["result"]))
                 lidars = _names(len(poses) + 1)
-                models = tuple(_model({name: data[f"{lidar}_{name}"] for name in TABLE}) for lidar in lidars)
+                began = {f"{lidar}_scan_begin": np.array(-np.pi) for lidar in lidars}  # of files without
+                known = began | {name: data[name] for name in data if name.endswith(TABLE)}
+                tables = ({name: known[f"{lidar}_{name}"] for name in TABLE} for lidar in lidars)
+                models = tuple(map(_model, tables))
                 at_units, units = (tuple(data[f"{lidar}_{which}"] for lidar in lidars) for which in ("unit", "result"))
+                if "left_scan_begin" not in data:  # written without the lidars' motion in a scan
+                    present = np.ones(6 * len(poses) + sum(model.size for model in models), bool)
+                    ends = 6 * len(poses) + np.cumsum([model.size for model in models])
+                    present[np.concatenate([end - 1 - np.arange(len(SCAN_MOTION)) for end in ends])] = False
+                    change = np.eye(len(present))[:, present]
+                    information, gradient = change @ information @ change.T, change @ gradient
+                    at_units, units = (
+                        tuple(np.pad(own, (0, len(SCAN_MOTION))) for own in each) for each in (at_units, units)
+                    )
                 names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
                 names = [name for name in SeenPatches.__dataclass_fields__ if f"patch_{name}" in data]
@@ -320,14 +332,17 @@ def _names(count: int) -> tuple[str, ...]:
 
 def _table(model: ErrorModel) -> dict[str, np.ndarray]:
     firing = np.zeros(0) if model.firing_azimuths is None else model.firing_azimuths
-    values = (model.elevations, model.azimuth_offsets, model.optical_centre, firing, model.spread.near_length)
+    values = (
+        model.elevations, model.azimuth_offsets, model.optical_centre, firing, model.spread.near_length,
+        model.scan_begin,
+    )  # fmt: skip
     return dict(zip(TABLE, map(np.asarray, values), strict=True))
 
 
 def _model(table: dict[str, np.ndarray]) -> ErrorModel:
-    elevations, offsets, centre, firing, near_length = (table[name] for name in TABLE)
+    elevations, offsets, centre, firing, near_length, begin = (table[name] for name in TABLE)
     spread = UnitSpread(near_length=float(near_length))
-    return ErrorModel(spread, elevations, offsets, centre, firing if len(firing) else None)
+    return ErrorModel(spread, elevations, offsets, centre, firing if len(firing) else None, float(begin))
 
 
 def path_beside(calibration_file: Path) -> Path:

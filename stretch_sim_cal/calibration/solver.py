@@ -30,6 +30,7 @@ from stretch_sim_cal.sensor.unit import (
     HARMONICS,
     RANGE_SCALE,
     SCALARS,
+    SCAN_MOTION,
 )
 
 # The variance of the channels' errors is looked for in the data in so many steps, down to this
@@ -50,7 +51,9 @@ FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
 AS_WELL = 4.0
-SCALAR_KINDS = ("scalars", "harmonics", "shares")
+# Scans are of lidars that stand still, and then of a motion of so many times the usual one, with such odds.
+SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
+SCALAR_KINDS = ("scalars", "harmonics", "shares", "scan_motion")
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
@@ -82,9 +85,14 @@ def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = 
 def sensor_numbers(
     unknowns: Unknowns, state: State, solution: Solution, names: Sequence[str] = SIDES
 ) -> dict[str, float]:
-    """Return the scalars of the lidars' errors, and the standard deviations of the channels' errors."""
+    """Return the scalars of the lidars' errors and their motion in a scan, and the standard deviations of the channels'
+    errors."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
-    for side, model, spreads in zip(names, unknowns.models, solution.spreads, strict=True):
+    for lidar, (side, model, spreads) in enumerate(zip(names, unknowns.models, solution.spreads, strict=True)):
+        columns = unknowns.scan_motion_columns(lidar)
+        for name, value, column in zip(SCAN_MOTION, state.units[lidar][model.of_scan_motion], columns, strict=True):
+            deviation = np.sqrt(max(solution.covariance[column, column], 0.0))
+            numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"] = float(value), float(deviation)
         for kind in CHANNEL_KINDS:
             if getattr(model.spread, kind):
                 numbers[f"{kind}_spread_{side}"] = spreads[kind] * getattr(model.spread, kind)
@@ -126,7 +134,7 @@ class Solver:
 
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
-        self._roots = [model.prior_roots() for model in unknowns.models]
+        self._roots = [model.prior_roots() | {"scan_motion": model.scan_motion_root()} for model in unknowns.models]
         for roots in self._roots:
             # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
             scalars = roots.pop("scalars")
@@ -145,6 +153,9 @@ class Solver:
         self._varying = {
             (tuple(group), kind): np.eye(len(group)) for group in self._groups for kind in self._roots[group[0]]
         }
+        for varying in self._varying:
+            if varying[1] == "scan_motion":
+                self._varying[varying] *= SCAN_MOTION_SHARES[0] ** 2
 
     @classmethod
     def starting(
@@ -172,13 +183,14 @@ class Solver:
 
     def solve(
         self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
-        beside: np.ndarray | float = 0.0,
+        beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> Solution:  # fmt: skip
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
         `by_chance` is information about the poses of all lidars but the first that noise alone brings (see room.py):
         it is taken from the covariance, but not from the information (n, n) that is of something else, `beside` the
-        blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it.
+        blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it, and
+        scales are not looked for `far` from the sensor files unless it is to.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
@@ -201,7 +213,7 @@ class Solver:
                 if not step:
                     self._alike(kinds, widths, information, gradient + information @ present)
                 # Not by what an earlier step has as far off: one after the other, all scales would become unknown.
-                wide = self._graded(kinds, widths, information, gradient + information @ present)
+                wide = self._graded(kinds, widths, information, gradient + information @ present, far)
             prior = self._precision(kinds, wide)
             root = _root(information + prior)
             solution = cho_solve((root, True), gradient - prior @ present)
@@ -220,11 +232,11 @@ class Solver:
 
     def step(
         self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
-        beside: np.ndarray | float = 0.0,
+        beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> tuple[State, Solution]:  # fmt: skip
         """Return the state after a change as of `solve`, shares that are no longer in doubt `decided`, and the
         solution."""
-        solution = self.solve(equations, state, by_chance, learn, beside)
+        solution = self.solve(equations, state, by_chance, learn, beside, far)
         return self.decided(self.unknowns.moved(state, solution.change), solution), solution
 
     def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
@@ -342,7 +354,7 @@ class Solver:
                 if number == lidar:
                     scale[own] = spreads[lidar][kind]
             # The scalars and each kind of the channels' errors have nothing in common.
-            for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS)):
+            for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS), model.of_scan_motion):
                 block = basis[unit][part]
                 rows, own = np.flatnonzero(block.any(axis=1)), np.flatnonzero(block.any(axis=0))
                 if not len(rows) or not np.any(values[part]):
@@ -419,17 +431,20 @@ class Solver:
             trials = [variance * trial for trial in _nearly_alike(len(group))]
             self._weigh(varying, trials, evidence, np.ones(columns.size))
 
-    def _weigh(self, varying: tuple, trials: list[np.ndarray], evidence: Callable, wide: np.ndarray) -> None:
-        """Let errors vary by the mean of covariances, weighed by their `evidence`, as of `_evidence`."""
+    def _weigh(
+        self, varying: tuple, trials: list[np.ndarray], evidence: Callable, wide: np.ndarray,
+        odds: np.ndarray | float = 1.0,
+    ) -> None:  # fmt: skip
+        """Let errors vary by the mean of covariances, weighed by their `odds` and `evidence`, as of `_evidence`."""
         found = []
         for trial in trials:
             self._varying[varying] = trial
             found.append(evidence(wide)[0])
-        likely = np.exp(np.array(found) - max(found))
+        likely = odds * np.exp(np.array(found) - max(found))
         self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
 
     def _graded(
-        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
+        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray, far: bool
     ) -> np.ndarray:  # fmt: skip
         """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
         the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors.
@@ -441,20 +456,22 @@ class Solver:
         within, evidence = self._evidence(kinds, graded, widths, information, gradient)
 
         for varying, _ in self._together(within):
-            group, kind = varying
+            (group, kind), odds = varying, 1.0
             if kind == "harmonics":
                 trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
             elif kind == "scalars" and len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
                 trials = _nearly_alike(len(group))
+            elif kind == "scan_motion":
+                trials, odds = [share**2 * np.eye(len(group)) for share in SCAN_MOTION_SHARES], ODDS_OF_SCAN_MOTION
             else:
                 continue
-            self._weigh(varying, trials, evidence, widths[own])
+            self._weigh(varying, trials, evidence, widths[own], odds)
         # No room tells the scale that all have, nor that of one.
         nearest, scales = evidence(widths[own])[0], []
         for (lidar, kind), each in within.items():
             column = each.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
-            for times in FAR if len(column) and len(self.unknowns.models) > 1 else ():
+            for times in FAR if far and len(column) and len(self.unknowns.models) > 1 else ():
                 trial = widths[own].copy()
                 trial[column] *= times
                 found, values = evidence(trial)

@@ -15,6 +15,10 @@ The errors of incidence and weak echoes are those of J. Laconte et al., "Lidar m
 waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccentricity terms those of the usual
 intrinsic calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
 
+While a scan is taken, the frame in which its points are given may have been moved: by a driver that deskews by a motion
+that was none, or by a rotor whose angles grow too fast. With the share s of the scan at which a point was taken, from
+-0.5 to 0.5, and the twist m of a scan, that x is seen at exp(-s m) x.
+
 `optical_centre_share` and `firing_time_share` are the shares of the sensor's optical centre and firing times that the
 driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
 p + Rz(a) c, from which the measured point is recovered.
@@ -32,6 +36,9 @@ SCALARS = (
     "azimuth_cos_1", "azimuth_sin_1", "azimuth_cos_2", "azimuth_sin_2",
     "optical_centre_x", "optical_centre_y", "optical_centre_z", "optical_centre_share", "firing_time_share",
 )  # fmt: skip
+SCAN_MOTION = tuple(f"scan_motion_{axis}" for axis in ("x", "y", "z", "roll", "pitch", "yaw"))
+# Standard deviations of a frame's motion in a scan, if it moves (m, rad).
+SCAN_MOTION_DEVIATIONS = np.r_[np.full(3, 0.002), np.full(3, np.deg2rad(0.04))]
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
 RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
@@ -42,6 +49,8 @@ LEAST_RANGE = 1e-6  # m
 # Half of the variance of a channel's elevation varies smoothly over this angle (rad): optics, not assembly.
 SMOOTH_ELEVATION = "channel_elevation_smooth"
 SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
+# A scan's channels begin within this angle (rad); of clouds in the order of time this share does.
+NEAR_BEGIN, IN_ORDER = np.deg2rad(10.0), 0.6
 NEGLIGIBLE = 1e-5  # axes of a covariance with less than this share of the largest variance are left out
 
 
@@ -97,15 +106,17 @@ class Returns:
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels. The sensor's
-    table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct `optical_centre` (3,) in m and
-    `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad."""
+    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels, and
+    `SCAN_MOTION`. The sensor's table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct
+    `optical_centre` (3,) in m and `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad. Scans begin
+    with the rotor at the azimuth `scan_begin` in rad."""
 
     spread: UnitSpread
     elevations: np.ndarray
     azimuth_offsets: np.ndarray
     optical_centre: np.ndarray = field(default_factory=lambda: np.zeros(3))
     firing_azimuths: np.ndarray | None = None
+    scan_begin: float = -np.pi
 
     @property
     def num_channels(self) -> int:
@@ -114,7 +125,12 @@ class ErrorModel:
     @property
     def size(self) -> int:
         """The number of parameters."""
-        return len(SCALARS) + len(CHANNEL_KINDS) * self.num_channels
+        return len(SCALARS) + len(CHANNEL_KINDS) * self.num_channels + len(SCAN_MOTION)
+
+    @property
+    def of_scan_motion(self) -> slice:
+        """Where the parameters `SCAN_MOTION` lie."""
+        return slice(self.size - len(SCAN_MOTION), self.size)
 
     def of_kind(self, kind: str) -> slice:
         """Return where the C parameters of one of `CHANNEL_KINDS` lie."""
@@ -153,6 +169,11 @@ class ErrorModel:
             roots[name][self.of_kind(kind)] = axes[:, kept] * np.sqrt(variances[kept])
         return roots
 
+    def scan_motion_root(self) -> np.ndarray:
+        """Return a root (n, 6) of the covariance of the frame's motion in a scan, if it moves: which is no property of
+        the unit, and in no other prior."""
+        return np.eye(self.size)[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS
+
     def prior_covariance(self) -> np.ndarray:
         """Return the parameters' covariance (n, n) of units as they are made; singular if some do not vary."""
         return sum(root @ root.T for root in self.prior_roots().values())
@@ -188,22 +209,27 @@ class ErrorModel:
         returns, added = self._measured(returns, values)
         distances, origins = self._distances(returns, cosines, values), self._centres(returns.rotor, values, added)
         rays = directions(*self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values))
-        return rays * distances[:, None] + origins, origins
+        motion, points = values[self.of_scan_motion], rays * distances[:, None] + origins
+        if not motion.any():
+            return points, origins
+        shares = self._shares(returns.rotor)[:, None]
+        return tuple(own + shares * (motion[:3] + np.cross(motion[3:], own)) for own in (points, origins))
 
     def sensitivity(
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
         beyond: np.ndarray | float = 0.0,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the derivatives of `normals . corrected(...)` by the scalars (N, 14) and, in the order of
-        `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
+        """Return the derivatives of `normals . corrected(...)` by the scalars and the motion in a scan (N, 20) and, in
+        the order of `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
         returns they would correlate with the residuals, and bias scale and near range.
         """
-        returns, _ = self._measured(returns, values)
+        returns, added = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
         elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
-        along = np.einsum("ni,ni->n", normals, directions(elevation, azimuth))
+        rays = directions(elevation, azimuth)
+        along = np.einsum("ni,ni->n", normals, rays)
         by_elevation, by_azimuth = (
             distances * np.einsum("ni,ni->n", normals, partial) for partial in _derivatives(elevation, azimuth)
         )
@@ -211,7 +237,7 @@ class ErrorModel:
         by_range = -along / (1.0 + values[SCALE] - values[NEAR] / self.spread.near_length * fading)
         harmonics = _harmonics(returns.rotor)
         turned = _turned_normals(returns.rotor, normals)
-        scalars = np.empty((len(returns), len(SCALARS)))
+        scalars = np.empty((len(returns), len(SCALARS) + len(SCAN_MOTION)))
         scalars[:, OFFSET] = by_range
         scalars[:, SCALE] = by_range * distances
         scalars[:, NEAR] = by_range * fading
@@ -222,6 +248,9 @@ class ErrorModel:
         scalars[:, CENTRE_SHARE] = turned @ self.optical_centre
         firing = np.zeros(len(returns)) if self.firing_azimuths is None else self.firing_azimuths[returns.channel]
         scalars[:, FIRING_SHARE] = by_azimuth * firing
+        points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
+        levers = np.hstack([normals, np.cross(points, normals)])
+        scalars[:, len(SCALARS) :] = self._shares(returns.rotor)[:, None] * levers
         return scalars, np.stack([by_range, by_elevation, by_azimuth], axis=1)
 
     # What the simulator does: from true rays to published points.
@@ -272,8 +301,21 @@ class ErrorModel:
         elevations = np.arcsin(np.clip(own[:, 2] / ranges, -1.0, 1.0))
         return replace(returns, ranges=ranges, azimuths=azimuths, elevations=elevations, rotor=rotor), 1.0
 
+    def _shares(self, rotor: np.ndarray) -> np.ndarray:
+        """Return the shares (N,) of the scan, -0.5 to 0.5, at azimuths (N,) of the rotor."""
+        return (rotor - self.scan_begin) / (2.0 * np.pi) % 1.0 - 0.5
+
     def _centres(self, rotor: np.ndarray, values: np.ndarray, added: float = 0.0) -> np.ndarray:
         return turned(rotor, values[CENTRE] + (added + values[CENTRE_SHARE]) * self.optical_centre)
+
+
+def scan_begin(azimuths: np.ndarray, channel: np.ndarray) -> float:
+    """Return the rotor's azimuth (rad) where a scan begins: the first of each channel's returns, of which `azimuths`
+    (N,) of the rotor and channels (N,) are given as they were published; -pi if they are not in the order of time."""
+    _, first = np.unique(channel, return_index=True)
+    middle = np.angle(np.mean(np.exp(1j * azimuths[first]))) if len(first) else np.pi
+    near = np.abs(np.angle(np.exp(1j * (azimuths[first] - middle)))) < NEAR_BEGIN
+    return float(middle) if np.mean(near) > IN_ORDER else -np.pi
 
 
 def weak_echo(intensity: np.ndarray) -> np.ndarray:

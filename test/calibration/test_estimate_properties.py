@@ -3,7 +3,7 @@
 Limits of differences are in standard deviations: patches are cut differently in another frame.
 """
 
-import edits
+import edits_of_returns as returns
 import numpy as np
 import pytest
 from alignment_scenes import FOUR_SIGMA, FRAMES, REAL, RealScene, drawn_scene, normalised
@@ -43,8 +43,8 @@ def test_turning_both_clouds_about_their_spin_axes_turns_the_result(result):
     scene = drawn_scene()
     left, right = (from_xyz_rpy(rpy=(0.0, 0.0, yaw)) for yaw in (2.2, -0.9))
     other = scene.align(
-        left=[edits.transformed(cloud.copy(), left) for cloud in scene.left],
-        right=[edits.transformed(cloud.copy(), right) for cloud in scene.right],
+        left=[returns.transformed(cloud.copy(), left) for cloud in scene.left],
+        right=[returns.transformed(cloud.copy(), right) for cloud in scene.right],
         initial=left @ scene.initial @ inverse(right),
         base_from_left=scene.base_from_left @ inverse(left),
     )

@@ -1,16 +1,21 @@
 """The error model of a unit: distortion and correction are inverse to each other; derivatives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from stretch_sim_cal.geometry.transforms import apply, exp, inverse
 from stretch_sim_cal.sensor.unit import (
     CENTRE_SHARE,
     CHANNEL_KINDS,
     FIRING_SHARE,
     SCALARS,
+    SCAN_MOTION,
     ErrorModel,
     UnitSpread,
     directions,
+    scan_begin,
     weak_echo,
 )
 
@@ -53,17 +58,49 @@ def test_what_the_simulator_distorts_by_centimetres_the_calibration_corrects(sce
     assert np.abs(model.corrected(returns, cosines, values) - true_points).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", [*SCALARS, *CHANNEL_KINDS])
+@pytest.mark.parametrize("name", [*SCALARS, *SCAN_MOTION, *CHANNEL_KINDS])
 def test_the_derivative_by_a_parameter_is_that_of_the_corrected_points(scene, name):
     model, values, _, returns, cosines = scene
     normals = np.random.default_rng(0).normal(size=(len(returns), 3))
     step = np.zeros(model.size)
-    step[SCALARS.index(name) if name in SCALARS else model.of_kind(name)] = 1e-6
+    if name in SCAN_MOTION:
+        step[model.of_scan_motion][SCAN_MOTION.index(name)] = 1e-6
+    else:
+        step[SCALARS.index(name) if name in SCALARS else model.of_kind(name)] = 1e-6
     forward, backward = (model.corrected(returns, cosines, values + change) for change in (step, -step))
     expected = np.einsum("ni,ni->n", normals, forward - backward) / 2e-6
     derivatives = np.hstack(model.sensitivity(returns, cosines, normals, values))
-    found = derivatives[:, [*SCALARS, *CHANNEL_KINDS].index(name)]
+    found = derivatives[:, [*SCALARS, *SCAN_MOTION, *CHANNEL_KINDS].index(name)]
     assert np.allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_motion_of_the_frame_in_every_scan_is_taken_out(scene):
+    model, values, true_points, returns, cosines = scene
+    twist, begin = np.array([0.003, -0.002, 0.001, 5e-4, -3e-4, 8e-4]), 3.09
+    shares = (returns.rotor - begin) / (2.0 * np.pi) % 1.0 - 0.5
+    at_rest = model.corrected(returns, cosines, values)
+    published = np.array([
+        apply(inverse(exp(share * twist)), point) for share, point in zip(shares, at_rest, strict=True)
+    ])  # fmt: skip
+    moving = replace(model, scan_begin=begin)
+    motion = np.zeros(model.size)
+    motion[moving.of_scan_motion] = twist
+    seen = replace(returns, ranges=np.linalg.norm(published, axis=1), azimuths=np.arctan2(*published.T[1::-1]),
+                   elevations=np.arcsin(published[:, 2] / np.linalg.norm(published, axis=1)))  # fmt: skip
+    assert np.abs(published - at_rest).max() > 1e-3
+    # Elsewhere the motion takes a return into the next scan, or to another share of this one.
+    inside = (np.abs(shares) < 0.49) & (np.linalg.norm(at_rest[:, :2], axis=1) > 0.5)
+    assert np.abs(moving.corrected(seen, 1.0, motion) - at_rest)[inside].max() < 2e-5
+
+
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_where_scans_begin_is_told_by_the_order_of_their_returns(by_channel):
+    azimuths, channels = np.meshgrid(2.0 + np.arange(0.0, 2.0 * np.pi, 0.01), np.arange(8))
+    order = slice(None) if by_channel else np.argsort(azimuths.ravel(), kind="stable")
+    azimuths, channels = ((each.ravel()[order]) for each in (np.angle(np.exp(1j * azimuths)), channels))
+    assert scan_begin(azimuths, channels) == pytest.approx(2.0)
+    shuffled = np.random.default_rng(0).permutation(len(azimuths))
+    assert scan_begin(azimuths[shuffled], channels[shuffled]) == -np.pi
 
 
 def test_units_are_drawn_from_the_prior(scene):

@@ -15,6 +15,8 @@ from stretch_sim_cal.calibration.surfaces import Lidar
 # How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
 # how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
+# The last one is repeated until the poses change by a smaller share of their standard deviations, at most so often.
+CONVERGED, MAX_REPEATS = 0.1, 12
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,18 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
     """Return the estimate, from a first state, by the patches of the rooms that the lidars see from all standing
     places."""
     noises = [Noise.first(len(places[0]))] * len(places)
-    for slack, grids in PASSES:
+    for number in range(len(PASSES) + MAX_REPEATS):
+        slack, grids = PASSES[min(number, len(PASSES) - 1)]
         blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
         equations = NormalEquations.empty(solver.unknowns.size)
         for block, lidars in zip(blocks, places, strict=True):
             block.add_to(equations, solver.unknowns, lidars)
         by_chance = sum(block.noise_information() for block in blocks)
-        state, solution = solver.step(equations, state, by_chance)
+        # Far from the solution much looks like a wrong scale.
+        state, solution = solver.step(equations, state, by_chance, far=slack == 0.0)
         noises = [block.noise for block in blocks]
+        poses = solver.unknowns.free_poses
+        change, covariance = solution.change[poses], solution.covariance[np.ix_(poses, poses)]
+        if number >= len(PASSES) - 1 and change @ np.linalg.solve(covariance, change) < CONVERGED**2 * len(poses):
+            break
     return JointEstimate(state, solution, equations, by_chance, blocks)

@@ -354,8 +354,9 @@ class Evidence:
         """Return the errors that no lidar of its kind has, if the poses depend on them: an error that all lidars have
         alike may be the best fit to something near one of them, and cancels between them."""
         found = findings.impossible_units(self.numbers, self.sensors, self.names)
+        moving = findings.impossible_scan_motions(self.numbers, self.names)
         if not found:
-            return []
+            return moving
         values = self.blocks[0].state.units
         columns = [self.unknowns.units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
         errors = np.array([values[lidar][SCALARS.index(scalar)] for lidar, scalar in found])
@@ -364,8 +365,8 @@ class Evidence:
         # By how much the poses would change if these errors were known to be 0.
         shift = covariance[np.ix_(free, columns)] @ of_errors @ errors
         if shift @ np.linalg.solve(self.covariance, shift) < len(shift):
-            return []
-        return list(found.values())
+            return moving
+        return moving + list(found.values())
 
     def near(self, pair: Pair) -> bool:
         """Return whether the estimate of two lidars is near the description."""

@@ -28,7 +28,7 @@ from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.geometry.transforms import adjoint, apply, by_twist, exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel, Returns, weak_echo
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, ErrorModel, Returns, scan_begin, weak_echo
 
 COLLAR = 0.10  # m
 REACH = 2.2  # m: no part of a robot is farther from its lidars
@@ -305,15 +305,15 @@ class RobotUnknowns:
     ) -> None:  # fmt: skip
         """Add matches (M,) with their weights (M,), 1 / m^2, to the equations; `returns` (M,) are uncorrected."""
         number, columns = self.lidars.index(lidar), self.columns(unknowns)
+        common = unknowns.common_columns(number)
         model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
         normals = matches.normals @ state.base_from_lidar[number][:3, :3]
-        scalars, channels = model.sensitivity(returns, matches.incidence, normals, values, beyond=matches.along)
-        first = unit.start + np.arange(len(SCALARS))
+        common_rows, channels = model.sensitivity(returns, matches.incidence, normals, values, beyond=matches.along)
         of_kind = [unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS]
         information, gradient = equations.information, equations.gradient
         # Link by link, since a return depends on few of them; a channel's errors depend on its returns only.
         for chosen, of_robot, jacobian in self.rows(lidar, sample, matches):
-            used, rows = np.concatenate([columns[of_robot], first]), np.hstack([jacobian, scalars[chosen]])
+            used, rows = np.concatenate([columns[of_robot], common]), np.hstack([jacobian, common_rows[chosen]])
             weighted, distances = weights[chosen, None] * rows, matches.distances[chosen]
             information[np.ix_(used, used)] += rows.T @ weighted
             gradient[used] -= weighted.T @ distances
@@ -351,13 +351,20 @@ class CloudReader:
         self._relative_noise = None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
         if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
-            self.model = sensor.error_model()
+            model, first = sensor.error_model(), clouds[0] if len(clouds) else np.zeros((0, 5))
+            rings = first[:, RING].astype(np.int64)
+            begin = scan_begin(np.arctan2(first[:, 1], first[:, 0]) - model.azimuth_offsets[rings], rings)
+            self.model = replace(model, scan_begin=begin)
             return
         self._grid = DirectionGrid.by_elevation()
         rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
         self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
         self._channel[rows] = np.arange(len(rows))
         self.model = model_of_rows(sensor, self._grid.elevations[rows])
+        if len(clouds):
+            first = clouds[0]
+            begin = scan_begin(np.arctan2(first[:, 1], first[:, 0]), self._row(first[:, :3]))
+            self.model = replace(self.model, scan_begin=begin)
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
