@@ -125,13 +125,6 @@ def test_a_file_that_contradicts_itself_is_not_exported(calibration, tmp_path, c
     assert not (tmp_path / "robot.urdf").exists()
 
 
-def test_options_that_do_not_go_together_are_told(calibration, tmp_path):
-    assert run(calibration, "--as", "urdf", "--launch") == 2
-    assert run(calibration, "--as", "urdf", "--record") == 2
-    assert run("--as", "urdf", "--rollback") == 2
-    assert run(tmp_path / "none.yaml", "--as", "urdf") == 2
-
-
 def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "calibration.yaml"

@@ -218,15 +218,6 @@ def test_the_settings_file_chooses_the_fit_and_options_go_first(dataset, tmp_pat
     assert (model.shape_fitting_method, model.yaw_dependent) == ("ellipse_axis_aligned", True)
 
 
-def test_unusable_arguments_are_refused_in_one_line(dataset, tmp_path, capsys):
-    assert main([str(tmp_path / "nowhere")]) == 2
-    assert main([str(dataset), "--range-noise", "-1"]) == 2
-    assert main([str(dataset), "--fit-method", "convex_polygon", "--vertices", "2"]) == 2
-    (tmp_path / "robot.urdf").write_text("<robot name='r'><link name='base_link'/></robot>")
-    assert main([str(dataset), "--model", str(tmp_path / "robot.urdf")]) == 2
-    assert capsys.readouterr().err.count("\n") == 4
-
-
 def test_a_robot_that_sticks_out_between_grid_points_is_refused_with_what_to_collect(
     dataset, tmp_path, monkeypatch, capsys
 ):

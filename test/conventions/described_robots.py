@@ -90,7 +90,7 @@ def all_of(*changes):
 
 JOINT_PARTS = {
     "axis": ("axis", "xyz"), "rpy": ("origin", "rpy"), "xyz": ("origin", "xyz"), "parent": ("parent", "link"),
-    "upper": ("limit", "upper"),
+    "lower": ("limit", "lower"), "upper": ("limit", "upper"),
 }  # fmt: skip
 
 

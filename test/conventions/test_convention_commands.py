@@ -1,0 +1,220 @@
+"""`stretch-sim-cal lint` and `normalize`: their exit codes, text, JSON and files, never half of them; tools by
+themselves, of which the vendor's keep the convention and a crooked one comes back."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from described_robots import added, edited, findings, joint, joint_set, link, renamed, robot, stretch_text
+
+from stretch_sim_cal import cli
+from stretch_sim_cal.conventions import PROFILES
+from stretch_sim_cal.conventions.profile import INFO
+from stretch_sim_cal.conventions.profile import lint as run_lint
+from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.stretch import vendor_folder
+
+TOOLS = sorted((vendor_folder() / "SE4_tools").glob("*/*.urdf"), key=lambda path: path.parent.name)
+GRIPPER = next(path for path in TOOLS if path.parent.name == "eoa_wrist_dw4_tool_sg4")
+
+
+def lint(*arguments) -> int:
+    return cli.main(["lint", *map(str, arguments)])
+
+
+def normalize(*arguments) -> int:
+    return cli.main(["normalize", *map(str, arguments)])
+
+
+def test_a_model_that_keeps_the_profile_ends_with_0(capsys):
+    assert lint("stretch4", "--profile", "stretch", "--quiet") == 0
+    assert "keeps the Stretch URDF conventions (0 errors, 0 warnings, 22 infos)\n" in capsys.readouterr().out
+
+
+def test_a_broken_rule_ends_with_1_and_says_what_would_be_right_and_json_holds_every_finding(tmp_path, capsys):
+    crooked = tmp_path / "crooked.urdf"
+    crooked.write_text(edited(stretch_text(), renamed("lift_joint", "lift")))
+    assert lint(crooked, "--profile", "stretch") == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("error") and "joint 'lift' does not end in _joint; call it lift_joint" in first
+    assert lint(crooked, "--profile", "stretch", "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["profile"], answer["model"]) == ("stretch", str(crooked))
+    assert all(set(finding) == {"rule", "level", "name", "message", "fix"} for finding in answer["findings"])
+    assert [finding["name"] for finding in answer["findings"] if finding["level"] == "error"] == ["lift"]
+
+
+def test_the_other_profiles_find_the_stretch_to_be_another_kind_of_robot(capsys):
+    assert lint("stretch4", "--profile", "rep199") == 1
+    assert lint("stretch4", "--profile", "icub") == 1
+    assert "iCub" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "read"), [("lint", ""), ("normalize", "a URDF or xacro file")])
+def test_the_help_names_every_profile_and_the_files_that_are_read(name, read, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ", ".join(PROFILES) in shown and read in shown
+
+
+def test_an_export_is_normalized_with_its_mapping_and_report_and_stays_as_it_is_then(tmp_path, capsys):
+    export, out, again = (tmp_path / name for name in ("export.urdf", "out", "again"))
+    downwards = joint_set("lift_joint", axis="0 0 -1", lower="-1.2", upper="0")
+    export.write_text(edited(stretch_text(), downwards, renamed("mast_link", "mast")))
+    assert normalize(export, "--out", out, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["renamed"] == {"mast": "mast_link"} and answer["joints"]["lift_joint"]["sign"] == -1
+    assert answer["largest_departure"] <= 1e-9 and not answer["unchanged"]
+    assert normalize(export, "--out", out) == 0
+    said = capsys.readouterr().out
+    assert "warning: lift_joint now has its positive direction reversed: check its motor's polarity" in said
+    robot = {"stretch.urdf.xacro", "tool.tool.xacro"}
+    assert {path.name for path in out.iterdir()} == {"changes.md", "joint_mapping.yaml", *robot}
+    mapping = yaml.safe_load((out / "joint_mapping.yaml").read_text())
+    assert mapping["joints"]["lift_joint"] == {"name": "lift_joint", "sign": -1, "offset": 0.0}
+    assert mapping["links"]["mast"]["name"] == "mast_link"
+    assert "lift_joint" in (out / "changes.md").read_text()
+    assert load_model(out / "stretch.urdf.xacro").joints["lift_joint"].axis.tolist() == [0, 0, 1]
+    assert normalize(out / "stretch.urdf.xacro", "--out", again) == 0
+    assert "nothing had to be changed" in capsys.readouterr().out
+    assert all((again / name).read_text() == (out / name).read_text() for name in robot)
+
+
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    """A robot in /robot whose meshes lie in packages, and a tool whose mesh does; the test works in their folder."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "my meshes"
+    folder.mkdir()
+    for name in ("a b.stl", "claw.stl", "wood.png"):
+        (folder / name).write_text(name)
+
+    def shown(name: str, file: str) -> str:
+        return link(name, f'<visual><geometry><mesh filename="package://{file}"/></geometry></visual>')
+
+    wood = '<material name="wood"><texture filename="package://shapes/wood.png"/></material>'
+    thing = added(shown("thing", "shapes/a b.stl") + joint("thing", "base_link", "thing") + wood)
+    (tmp_path / "robot.urdf").write_text(edited(stretch_text("eoa_wrist_dw4_tool_nil"), thing))
+    (tmp_path / "claw.urdf").write_text(robot(shown("claw_link", "claws/claw.stl")))
+    return tmp_path
+
+
+@pytest.mark.parametrize("folder", ["my meshes", "./my meshes", "~/my meshes"])
+def test_meshes_of_packages_are_found_from_anywhere(packaged, folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(packaged))
+    packages = ("--package", f"shapes={folder}", f"claws={folder}")
+    assert normalize("robot.urdf", "--tool", "claw.urdf", "--out", "out", *packages) == 0
+    elsewhere = packaged / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    main = packaged / "out" / "stretch.urdf.xacro"
+    model = load_model(main)
+    assert model.links["thing_link"].visuals[0].path.read_text() == "a b.stl"
+    assert model.links["claw_link"].visuals[0].path.read_text() == "claw.stl"
+    assert "/my%20meshes/wood.png" in main.read_text() and "package://" not in main.read_text()
+    assert normalize(main, "--out", "again") == 0
+    assert (elsewhere / "again" / main.name).read_text() == main.read_text()
+
+
+def test_a_package_that_is_not_known_stays_and_one_that_is_not_used_is_an_error(packaged, capsys):
+    assert normalize("robot.urdf", "--out", "out") == 0
+    assert 'filename="package://shapes/a b.stl"' in (packaged / "out" / "stretch.urdf.xacro").read_text()
+    assert normalize("robot.urdf", "--out", "other", "--package", "shape=my meshes") == 2
+    assert "--package shape: neither a mesh nor a xacro uses it; did you mean shapes?" in capsys.readouterr().err
+    assert not (packaged / "other").exists()
+
+
+def test_what_no_rule_settles_is_left_and_told(tmp_path, capsys):
+    path = tmp_path / "bare.urdf"
+    path.write_text(robot(link("thing")))
+    assert normalize(path, "--out", tmp_path / "out") == 1
+    assert "left for you to decide" in capsys.readouterr().out
+    assert "base-link" in (tmp_path / "out" / "changes.md").read_text()
+
+
+@pytest.fixture
+def arm(tmp_path):
+    """An arm of two joints without a base frame, a flange or a tool0, whose links are not called link_n."""
+    parts = link("base_link") + link("shoulder") + link("elbow")
+    for parent, child in (("base_link", "shoulder"), ("shoulder", "elbow")):
+        parts += joint(f"{child}_joint", parent, child, "revolute", "0.2 0 0.4", axis="1 0 0")
+    (tmp_path / "arm.urdf").write_text(robot(parts))
+    return tmp_path / "arm.urdf"
+
+
+def test_the_frames_and_numbers_of_rep199_come_from_options(arm, tmp_path, capsys):
+    kept, named = tmp_path / "kept", tmp_path / "named"
+    assert normalize(arm, "--out", kept, "--profile", "rep199") == 0
+    said = capsys.readouterr().out
+    assert "warning: shoulder: the 1st moving link from base_link is not called link_n; call it link_1" in said
+    assert "--number-links names the links of an arm so" in said
+    assert "call it link_2" in (kept / "changes.md").read_text()
+    frames = ("--base", "0 0 0.33 0 0 0", "--flange", "0.1 0 0 0 0 0")
+    assert normalize(arm, "--out", named, "--profile", "rep199", "--number-links", *frames) == 0
+    assert "warning" not in capsys.readouterr().out
+    model = load_model(named / "robot.urdf.xacro")
+    assert {"link_1", "link_2"} <= set(model.links)
+    assert model.parent_joints["base"].parent_from_joint[2, 3] == 0.33
+    assert model.parent_joints["flange"].parent_from_joint[0, 3] == 0.1
+    assert model.parent_joints["tool0"].parent == "flange"
+
+
+def test_a_wheel_with_an_upright_axis_is_no_wheel(tmp_path, capsys):
+    upright = edited(stretch_text(), joint_set("wheel_0_joint", axis="0 1 0"))
+    assert ("error", "rule-6-axis", "wheel_0_joint") in findings(upright, "stretch")
+    (tmp_path / "swivel.urdf").write_text(upright)
+    assert normalize(tmp_path / "swivel.urdf", "--out", tmp_path / "out") == 0
+    assert "warning: wheel_0_link is now called other_wheel_0_link" in capsys.readouterr().out
+    model = load_model(tmp_path / "out" / "stretch.urdf.xacro")
+    assert {name for name in model.links if name.startswith("wheel")} == {"wheel_0_link", "wheel_1_link"}
+    assert {each.level for each in run_lint(model, PROFILES["stretch"])} <= {INFO}
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.parent.name)
+def test_the_vendors_tools_keep_the_convention_by_themselves(tool, capsys):
+    assert lint("--as", "tool", tool) == 0
+    assert "keeps the Stretch URDF conventions (0 errors, 0 warnings" in capsys.readouterr().out
+
+
+def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a_rename(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text = GRIPPER.read_text().replace("$(arg tool_mesh_dir)", f"file://{GRIPPER.parent / 'meshes'}")
+    tool = tmp_path / "own.urdf"
+    tool.write_text(text.replace("grasp_center_link", "where_it_grasps"))
+    assert lint("--as", "tool", tool) == 1
+    assert "grasp" in capsys.readouterr().out
+    arguments = ("--as", "tool", tool, "--out", tmp_path / "normal", "--json")
+    assert normalize(*arguments, "--rename", "where_it_grasps=grasp_center_link") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["renamed"]["where_it_grasps"] == "grasp_center_link" and answer["largest_departure"] < 1e-9
+    assert lint("--as", "tool", tmp_path / "normal" / "own.urdf") == 0
+    capsys.readouterr()
+    whole = ("stretch4", "--arg", "tool=eoa_wrist_dw4_tool_nil", "--tool", tmp_path / "normal" / "own.urdf")
+    assert normalize(*whole, "--out", tmp_path / "robot") == 0
+    spawned = spawned_robot(named_robot("stretch4", tool=str(tmp_path / "normal" / "own.urdf")))
+    assert "grasp_center_link" in spawned.model.links
+
+
+def test_the_lidars_of_a_robot_that_is_no_stretch_stay_as_they_are_unless_asked(tmp_path, capsys):
+    parts = link("base_footprint") + link("base_link") + joint("base_ref", "base_footprint", "base_link")
+    for side, place, yaw in (
+        ("left", "0.3 0.2 0.5", 0.7),
+        ("right", "-0.3 -0.2 0.5", -2.4),
+    ):  # level, z is the spin axis
+        name = f"lidar_{side}"
+        parts += link(f"{name}_link") + joint(f"{name}_joint", "base_link", f"{name}_link", xyz=place, rpy=f"0 0 {yaw}")
+    cart = tmp_path / "cart.urdf"
+    cart.write_text(robot(parts))
+    frames = link_transforms(load_model(cart), {})
+    for words, stays in (([], True), (["--guess-sensors"], False)):
+        out = tmp_path / f"out{len(words)}"
+        normalize(cart, "--out", out, *words)
+        assert ("--guess-sensors" in capsys.readouterr().out) is stays
+        now = link_transforms(load_model(next(out.glob("*.xacro"))), {})
+        for side in ("left", "right"):
+            name = f"lidar_{side}_link"
+            assert np.allclose(now[name], frames[name]) is stays
