@@ -3,7 +3,6 @@ every stage; what is staged gets into the robot's place whole, and back again.""
 
 import functools
 import json
-import os
 import shutil
 import signal
 import sys
@@ -211,12 +210,6 @@ def test_two_at_a_time_are_one_too_many(robot):
         pass
 
 
-def test_the_arm_does_not_move_without_a_terminal_or_yes(robot, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", open(os.devnull))
-    assert calibrate_robot.main([]) == 2
-    assert "--yes" in capsys.readouterr().err
-
-
 CORRIDOR = (
     "--world", "long_corridor", "--sensor", "jt128_sparse", "--seed", "3",
     "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2",
@@ -261,15 +254,6 @@ def test_a_drive_comes_after_the_arm_or_in_place_of_its_mounts():
         assert stages_of(profile_called(robot), drive=False) == ("alignment", "floor", "mounts", "body_shape")
 
 
-def test_what_keeps_it_from_driving_is_said_before_anything_runs(robot, capsys):
-    assert calibrate_robot.main(["--yes", "--drive", "--only", "floor"]) == 2
-    assert "--drive: --only floor leaves it out" in capsys.readouterr().err
-    assert calibrate_robot.main(["--yes", "--turn-step", "90"]) == 2
-    assert "--turn-step applies to --drive only" in capsys.readouterr().err
-    assert calibrate_robot.main(["--yes", "--drive", "--robot", "two_lidar_manipulator"]) == 2
-    assert "has no 'base:'" in capsys.readouterr().err
-
-
 def test_a_drive_is_asked_for_before_the_robot_moves(robot, monkeypatch):
     asked = []
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "no")
@@ -306,11 +290,6 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
     elsewhere = by_arm_and_wheels(np.random.default_rng(1), other=from_xyz_rpy((0.0, 0.05, 0.0), (0.0, 0.0, 0.0)))
     present = robot_calibration._present_drive(elsewhere)
     assert not present.valid and "has moved relative to the left one" in present.sentence
-
-
-def test_nobody_turns_the_robot_if_nothing_is_asked(robot, capsys):
-    assert calibrate_robot.main(["--yes", "--places", "2"]) == 2
-    assert "--places: the robot has to be turned by hand" in capsys.readouterr().err
 
 
 def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_its_page(tmp_path):

@@ -103,28 +103,6 @@ def test_a_signal_ends_it_at_once_and_writes_nothing(graph):
     assert not graph.calibration_file.exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--num-samples", "many"], "num_samples"),
-        (["--num_samples=0"], "1 .. 100000"),
-        (["--calibration-file", "torn.yaml"], "torn.yaml: line"),
-        (["--ros-args", "-p", "timeout:=soon"], "timeout"),
-        (["--ros-args", "-p"], "ROS arguments"),
-        (["--right-lidar-topic", "/lidar_points_left"], "are both"),
-        (["--another-place"], "has no standing place yet"),
-        (["--another-place", "--method", "gicp"], "method gicp supports only one standing place"),
-    ],
-)
-def test_arguments_that_cannot_be_meant_end_in_one_line(arguments, named, tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
-    (tmp_path / "torn.yaml").write_text("right_to_left_transform: {data: [[1, 0")
-    assert programs.main("ros_align_dual_lidar", arguments) == 2
-    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error:")]
-    assert len(errors) == 1 and named in errors[0]
-
-
 def test_help_shows_an_example(capsys):
     with pytest.raises(SystemExit) as ended:
         programs.main("ros_align_dual_lidar", ["--help"])

@@ -5,7 +5,6 @@ import pytest
 from fake_drivers import write_calibration
 from node_process import PATIENCE, stop, unseen_in_rviz, wait_for_line
 
-from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_shape_model
 from stretch_sim_cal.calibration.body.settings import zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
@@ -186,12 +185,3 @@ def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
     assert len(corners) % 3 == 0
     assert zones.inner.signed_distance(corners).min() > -0.01
     assert zones.outer.signed_distance(corners).max() < 0.01
-
-
-@pytest.mark.parametrize(("content", "named"), [(None, "No such file"), ("{}", "is it a body-shape model?")])
-def test_a_model_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, capfd):
-    path = tmp_path / "model.yaml"
-    if content is not None:
-        path.write_text(content)
-    assert programs.main("ros_visualize_body_shape_calibration", [str(path)]) == 2
-    assert named in capfd.readouterr().err

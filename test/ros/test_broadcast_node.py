@@ -4,12 +4,9 @@ import signal
 
 import numpy as np
 import pytest
-import yaml
 from fake_drivers import publish_frames, true_right_to_left, write_calibration
 from node_process import PATIENCE, stop, wait_for_line
 
-from stretch_sim_cal import programs
-from stretch_sim_cal.calibration.calibration_file import FLOOR
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.frame_listener import FrameListener
 
@@ -60,20 +57,3 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
         assert ros.context.spin_until(lambda: frames.tree.parent("base_link") == "base_footprint", timeout=PATIENCE)
         wait_for_line(process, "base_link -> base_footprint is now published by another node", "stderr")
         assert stop(process, signal.SIGTERM) == 0
-
-
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [(None, "no calibration yet"), ("{}", "has no calibration"), ("a: [", "line"), ("contradiction", "contradicts")],
-)
-def test_a_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, capfd):
-    path = tmp_path / "dual_lidar_calibration.yaml"
-    if content == "contradiction":
-        write_calibration(path, 0.03)
-        data = yaml.safe_load(path.read_text())
-        data[FLOOR]["data"]["distance"] = 0.2
-        content = yaml.safe_dump(data)
-    if content is not None:
-        path.write_text(content)
-    assert programs.main("ros_broadcast_calibration", ["--calibration-file", str(path)]) == 2
-    assert named in capfd.readouterr().err

@@ -6,7 +6,6 @@ import pytest
 import yaml
 from made_results import joints_in
 
-from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
 from stretch_sim_cal.files import keep_backup
 from stretch_sim_cal.geometry.planes import floor_of_footprint
@@ -61,24 +60,6 @@ def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
     assert abs(found.floor_plane.offset - expected.offset) < 0.0005
     assert np.degrees(np.arccos(min(1.0, found.floor_plane.normal @ expected.normal))) < 0.03
     assert np.sqrt(found.entries[FLOOR].covariance[0, 0]) > 1e-4  # that of the mount
-
-
-def test_without_an_alignment_it_says_what_to_run_first(tmp_path, capfd):
-    assert programs.main("ros_find_floor_calibration", ["--calibration-file", str(tmp_path / "none.yaml")]) == 2
-    assert "run ros_align_dual_lidar first" in capfd.readouterr().err
-
-
-def test_a_values_file_that_cannot_be_updated_is_named_before_anything_is_collected(tmp_path, capfd):
-    calibration, values = tmp_path / "calibration.yaml", tmp_path / "values.yaml"
-    write_alignment(calibration)
-    values.write_text("joint_calibration: [1, 2]\n")
-    assert (
-        programs.main(
-            "ros_find_floor_calibration", ["--calibration-file", str(calibration), "--values-file", str(values)]
-        )
-        == 2
-    )
-    assert "values.yaml: 'joint_calibration' is not a mapping" in capfd.readouterr().err
 
 
 def test_rollback_brings_back_the_calibration_before_the_last_write(graph):

@@ -58,11 +58,6 @@ def test_the_footprint_follows_the_arm(graph, model):
                 assert radius(zone.polygon) > expected + 0.14
 
 
-def test_without_a_model_it_says_where_one_would_be(graph):
-    ended = graph.call("ros_publish_footprint")
-    assert ended.code == 2 and "body_shape_model.yaml: there is no body shape yet" in ended.error
-
-
 def test_the_parameters_for_nav2_are_those_that_it_knows():
     data = yaml.safe_load((share_directory() / "config" / "nav2" / "body_shape.yaml").read_text())
     for costmap in ("local_costmap", "global_costmap"):

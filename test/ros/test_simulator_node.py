@@ -411,17 +411,3 @@ def test_sim_is_in_a_domain_of_its_own_unless_one_is_asked_for():
         finally:
             process.terminate()
         assert process.wait(PATIENCE) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--world", "atlantis"], "'atlantis' is not known in worlds/"),
-        (["--fault", "stuck:elbow_joint"], "joint 'elbow_joint'"),
-        (["--record", "."], "exists already"),
-    ],
-)
-def test_bad_input_gets_one_line(graph, arguments, says):
-    ended = graph.call("stretch_simulator", *arguments)
-    assert ended.code == 2
-    assert says in ended.error
