@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
 from made_results import by_arm_and_wheels
 from node_process import PATIENCE, Graph, end_of
-from robot_client import robot_client
+from robot_client import simulated_robot
 
 from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
@@ -50,10 +50,8 @@ WHOLE = 30 * PATIENCE
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     """A graph with a simulated robot whose lidars are far from where the description has them."""
-    with own_domain() as domain:
-        graph = Graph(domain, tmp_path_factory.mktemp("robot"))
-        with graph.simulator(*ROBOT):
-            yield graph
+    with simulated_robot(tmp_path_factory.mktemp("robot"), *ROBOT) as (graph, _):
+        yield graph
 
 
 def calibrate(graph, *arguments):
@@ -231,8 +229,7 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
 
     monkeypatch.setattr("builtins.input", answers)
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(isatty=lambda: True))
-    with own_domain() as domain, Graph(domain, tmp_path).simulator(*CORRIDOR), robot_client(domain) as client:
-        graph = Graph(domain, tmp_path)
+    with simulated_robot(tmp_path, *CORRIDOR) as (graph, client):
         assert calibrate(graph, *TOGETHER).code == 130
         assert "recorded from 1 standing place." in asked[0] and "no continues without" in asked[0]
         ended = calibrate(graph, *TOGETHER)
@@ -298,10 +295,9 @@ def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_
         "--lidar-left-error=0.003,-0.002,0.003,0.4,-0.3,0.5", "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2"
     )  # fmt: skip
     few = ("--yes", "--use-sim-time", "--alignment-samples", "5", "--only", "alignment")
-    with own_domain() as domain:
-        graph = Graph(domain, tmp_path)
-        with graph.simulator("--world", "furnished_room", "--seed", "6", "--real-time-factor", "1", *robot, *errors):
-            ended = calibrate(graph, *few, "--json", *robot)
+    room = ("--world", "furnished_room", "--seed", "6", "--real-time-factor", "1")
+    with simulated_robot(tmp_path, *room, *robot, *errors) as (graph, _):
+        ended = calibrate(graph, *few, "--json", *robot)
     assert ended.code == 0, ended.err
     assert "all 3 lidars, base and footprint are in TF" in ended.err and "THE ARM" not in ended.err
     said = json.loads(ended.out.splitlines()[-1])

@@ -68,7 +68,7 @@ class Graph:
     """A ROS graph (domain) with a folder for the robot's files."""
 
     def __init__(self, domain: int, folder: Path):
-        self.folder = folder
+        self.domain, self.folder = domain, folder
         self.environment = dict(os.environ) | isolated_environment(domain) | {
             "HELLO_FLEET_PATH": str(folder / "fleet"), "HELLO_FLEET_ID": "stretch-test", "HOME": str(folder),
             "ROS_LOG_DIR": str(folder / "log"),
@@ -130,7 +130,7 @@ class Graph:
         from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
         context, stopped, truth = Context(), [], self.folder / "truth.json"
-        rclpy.init(context=context, domain_id=int(self.environment["ROS_DOMAIN_ID"]))
+        rclpy.init(context=context, domain_id=self.domain)
         node = Node(SIMULATOR.node_name, context=context, automatically_declare_parameters_from_overrides=True)
         executor = SingleThreadedExecutor(context=context)
         executor.add_node(node)
@@ -163,7 +163,7 @@ class Graph:
 
     def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
         """Run the fake drivers; `faults` are fields of `Drivers`."""
-        return fake_drivers.running(fake_drivers.Drivers(**faults), int(self.environment["ROS_DOMAIN_ID"]))
+        return fake_drivers.running(fake_drivers.Drivers(**faults), self.domain)
 
 
 @contextlib.contextmanager

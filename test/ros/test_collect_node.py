@@ -111,7 +111,7 @@ def cell(tmp_path_factory):
 
 def faulty(graph, *arguments, **how):
     """Return a cell whose simulator has arguments of its own."""
-    return cell_in(int(graph.environment["ROS_DOMAIN_ID"]), graph.folder, *arguments, **how)
+    return cell_in(graph.domain, graph.folder, *arguments, **how)
 
 
 def surface_distances(dataset, sample, points):

@@ -8,15 +8,15 @@ from unittest import mock
 import numpy as np
 import pytest
 import trimesh
-from node_process import PATIENCE, Graph
+from node_process import PATIENCE
 from rclpy.node import Node
-from robot_client import robot_client
+from robot_client import simulated_robot
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.harness.processes import RunFiles, own_domain
+from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import DEFAULT_TOLERANCES
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.robot.surfaces import Surface
@@ -83,10 +83,8 @@ class Robot:
 @contextlib.contextmanager
 def simulated(folder, own, *arguments):
     patient = mock.patch.object(base_motion, "STOPPING", PATIENCE)
-    with own_domain() as domain, patient:
-        graph = Graph(domain, folder)
-        with graph.simulator(*own, *arguments), robot_client(domain) as client:
-            yield Robot(graph, client, own)
+    with patient, simulated_robot(folder, *own, *arguments) as (graph, client):
+        yield Robot(graph, client, own)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with (
         graph.simulator(*robot, "--real-time-factor", "1") as truth,
-        robot_client(int(graph.environment["ROS_DOMAIN_ID"])) as client,
+        robot_client(graph.domain) as client,
     ):
         true = load_truth(truth)
         mast = true.to_left("mast")

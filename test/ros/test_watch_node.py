@@ -47,7 +47,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     def watch(looks):
         return graph.call("ros_watch_calibration", "--period", "1", "--share", "1", "--looks", str(looks), *LISTEN)
 
-    domain = int(graph.environment["ROS_DOMAIN_ID"])
+    domain = graph.domain
     with graph.simulator(*ROBOT) as truth:
         true = load_truth(truth)
         file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
