@@ -35,8 +35,8 @@ def alignment_result(right_to_left=TURNED, variance=1e-8, refusals=(), covarianc
     )
 
 
-def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=()):
-    plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height)
+def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=(), plane=None):
+    plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height) if plane is None else plane
     return SimpleNamespace(
         plane=plane,
         footprint_from_base=footprint_from_base(plane),
@@ -64,8 +64,8 @@ def by_arm_and_wheels(random, arm=np.eye(4), other=np.eye(4)):
     (off, mounts), (off_wheels, of_wheels), (off_right, of_right), (off_floor, of_floor) = map(drawn, (12, 12, 6, 3))
     left, right = exp(-off[:6]) @ arm @ LEFT, exp(-off[6:]) @ arm @ RIGHT
     plane = incremented(FLOOR.moved(left @ inverse(LEFT)), -off_floor)
-    floor = floor_result()
-    floor.plane, floor.footprint_from_base, floor.covariance = plane, footprint_from_base(plane), of_floor
+    floor = floor_result(plane=plane)
+    floor.covariance = of_floor
     aligned = alignment_result(exp(-off_right) @ inverse(LEFT) @ other @ RIGHT, covariance=of_right)
     file = CalibrationFile().with_alignment(aligned, "r").with_floor(floor, "r", base_from_left=left)
     poses = {"left": left.tolist(), "right": right.tolist()}

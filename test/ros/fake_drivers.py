@@ -219,23 +219,28 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
 
 
 def write_calibration(
-    path, height: float, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
-) -> np.ndarray:
-    """Write a calibration file, with mounts where `base_from_left` is given; return its base_link_from_floor_plane."""
-    transform = footprint_from_base(Plane(normal, height))
-    entries = {
-        "right_to_left_transform": {"data": true_right_to_left().tolist()},
-        FOOTPRINT: {"data": transform.tolist()},
-        FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
-    }
+    path, height: float | None, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
+) -> np.ndarray | None:
+    """Write a calibration file with the true alignment and something else, with a floor and mounts if `height` (m) and
+    `base_from_left` (4, 4) are given; return its base_link_from_floor_plane, if it has one."""
+    entries, base_from_floor = {"other": {"kept": True}}, None
+    entries["right_to_left_transform"] = {"data": true_right_to_left().tolist(), "robot_id": "stretch-test"}
+    if height is not None:
+        transform = footprint_from_base(Plane(normal, height))
+        floor = {"normal": normal.tolist(), "distance": height}
+        entries |= {
+            FOOTPRINT: {"data": transform.tolist()},
+            FLOOR: {"data": floor, "convention": "normal . p + distance = 0"},
+        }
+        base_from_floor = inverse(transform)
     if base_from_left is not None:
         poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
-        entries["lidar_mounts"] = {"data": poses, "covariance": np.eye(12).tolist()}
+        entries["lidar_mounts"] = {"data": poses, "covariance": (1e-8 * np.eye(12)).tolist()}
     path.parent.mkdir(parents=True, exist_ok=True)
     replacement = path.with_suffix(".new")
     replacement.write_text(yaml.safe_dump(entries))
     replacement.replace(path)
-    return inverse(transform)
+    return base_from_floor
 
 
 def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: bool = True):

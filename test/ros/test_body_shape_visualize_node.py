@@ -30,10 +30,8 @@ def write_model(path) -> None:
     save_body_shape_model(model, path)
 
 
-def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
+def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask, set_parameter):
     from geometry_msgs.msg import PolygonStamped
-    from rcl_interfaces.srv import SetParameters
-    from rclpy.parameter import Parameter
     from rclpy.qos import DurabilityPolicy, QoSProfile
     from sensor_msgs.msg import JointState, PointCloud2
     from std_msgs.msg import Bool, Float32, String
@@ -104,33 +102,23 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
         description.publish(String(data=nominal_description()))
         wait_for_line(process, "fitted for another robot description (of another one", "stderr")
 
-        def ask(kind, name, request):
-            client = node.create_client(kind, f"/visualize_body_shape_calibration/{name}")
-            assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
-            answer = client.call_async(request)
-            assert ros.context.spin_until(answer.done, timeout=PATIENCE)
-            return answer.result()
-
-        def set_parameter(name, value):
-            request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
-            assert ask(SetParameters, "set_parameters", request).results[0].successful
-
-        set_parameter("margin", 0.2)
+        name = "visualize_body_shape_calibration"
+        assert set_parameter(name, "margin", 0.2)
 
         def wider() -> bool:
             inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
             return max(point.x for point in inner.points) > 0.94
 
         assert ros.context.spin_until(wider, timeout=PATIENCE)
-        set_parameter("stop_zone", 0.0)
+        assert set_parameter(name, "stop_zone", 0.0)
         assert ros.context.spin_until(lambda: not heard["stop_zone_occupied"].data, timeout=PATIENCE)
         assert ros.context.spin_until(lambda: heard["stop_zone_distance"].data == np.inf, timeout=PATIENCE)
-        answer = ask(Trigger, "save_margins", Trigger.Request())
+        answer = ask(Trigger, f"/{name}/save_margins")
         saved = shared.calibration_file.with_name("body_shape.yaml")
         assert answer.success and str(saved) in answer.message
         assert zone_settings(saved) == ZoneSettings(margin=0.2, stop_zone=0.0)
-        set_parameter("lowest", 2.0)
-        answer = ask(Trigger, "save_margins", Trigger.Request())
+        assert set_parameter(name, "lowest", 2.0)
+        answer = ask(Trigger, f"/{name}/save_margins")
         assert not answer.success and "heights must rise" in answer.message
         assert stop(process) == 0
 

@@ -3,7 +3,6 @@
 import fake_drivers
 import numpy as np
 import pytest
-import yaml
 from made_results import joints_in
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
@@ -17,20 +16,8 @@ TILT_DEG, HEIGHT = [0.5, -0.3], 0.031
 FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))
 
 
-def write_alignment(path, base_from_left: np.ndarray | None = None) -> None:
-    """Write a calibration file that holds the true alignment, something else, and mounts where they are given."""
-    entry = {"data": fake_drivers.true_right_to_left().tolist(), "robot_id": "stretch-test"}
-    entries = {"right_to_left_transform": entry, "other": {"kept": True}}
-    if base_from_left is not None:
-        right = base_from_left @ fake_drivers.true_right_to_left()
-        poses = {"left": base_from_left.tolist(), "right": right.tolist()}
-        entries["lidar_mounts"] = {"data": poses, "covariance": (1e-8 * np.eye(12)).tolist()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(entries))
-
-
 def test_finds_the_floor_and_writes_both_files(graph):
-    write_alignment(graph.calibration_file)
+    fake_drivers.write_calibration(graph.calibration_file, None)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
         ended = graph.call(
             "ros_find_floor_calibration", "--num-samples", "4", "--fit-method", "svd", "--mode", "average_transforms"
@@ -50,7 +37,7 @@ def test_finds_the_floor_and_writes_both_files(graph):
 def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
     described = fake_drivers.nominal_pose("left")
     left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
-    write_alignment(graph.calibration_file, left)
+    fake_drivers.write_calibration(graph.calibration_file, None, base_from_left=left)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
         ended = graph.call("ros_find_floor_calibration", "--num-samples", "4")
     assert ended.code == 0, ended.err

@@ -9,44 +9,34 @@ from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.simulator_node import FactorMeter, Pace, simulation_setup
 
 
-class Wall:
-    def __init__(self):
-        self.time = 100.0
-
-    def __call__(self):
-        return self.time
+@pytest.fixture
+def wall():
+    """A clock that stands still unless it is set."""
+    return SimpleNamespace(time=100.0)
 
 
-def test_simulated_time_waits_for_the_wall():
-    wall = Wall()
-    pace = Pace(wall)
+@pytest.fixture
+def pace(wall):
+    return Pace(lambda: wall.time)
+
+
+def test_simulated_time_waits_for_the_wall(pace, wall):
     assert pace.wait(0.0, 2.0) == 0.0
     assert pace.wait(1.0, 2.0) == pytest.approx(0.5)
     wall.time += 0.5
     assert pace.wait(1.0, 2.0) == 0.0
+    assert pace.wait(2.0, 10.0) == pytest.approx(0.1)  # a change of factor counts from then on
 
 
-def test_a_change_of_factor_counts_from_then_on():
-    wall = Wall()
-    pace = Pace(wall)
-    pace.wait(0.0, 1.0)
-    wall.time += 1.0
-    pace.wait(1.0, 1.0)
-    assert pace.wait(2.0, 10.0) == pytest.approx(0.1)
-
-
-def test_lost_time_is_not_caught_up_in_a_burst():
-    wall = Wall()
-    pace = Pace(wall)
+def test_lost_time_is_not_caught_up_in_a_burst(pace, wall):
     pace.wait(0.0, 1.0)
     wall.time += 30.0
     assert pace.wait(0.1, 1.0) == 0.0
     assert pace.wait(0.2, 1.0) == pytest.approx(0.1)
 
 
-def test_the_factor_is_measured_over_all_and_since_the_last_look():
-    wall = Wall()
-    meter = FactorMeter(now=wall)
+def test_the_factor_is_measured_over_all_and_since_the_last_look(wall):
+    meter = FactorMeter(now=lambda: wall.time)
     wall.time += 10.0
     assert meter.since_last_look(20.0) == pytest.approx(2.0)
     wall.time += 10.0
@@ -55,10 +45,9 @@ def test_the_factor_is_measured_over_all_and_since_the_last_look():
 
 
 def setup_of(*arguments):
-    parsed = SIMULATOR.parser().parse_args(arguments)
-    given = {option.name: getattr(parsed, option.name) for option in SIMULATOR.options}
+    parsed = vars(SIMULATOR.parser().parse_args(arguments))
     values = {
-        option.name: option.default if given[option.name] is None else option.value(given[option.name])
+        option.name: option.default if parsed[option.name] is None else option.value(parsed[option.name])
         for option in SIMULATOR.options
     }
     return simulation_setup(SimpleNamespace(**values))

@@ -25,10 +25,7 @@ def listen(context, *topics: str) -> dict:
     return heard
 
 
-def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
-    from rcl_interfaces.srv import SetParameters
-    from rclpy.parameter import Parameter
-
+def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared, set_parameter):
     drivers = Drivers()
     write_calibration(shared.calibration_file, drivers.height, normal=np.array([0.0, 0.0, 1.0]))
     topics = ("/lidar_combined", "/lidar_floor_inliers", "/lidar_off_floor")
@@ -46,13 +43,8 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
         assert np.abs(floor[:, 2]).max() <= 0.05 < np.abs(off_floor[:, 2]).min() + 1e-6
         assert len(floor) + len(off_floor) == pytest.approx(len(combined), abs=3000)
 
-        client = ros.context.node.create_client(SetParameters, "/visualize_calibration/set_parameters")
-        assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
-        for value, accepted in ((-1.0, False), (1, True)):
-            threshold = Parameter("floor_vertical_distance_threshold", value=value).to_parameter_msg()
-            answer = client.call_async(SetParameters.Request(parameters=[threshold]))
-            assert ros.context.spin_until(answer.done, timeout=PATIENCE)
-            assert answer.result().results[0].successful == accepted, answer.result().results[0].reason
+        threshold = ("visualize_calibration", "floor_vertical_distance_threshold")
+        assert not set_parameter(*threshold, -1.0) and set_parameter(*threshold, 1)
         higher = lambda: returns_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9  # noqa: E731
         assert ros.context.spin_until(higher, timeout=PATIENCE)
         assert stop(process) == 0

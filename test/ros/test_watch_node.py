@@ -10,7 +10,6 @@ from robot_client import robot_client
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.watch import History
-from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.ros import watch_node
@@ -20,13 +19,6 @@ DiagnosticArray, DiagnosticStatus = diagnostic_msgs.DiagnosticArray, diagnostic_
 
 ROBOT = ("--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "4", "--real-time-factor", "1")
 LISTEN = ("--sensor", "jt128_sparse", "--ros-args", "-p", "use_sim_time:=true")
-
-
-def floor_at(plane):
-    """Return a result that found this floor."""
-    result = floor_result()
-    result.plane, result.footprint_from_base = plane, footprint_from_base(plane)
-    return result
 
 
 class HeardWatcher(watch_node.Watcher):
@@ -51,7 +43,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     with graph.simulator(*ROBOT) as truth:
         true = load_truth(truth)
         file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file.with_floor(floor_at(true.floor), "stretch-test").save(graph.calibration_file)
+        file.with_floor(floor_result(plane=true.floor), "stretch-test").save(graph.calibration_file)
         ended = watch(1)
         assert ended.code == 0, ended.err
         assert "valid; off by lidar to lidar, translation" in ended.out
@@ -87,7 +79,7 @@ def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
         true = load_truth(truth)
         mast = true.to_left("mast")
         file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file = file.with_floor(floor_at(true.floor), "stretch-test")
+        file = file.with_floor(floor_result(plane=true.floor), "stretch-test")
         turned = alignment_result(mast @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0]))
         file.with_further("mast", turned, np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
         ended = graph.call("ros_watch_calibration", *watching)
