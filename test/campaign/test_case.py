@@ -17,10 +17,12 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 
 
+DEFAULTS = {name: known.default for name, known in INPUTS.items()}
+
+
 def simulated(folder, **changed: float):
     """Return the simulator of the default case with inputs changed, dots written as two underscores."""
-    numbers = {name: known.default for name, known in INPUTS.items()}
-    numbers |= {name.replace("__", "."): value for name, value in changed.items()}
+    numbers = DEFAULTS | {name.replace("__", "."): value for name, value in changed.items()}
     return case.SimulatedCase(CAMPAIGN, numbers, (1, 2), folder).simulator
 
 
@@ -98,8 +100,7 @@ def test_after_a_refusal_the_robot_is_turned_and_recorded_again(tmp_path, monkey
         monkeypatch.setattr(module, "alignment_method", lambda name: Refusing)
     campaign, places = replace(CAMPAIGN, methods=CAMPAIGN.methods | {"alignment": "mine"}), {}
     for most in (1, 3):
-        numbers = {name: known.default for name, known in INPUTS.items()}
-        numbers |= {"recording.places": most, "recording.alignment_frames": 2}
+        numbers = DEFAULTS | {"recording.places": most, "recording.alignment_frames": 2}
         tried = case.SimulatedCase(campaign, numbers, (1, 2), tmp_path)
         aligned = tried.aligned
         places[most] = [*aligned.diagnostics.values()], aligned.accepted, tried.num_places

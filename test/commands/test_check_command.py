@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from made_results import alignment_result, floor_result
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile, convention_of
 from stretch_sim_cal.calibration.checks import concerns
@@ -17,18 +16,6 @@ from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.transforms import exp, inverse
 from stretch_sim_cal.robot.profile import profile_called
-
-
-@pytest.fixture
-def good(tmp_path):
-    """A file as a calibration of this package writes it."""
-    moved = exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ described(load_description(None)).right_to_left
-    alignment, floor = alignment_result(moved, variance=1e-9), floor_result(0.0295, (0.005, -0.01))
-    now = datetime.datetime.now()
-    calibration = CalibrationFile().with_alignment(alignment, "se4-1", now - datetime.timedelta(minutes=1))
-    path = tmp_path / "good.yaml"
-    calibration.with_floor(floor, "se4-1", now).save(path)
-    return path
 
 
 def run(*arguments) -> int:
@@ -43,8 +30,8 @@ def edited(path, change):
     return other
 
 
-def test_a_good_file_is_usable_and_says_how_sure_it_is(good, capsys):
-    assert run(good) == 0
+def test_a_good_file_is_usable_and_says_how_sure_it_is(calibration, capsys):
+    assert run(calibration) == 0
     printed = capsys.readouterr().out
     assert "usable" in printed and "by planes, from 20 pairs of scans" in printed
     assert "base_link 29.50 mm above it" in printed
@@ -52,8 +39,8 @@ def test_a_good_file_is_usable_and_says_how_sure_it_is(good, capsys):
     assert "problem" not in printed and "note" not in printed
 
 
-def test_the_findings_are_there_for_machines(good, capsys):
-    assert run(good, "--json") == 0
+def test_the_findings_are_there_for_machines(calibration, capsys):
+    assert run(calibration, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["usable"] is True and found["problems"] == []
     assert found["floor"]["base_link_height_m"] == pytest.approx(0.0295, abs=1e-5)
@@ -82,27 +69,27 @@ def swapped(data):
         (swapped, "left and right were swapped"),
     ],
 )
-def test_contradictions_are_problems(good, capsys, change, expected):
-    assert run(edited(good, change)) == 1
+def test_contradictions_are_problems(calibration, capsys, change, expected):
+    assert run(edited(calibration, change)) == 1
     printed = capsys.readouterr().out
     assert expected in printed and "not usable" in printed
 
 
-def test_two_files_are_compared(good, capsys):
+def test_two_files_are_compared(calibration, capsys):
     def turn(data):
         data[RIGHT_TO_LEFT]["data"] = (exp([0, 0, 0.002, 0, 0, 0]) @ np.array(data[RIGHT_TO_LEFT]["data"])).tolist()
 
-    other = edited(good, turn)
-    assert run(good, good) == 0
-    assert run(good, other) == 1
+    other = edited(calibration, turn)
+    assert run(calibration, calibration) == 0
+    assert run(calibration, other) == 1
     assert "alignment differs from" in capsys.readouterr().out
-    assert run(good, other, "--tolerance-mm", "3") == 0
-    assert run(good, other, "--json") == 1
+    assert run(calibration, other, "--tolerance-mm", "3") == 0
+    assert run(calibration, other, "--json") == 1
     part = json.loads(capsys.readouterr().out.split("usable\n")[-1])["comparison"]["parts"][0]
     assert part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
 
 
-def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(good, tmp_path, capsys):
+def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(calibration, tmp_path, capsys):
     lidars = described(load_description(None, "three_lidar_amr"), profile_called("three_lidar_amr"))
 
     def third(data, off=0.004):
@@ -115,7 +102,7 @@ def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared
             data[key] = data[RIGHT_TO_LEFT] | {"data": (exp([off, 0, 0, 0, 0, 0]) @ pose).tolist()}
         data["mast_to_left_transform"]["convention"] = convention_of("mast")
 
-    near = edited(good, third).rename(tmp_path / "near.yaml")
+    near = edited(calibration, third).rename(tmp_path / "near.yaml")
     assert run(near, "--robot", "three_lidar_amr") == 0
     printed = capsys.readouterr().out
     assert "alignment (mast_to_left)" in printed and printed.count("  4.00 mm and 0.000 deg from the description") == 2
@@ -128,8 +115,8 @@ def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared
     assert "alignment of the mast lidar differs from" in capsys.readouterr().out
 
 
-def test_age_and_origin_are_told(good):
-    calibration = CalibrationFile.load(good)
+def test_age_and_origin_are_told(calibration):
+    calibration = CalibrationFile.load(calibration)
     later = datetime.datetime.now() + datetime.timedelta(days=500)
     assert any("500 days old" in sentence for sentence in concerns(calibration, later))
     earlier = datetime.datetime.now() - datetime.timedelta(days=30)
@@ -137,17 +124,19 @@ def test_age_and_origin_are_told(good):
     assert any("robot se4-1, this one is se4-9" in s for s in concerns(calibration, datetime.datetime.now(), "se4-9"))
 
 
-def test_a_floor_older_than_the_alignment_is_told(good):
+def test_a_floor_older_than_the_alignment_is_told(calibration):
     def reorder(data):
         data[FOOTPRINT]["timestamp"] = "2020-01-01T00:00:00"
 
-    calibration = CalibrationFile.load(edited(good, reorder))
+    calibration = CalibrationFile.load(edited(calibration, reorder))
     assert any("floor is older than the alignment" in s for s in concerns(calibration, datetime.datetime.now()))
 
 
-def test_output_that_a_full_disk_does_not_take_is_one_line(good):
+def test_output_that_a_full_disk_does_not_take_is_one_line(calibration):
     program = Path(sys.executable).with_name("stretch-sim-cal")
     with open("/dev/full", "w") as full:
-        ended = subprocess.run([program, "check", good], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        ended = subprocess.run(
+            [program, "check", calibration], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert ended.returncode == 2
     assert ended.stderr == "error: output: cannot be written: No space left on device\n"

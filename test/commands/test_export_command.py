@@ -8,31 +8,18 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
-from made_results import alignment_result, floor_result, joints_in
+from made_results import alignment_result, joints_in
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_quaternion, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile
 
 PLANE = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
-
-
-@pytest.fixture(scope="module")
-def right_to_left():
-    return exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ described(load_description(None)).right_to_left
-
-
-@pytest.fixture
-def calibration(tmp_path, right_to_left):
-    alignment, floor = alignment_result(right_to_left, variance=1e-9), floor_result(0.0295, (0.005, -0.01))
-    path = tmp_path / "dual_lidar_calibration.yaml"
-    CalibrationFile().with_alignment(alignment, "se4-1").with_floor(floor, "se4-1").save(path)
-    return path
 
 
 def run(*arguments) -> int:
