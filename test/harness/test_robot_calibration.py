@@ -79,7 +79,7 @@ sys.exit(programs.ros_calibrate_robot())
 
 def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):
     ended = calibrate(graph, *QUICK, "--only", "floor")
-    assert ended.code == 2 and "run ros_align_dual_lidar first" in ended.error and "--discard" in ended.error
+    ended.assert_failed(2, "run ros_align_dual_lidar first", "--discard")
     assert not graph.calibration_file.exists()
     assert calibrate(graph, "--discard").code == 0
 

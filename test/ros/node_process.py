@@ -9,16 +9,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import fake_drivers
+import numpy as np
+import trimesh
 import yaml
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.harness.processes import isolated_environment
+from stretch_sim_cal.robot.surfaces import Surface
 
 HERE = Path(__file__).resolve().parent
 PACKAGE_ROOT = HERE.parent.parent
@@ -52,6 +55,11 @@ class Ended:
         assert len(lines) == 1, self.err
         assert "Traceback" not in self.err, self.err
         return lines[0]
+
+    def assert_failed(self, code: int, *words: str) -> None:
+        """Assert that it ended with this exit code, and that the one line that says why has all these words."""
+        assert self.code == code, self.err
+        assert all(each in self.error for each in words), self.error
 
 
 def of_tests(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -164,6 +172,17 @@ class Graph:
     def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
         """Run the fake drivers; `faults` are fields of `Drivers`."""
         return fake_drivers.running(fake_drivers.Drivers(**faults), self.domain)
+
+
+@contextlib.contextmanager
+def obstacle(simulation, size: Sequence[float], place: Sequence[float]) -> Iterator[None]:
+    """A box of this size (m) stands in the simulated world, its middle at a place (m)."""
+    body = trimesh.creation.box(size, trimesh.transformations.translation_matrix(place))
+    simulation.add_surface("obstacle", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
+    try:
+        yield
+    finally:
+        simulation.add_surface("obstacle", None)
 
 
 @contextlib.contextmanager
