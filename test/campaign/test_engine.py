@@ -47,12 +47,14 @@ def counted(folder: Path):
     return work
 
 
+def local_cluster(workers: int, **options) -> LocalCluster:
+    alone = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    return LocalCluster(n_workers=workers, **alone, **options)
+
+
 @pytest.fixture(scope="module")
 def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_cluster(2) as cluster, Client(cluster) as client:
         yield client
 
 
@@ -206,9 +208,8 @@ def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):
 def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
     tables = []
     for workers in (1, 2):
-        with LocalCluster(n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
-            with Client(cluster) as client:
-                tables.append(run(client, tmp_path / str(workers), 2, engine.compute).drop_columns(["seconds"]))
+        with local_cluster(workers) as cluster, Client(cluster) as client:
+            tables.append(run(client, tmp_path / str(workers), 2, engine.compute).drop_columns(["seconds"]))
     assert tables[0].equals(tables[1])
     assert set(tables[0]["status"].to_pylist()) == {"done"}
 
@@ -326,9 +327,7 @@ def test_a_cluster_behind_tls_is_used_with_its_certificates_only(certificates, t
              "tls_client_cert", "tls_client_key")  # fmt: skip
     files = map(str, (certificates[0], *certificates[1:] * 3))
     security = Security(require_encryption=True, **dict(zip(names, files, strict=True)))
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tls://", security=security
-    ) as local:
+    with local_cluster(1, protocol="tls://", security=security) as local:
         address = local.scheduler_address
         with engine.cluster(address, 1, 1000.0, certificates) as client:
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3

@@ -356,9 +356,7 @@ def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_pa
 
 
 def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run_folder, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(run_folder, folder)
-    scenario, run = load_scenario(SPARSE), RunFiles(folder)
+    scenario, run = load_scenario(SPARSE), RunFiles(Path(shutil.copytree(run_folder, tmp_path / "run")))
     assert conclude(scenario, "embedded", run, ProcessSequence([])).passed
     metadata = run.dataset / "metadata.yaml"
     data = yaml.safe_load(metadata.read_text())
@@ -375,9 +373,7 @@ def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run_f
 
 
 def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_folder, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(run_folder, folder)
-    run, scenario = RunFiles(folder), load_scenario(SPARSE)
+    scenario, run = load_scenario(SPARSE), RunFiles(Path(shutil.copytree(run_folder, tmp_path / "run")))
     shutil.rmtree(run.calibration.parent)
     run.body_shape_model.unlink()
     align = next(each for each in calibration_nodes(scenario.stages, run) if each.name == "align")
@@ -392,7 +388,7 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_fold
     simulator = EmbeddedSimulator(scenario.simulation)
     (link, share), *_ = simulator.view("left").items()
     assert any(f"{link} takes {100 * share:.0f} % of the left lidar's rays" in note for note in verdict.notes)
-    page = write_report(verdict, folder).read_text()
+    page = write_report(verdict, tmp_path / "run").read_text()
     assert [warning["code"] for warning in verdict.as_json()["warnings"]] == ["left_lidar_off"]
     assert "Warning, alignment: it is &lt;b&gt;7 mm&lt;/b&gt; off; run the mounts" in page
     assert ">true<" in page and "0.00" in page and page.count("data:image/png;base64,") == 1

@@ -25,9 +25,9 @@ ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's
 OTHER_ROOM = [[(-1.8, -4.0, 0.0), (2.1, 3.1, 2.2)], [(0.9, -2.0, 0.0), (1.3, 1.6, 1.1)]]
 EMPTY_PLAIN = [[(-500.0, -500.0, 0.0), (500.0, 500.0, 400.0)]]
 BASE_HEIGHT = 0.028
-LEFT_ERROR = from_xyz_rpy()
 RIGHT_ERROR = from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))
 NOISE = 0.005
+RATE, STAMP_OFFSET = 10.0, 0.01  # scans per second; of the right lidar's stamps against the left one's, in s
 DTYPE = np.dtype([field for field in POINT_DTYPE.descr if field[0] != "ring"])
 """Points of a driver that does not say which channel measured them: the rays here are of no table."""
 
@@ -44,7 +44,7 @@ def nominal_pose(side: str) -> np.ndarray:
 
 
 def true_pose(side: str) -> np.ndarray:
-    return nominal_pose(side) @ (LEFT_ERROR if side == "left" else RIGHT_ERROR)
+    return nominal_pose(side) if side == "left" else nominal_pose(side) @ RIGHT_ERROR
 
 
 def true_right_to_left() -> np.ndarray:
@@ -63,9 +63,7 @@ def description(base_from_lidars) -> str:
     return text + "</robot>"
 
 
-def scan(
-    side: str, seed: int, floor_from_base: np.ndarray, room: list = ROOM, rays: int = 9000
-) -> np.ndarray:  # fmt: skip
+def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: int = 9000) -> np.ndarray:
     """Return the returns (N, 3) float32 of one scan, in the lidar's own frame, with noise along the ray."""
     random = np.random.default_rng([seed, side == "right"])
     elevation = np.arcsin(random.uniform(np.sin(np.radians(-3.5)), 1.0, rays))
@@ -98,11 +96,9 @@ def _ranges(origin: np.ndarray, directions: np.ndarray, room: list) -> np.ndarra
 class Drivers:
     """What is published; the defaults are a healthy robot."""
 
-    rate: float = 10.0
     sides: list = field(default_factory=lambda: ["left", "right"])
     topics: dict = field(default_factory=lambda: {"left": "/lidar_points_left", "right": "/lidar_points_right"})
     frame_ids: dict = field(default_factory=lambda: {"left": "lidar_left_link", "right": "lidar_right_link"})
-    stamp_offset: float = 0.01  # of the right lidar against the left one, in s
     reliable: bool = True
     invalid_share: float = 0.05  # of the points: NaN and infinite ones
     scans: int = 4  # different ones, by turns
@@ -207,12 +203,12 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
 
     def publish(stop: threading.Event) -> None:
         start, tick = time.time(), 0
-        while not stop.wait(max(0.0, start + tick / drivers.rate - time.time())):
-            at = start + tick / drivers.rate
+        while not stop.wait(max(0.0, start + tick / RATE - time.time())):
+            at = start + tick / RATE
             if drivers.tf and not drivers.tf_latched:
                 tf.publish(tf_message)
             for side, publisher in publishers.items():
-                publisher.publish(cloud(side, tick, at + (drivers.stamp_offset if side == "right" else 0.0)))
+                publisher.publish(cloud(side, tick, at + (STAMP_OFFSET if side == "right" else 0.0)))
             tick += 1
 
     return publish

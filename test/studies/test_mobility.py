@@ -146,21 +146,6 @@ def test_what_is_not_planar_is_not_counted_in_a_plane():
         mobility(linkage(tilted), "planar")
 
 
-@pytest.mark.parametrize(
-    ("connections", "bodies", "mentions"),
-    [
-        ((), ("a", "b"), "no joint connects link 'b'"),
-        ((Connection("j", "hinge", "a", "b"),), ("a", "b"), "type 'hinge' is unknown"),
-        ((Connection("j", "fixed", "a", "c"),), ("a", "b"), "link 'c' does not exist"),
-        ((Connection("j", "fixed", "a", "a"),), ("a",), "to itself"),
-        ((Connection("j", "fixed", "a", "b"), Connection("j", "fixed", "a", "b")), ("a", "b"), "two joints"),
-    ],
-)
-def test_mechanisms_that_do_not_hang_together_are_named(connections, bodies, mentions):
-    with pytest.raises(InputError, match=mentions):
-        linkage(connections, *bodies)
-
-
 FOUR_BAR_SDF = """<sdf version="1.9"><model name="four_bar">
   <link name="crank"><pose>0.1 0.5 0 0 0 0.2</pose></link>
   <link name="coupler"><pose relative_to="crank">0.7 0.6 0 0 0 0</pose></link>
@@ -227,26 +212,6 @@ def test_screws_balls_and_universal_joints_of_an_sdf(tmp_path):
     assert mobility(load_mechanism(path)[0]).mobility == 6 + 7  # nothing joins it to the world
 
 
-@pytest.mark.parametrize(
-    ("body", "mentions"),
-    [
-        ("", "no links"),
-        ('<link name="a"/><joint name="j" type="gearbox"/>', "type 'gearbox' is not supported"),
-        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>b</child></joint>', "'b' is not a link"),
-        ('<link name="a"><pose relative_to="a">0 0 0 0 0 0</pose></link>', "a cycle"),
-        ('<link name="a"><pose>0 0</pose></link>', "6 finite numbers"),
-        ('<link name="a"/><include><uri>x</uri></include>', "nested <include>"),
-        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>world</child></joint>', "'world'"),
-    ],
-)
-def test_an_sdf_that_cannot_be_read_is_named(tmp_path, body, mentions):
-    path = tmp_path / "broken.sdf"
-    path.write_text(f'<sdf version="1.9"><model name="m">{body}</model></sdf>')
-    with pytest.raises(InputError, match="broken.sdf") as caught:
-        load_mechanism(path)
-    assert mentions in str(caught.value)
-
-
 YAML = """
 name: four_bar
 dimension: planar
@@ -271,27 +236,48 @@ def test_a_mechanism_in_a_yaml_with_and_without_geometry(tmp_path):
     assert mobility(load_mechanism(path, base="mobile")[0]).measured == 4
 
 
+def in_sdf(body: str) -> tuple[str, str]:
+    return "sdf", f'<sdf version="1.9"><model name="m">{body}</model></sdf>'
+
+
+def in_yaml(links: str, *joints: str, further: str = "") -> tuple[str, str]:
+    return "yaml", f"links: [{links}]\njoints: [{', '.join('{' + each + '}' for each in joints)}]\n{further}"
+
+
 @pytest.mark.parametrize(
-    ("text", "mentions"),
+    ("file", "mentions"),
     [
-        ("links: []", "links: expected a list of names"),
-        ("links: [a]\nspeed: 1", "unknown key 'speed'"),
-        ("links: [a, b]\njoints: [{name: j, type: fixed, parent: a, child: b, axis: [0, 0, 0]}]", "must not be zero"),
-        (
-            "links: [a, b]\njoints: [{name: j, type: fixed, parent: a, child: b, xyz: [0, .nan, 0]}]",
-            r"joints\[0\]: xyz\[1\]: is nan",
-        ),
-        ("links: [a, b]\njoints: [{name: j, type: revolute, parent: a}]", "child: is missing"),
-        ("links: [a]\ndimension: 4", "spatial, planar"),
-        ("links: [a]\nbase: flying", "fixed, mobile, floating"),
-        ("[torn", "not valid YAML"),
+        (in_sdf(""), "no links"),
+        (in_sdf('<link name="a"/><joint name="j" type="gearbox"/>'), "type 'gearbox' is not supported"),
+        (in_sdf('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>b</child></joint>'),
+         "'b' is not a link"),
+        (in_sdf('<link name="a"><pose relative_to="a">0 0 0 0 0 0</pose></link>'), "a cycle"),
+        (in_sdf('<link name="a"><pose>0 0</pose></link>'), "6 finite numbers"),
+        (in_sdf('<link name="a"/><include><uri>x</uri></include>'), "nested <include>"),
+        (in_sdf('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>world</child></joint>'),
+         "'world'"),
+        (in_yaml("a, b"), "no joint connects link 'b'"),
+        (in_yaml("a, b", "name: j, type: hinge, parent: a, child: b"), "type 'hinge' is unknown"),
+        (in_yaml("a, b", "name: j, type: fixed, parent: a, child: c"), "link 'c' does not exist"),
+        (in_yaml("a", "name: j, type: fixed, parent: a, child: a"), "to itself"),
+        (in_yaml("a, b", *["name: j, type: fixed, parent: a, child: b"] * 2), "two joints"),
+        (in_yaml("a, b", "name: j, type: fixed, parent: a, child: b, axis: [0, 0, 0]"), "must not be zero"),
+        (in_yaml("a, b", "name: j, type: fixed, parent: a, child: b, xyz: [0, .nan, 0]"), "joints[0]: xyz[1]: is nan"),
+        (in_yaml("a, b", "name: j, type: revolute, parent: a"), "child: is missing"),
+        (in_yaml(""), "links: expected a list of names"),
+        (in_yaml("a", further="speed: 1"), "unknown key 'speed'"),
+        (in_yaml("a", further="dimension: 4"), "spatial, planar"),
+        (in_yaml("a", further="base: flying"), "fixed, mobile, floating"),
+        (("yaml", "[torn"), "not valid YAML"),
     ],
-)
-def test_a_broken_yaml_is_named(tmp_path, text, mentions):
-    path = tmp_path / "mechanism.yaml"
+)  # fmt: skip
+def test_a_mechanism_that_cannot_be_read_is_named(tmp_path, file, mentions):
+    kind, text = file
+    path = tmp_path / f"broken.{kind}"
     path.write_text(text)
-    with pytest.raises(InputError, match=mentions):
+    with pytest.raises(InputError, match=f"broken.{kind}") as caught:
         load_mechanism(path)
+    assert mentions in str(caught.value)
 
 
 def test_a_mimic_joint_has_no_freedom_of_its_own():
