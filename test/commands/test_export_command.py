@@ -82,11 +82,8 @@ def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch
     path.parent.mkdir(parents=True)
     path.write_text("version: '2.0'\njoint_calibration: {}\n")
     assert run(calibration, "--as", "calibration-values") == 0
-    assert set(yaml.safe_load(capsys.readouterr().out)["joint_calibration"]) == {
-        "lidar_left_joint",
-        "lidar_right_joint",
-        "base_ref",
-    }
+    joints = yaml.safe_load(capsys.readouterr().out)["joint_calibration"]
+    assert set(joints) == {"lidar_left_joint", "lidar_right_joint", "base_ref"}
     assert joints_in(path) == {}
     assert run(calibration, "--as", "calibration-values", "--record") == 0
     np.testing.assert_allclose(joints_in(path)["base_ref"].parent_from_child, footprint_from_base(PLANE), atol=1e-12)
