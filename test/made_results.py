@@ -48,6 +48,13 @@ def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=(), plane=None):
     )
 
 
+def true_calibration(truth, mast=None):
+    """Return the calibration file that a simulated robot's truth would give, its mast's lidar at a pose (4, 4)."""
+    file = CalibrationFile().with_alignment(alignment_result(truth.right_to_left), "stretch-test")
+    file = file.with_floor(floor_result(plane=truth.floor), "stretch-test")
+    return file if mast is None else file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test")
+
+
 LEFT, RIGHT = from_xyz_rpy((0.1, 0.2, 1.3), (0.3, 0.4, 0.5)), from_xyz_rpy((0.1, -0.2, 1.3), (-0.3, 0.4, -0.5))
 FLOOR = Plane.from_coefficients(np.array([0.003, -0.004, 1.0]), 0.1)
 ODOMETRY = dict.fromkeys(("scale_x", "scale_x_std", "scale_y", "scale_y_std", "turn", "turn_std"), 0.01)

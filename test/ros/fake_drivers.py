@@ -251,3 +251,11 @@ def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: b
     publisher = node.create_publisher(TFMessage, topic, QoSProfile(depth=5, durability=durability))
     publisher.publish(transforms_message(transforms, 0))
     return publisher
+
+
+def calibrated_frames(truth) -> dict:
+    """Return the transforms that ros_broadcast_calibration publishes of a perfect calibration of a simulated robot."""
+    return {
+        ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor)),
+        ("lidar_left_link", "lidar_right_calibrated"): truth.right_to_left,
+    }

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
-from fake_drivers import publish_frames
+from fake_drivers import calibrated_frames, publish_frames
 from node_process import SILENCE, Graph, end_of, obstacle, slowly, stop, wait_for_line
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
@@ -20,8 +20,6 @@ from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_dataset
@@ -48,11 +46,7 @@ class Cell:
 
     def broadcast(self):
         """Say what ros_broadcast_calibration would of a perfect calibration."""
-        frames = {
-            ("base_link", "floor_plane"): inverse(footprint_from_base(self.truth.floor)),
-            ("lidar_left_link", "lidar_right_calibrated"): self.truth.right_to_left,
-        }
-        publish_frames(self.client.node, frames)
+        publish_frames(self.client.node, calibrated_frames(self.truth))
 
     def collect(self, name, *arguments):
         """Run a collection into the folder of that name."""

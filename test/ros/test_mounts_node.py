@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from fake_drivers import publish_frames
+from fake_drivers import calibrated_frames, publish_frames
 from robot_client import simulated_robot
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -53,10 +53,7 @@ def calibrate(robot, frames, *arguments):
 def test_the_left_lidar_is_found_where_it_is_and_a_further_pose_is_added_under_the_new_floor(robot, monkeypatch):
     monkeypatch.setattr(calibration_nodes, "BROADCAST_TAKES", 0.5)  # nobody broadcasts the file
     truth = load_truth(robot[0].folder / "truth.json")
-    frames = {
-        ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor)),
-        ("lidar_left_link", "lidar_right_calibrated"): truth.right_to_left,
-    }
+    frames = calibrated_frames(truth)
     ended, file = calibrate(robot, frames)
     assert json.loads(ended.out)["accepted"] and "TF does not have the mount" in ended.err
     mounts = stored_mounts(file)

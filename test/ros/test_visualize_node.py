@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from fake_drivers import Drivers, write_calibration
-from made_results import alignment_result
+from made_results import true_calibration
 from node_process import PATIENCE, stop, unseen_in_rviz
 from robot_client import robot_client
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.clouds import records_from_message, returns_from_message
 
@@ -58,9 +57,7 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph):
         robot_client(graph.domain) as client,
     ):
         true = load_truth(truth)
-        mast = true.to_left("mast")
-        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
+        true_calibration(true, true.to_left("mast")).save(graph.calibration_file)
         heard = listen(client, "/lidar_combined")
         options = ("--robot", "three_lidar_amr", "--ros-args", "-p", "use_sim_time:=true")
         with graph.running("ros_visualize_calibration", *options, ready="visualizing"):

@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from made_results import alignment_result, floor_result
+from made_results import true_calibration
 from node_process import PATIENCE
 from robot_client import robot_client
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.watch import History
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
@@ -41,9 +40,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
 
     domain = graph.domain
     with graph.simulator(*ROBOT) as truth:
-        true = load_truth(truth)
-        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file.with_floor(floor_result(plane=true.floor), "stretch-test").save(graph.calibration_file)
+        true_calibration(load_truth(truth)).save(graph.calibration_file)
         ended = watch(1)
         assert ended.code == 0, ended.err
         assert "valid; off by lidar to lidar, translation" in ended.out
@@ -77,11 +74,8 @@ def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
-        mast = true.to_left("mast")
-        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file = file.with_floor(floor_result(plane=true.floor), "stretch-test")
-        turned = alignment_result(mast @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0]))
-        file.with_further("mast", turned, np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
+        turned = true.to_left("mast") @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
+        true_calibration(true, turned).save(graph.calibration_file)
         ended = graph.call("ros_watch_calibration", *watching)
     assert ended.code == 1, ended.err
     assert "left to mast lidar, rotation has changed" in ended.out and "the mast lidar has moved" in ended.err
