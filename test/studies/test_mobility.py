@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
@@ -146,25 +147,24 @@ def test_what_is_not_planar_is_not_counted_in_a_plane():
         mobility(linkage(tilted), "planar")
 
 
-FOUR_BAR_SDF = """<sdf version="1.9"><model name="four_bar">
-  <link name="crank"><pose>0.1 0.5 0 0 0 0.2</pose></link>
-  <link name="coupler"><pose relative_to="crank">0.7 0.6 0 0 0 0</pose></link>
-  <link name="rocker"><pose degrees="true">1.45 0.6 0 0 0 10</pose></link>
-  <joint name="a" type="revolute"><pose relative_to="__model__">0 0 0 0 0 0</pose>
-    <parent>world</parent><child>crank</child><axis><xyz>0 0 1</xyz></axis></joint>
-  <joint name="b" type="revolute"><pose relative_to="__model__">0.2 1 0 0 0 0</pose>
-    <parent>crank</parent><child>coupler</child><axis><xyz>0 0 1</xyz></axis></joint>
-  <joint name="c" type="revolute"><pose relative_to="__model__">1.5 1.3 0 0 0 0</pose>
-    <parent>coupler</parent><child>rocker</child><axis><xyz>0 0 1</xyz></axis></joint>
-  {last}
-</model></sdf>"""
-LAST = """<joint name="d" type="revolute"><pose relative_to="__model__">1.4 0 0 0 0 0</pose>
-    <parent>world</parent><child>rocker</child><axis><xyz>0 0 1</xyz></axis></joint>"""
+def four_bar_sdf(*connections: Connection) -> str:
+    """Return the four-bar linkage's bodies, anywhere, with these of its joints, as a model that the world holds."""
+    joints = "".join(
+        f'<joint name="{each.name}" type="revolute">'
+        f'<pose relative_to="__model__">{" ".join(map(str, each.root_from_joint[:3, 3]))} 0 0 0</pose>'
+        f"<parent>{each.parent.replace('frame', 'world')}</parent><child>{each.child}</child>"
+        "<axis><xyz>0 0 1</xyz></axis></joint>"
+        for each in connections
+    )
+    return f"""<sdf version="1.9"><model name="four_bar">
+      <link name="crank"><pose>0.1 0.5 0 0 0 0.2</pose></link>
+      <link name="coupler"><pose relative_to="crank">0.7 0.6 0 0 0 0</pose></link>
+      <link name="rocker"><pose degrees="true">1.45 0.6 0 0 0 10</pose></link>{joints}</model></sdf>"""
 
 
 def test_a_closed_loop_in_an_sdf_is_counted_and_refused_as_a_tree(tmp_path):
     path = tmp_path / "four_bar.sdf"
-    path.write_text(FOUR_BAR_SDF.format(last=LAST))
+    path.write_text(four_bar_sdf(*FOUR_BAR))
     found = mobility(load_mechanism(path)[0])
     assert (found.loops, found.mobility, found.spatial, found.over_constrained) == (1, 1, -2, True)
     with pytest.raises(InputError, match="child of two joints"):
@@ -173,7 +173,7 @@ def test_a_closed_loop_in_an_sdf_is_counted_and_refused_as_a_tree(tmp_path):
 
 def test_an_open_sdf_moves_about_its_joints_own_frames(tmp_path):
     path = tmp_path / "open.sdf"
-    path.write_text(FOUR_BAR_SDF.format(last=""))
+    path.write_text(four_bar_sdf(*FOUR_BAR[:2], replace(FOUR_BAR[2], parent="coupler", child="rocker")))
     model = load_model(path)
     rest = link_transforms(model)
     crank = from_xyz_rpy((0.1, 0.5, 0), (0, 0, 0.2))
@@ -212,26 +212,17 @@ def test_screws_balls_and_universal_joints_of_an_sdf(tmp_path):
     assert mobility(load_mechanism(path)[0]).mobility == 6 + 7  # nothing joins it to the world
 
 
-YAML = """
-name: four_bar
-dimension: planar
-links: [frame, crank, coupler, rocker]
-joints:
-  - {{name: a, type: revolute, parent: frame, child: crank{a}}}
-  - {{name: b, type: revolute, parent: crank, child: coupler{b}}}
-  - {{name: c, type: revolute, parent: coupler, child: rocker{c}}}
-  - {{name: d, type: revolute, parent: rocker, child: frame{d}}}
-"""
-WHERE = {"a": (0, 0, 0), "b": (0.2, 1, 0), "c": (1.5, 1.3, 0), "d": (1.4, 0, 0)}
-
-
 def test_a_mechanism_in_a_yaml_with_and_without_geometry(tmp_path):
     path = tmp_path / "four_bar.yaml"
-    path.write_text(YAML.format(**dict.fromkeys("abcd", "")))
+    joints = [{"name": each.name, "type": "revolute", "parent": each.parent, "child": each.child} for each in FOUR_BAR]
+    whole = {"name": "four_bar", "dimension": "planar", "links": list(BODIES), "joints": joints}
+    path.write_text(yaml.safe_dump(whole))
     found, dimension = load_mechanism(path)
     assert dimension == "planar"
     assert mobility(found, dimension).mobility == 1
-    path.write_text(YAML.format(**{k: f", xyz: {list(v)}, axis: [0, 0, 2]" for k, v in WHERE.items()}))
+    for joint, each in zip(joints, FOUR_BAR, strict=True):
+        joint |= {"xyz": each.root_from_joint[:3, 3].tolist(), "axis": [0, 0, 2]}
+    path.write_text(yaml.safe_dump(whole))
     assert mobility(load_mechanism(path)[0]).measured == 1
     assert mobility(load_mechanism(path, base="mobile")[0]).measured == 4
 
