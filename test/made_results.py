@@ -35,8 +35,8 @@ def alignment_result(right_to_left=TURNED, variance=1e-8, refusals=(), covarianc
     )
 
 
-def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=()):
-    plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height)
+def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=(), plane=None):
+    plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height) if plane is None else plane
     return SimpleNamespace(
         plane=plane,
         footprint_from_base=footprint_from_base(plane),
@@ -46,6 +46,13 @@ def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=()):
         method="support",
         refusals=list(refusals),
     )
+
+
+def true_calibration(truth, mast=None):
+    """Return the calibration file that a simulated robot's truth would give, its mast's lidar at a pose (4, 4)."""
+    file = CalibrationFile().with_alignment(alignment_result(truth.right_to_left), "stretch-test")
+    file = file.with_floor(floor_result(plane=truth.floor), "stretch-test")
+    return file if mast is None else file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test")
 
 
 LEFT, RIGHT = from_xyz_rpy((0.1, 0.2, 1.3), (0.3, 0.4, 0.5)), from_xyz_rpy((0.1, -0.2, 1.3), (-0.3, 0.4, -0.5))
@@ -64,8 +71,8 @@ def by_arm_and_wheels(random, arm=np.eye(4), other=np.eye(4)):
     (off, mounts), (off_wheels, of_wheels), (off_right, of_right), (off_floor, of_floor) = map(drawn, (12, 12, 6, 3))
     left, right = exp(-off[:6]) @ arm @ LEFT, exp(-off[6:]) @ arm @ RIGHT
     plane = incremented(FLOOR.moved(left @ inverse(LEFT)), -off_floor)
-    floor = floor_result()
-    floor.plane, floor.footprint_from_base, floor.covariance = plane, footprint_from_base(plane), of_floor
+    floor = floor_result(plane=plane)
+    floor.covariance = of_floor
     aligned = alignment_result(exp(-off_right) @ inverse(LEFT) @ other @ RIGHT, covariance=of_right)
     file = CalibrationFile().with_alignment(aligned, "r").with_floor(floor, "r", base_from_left=left)
     poses = {"left": left.tolist(), "right": right.tolist()}

@@ -36,7 +36,8 @@ def campaign(**changed) -> Campaign:
 
 
 def counted(folder: Path):
-    """Return work that is done at once and leaves a file per time that it was done."""
+    """Return work that is done at once and leaves a file per time that it was done in a new folder."""
+    folder.mkdir(exist_ok=True)
 
     def work(campaign: Campaign, index: int) -> dict:
         (folder / f"{index}_{time.time_ns()}").touch()
@@ -46,12 +47,14 @@ def counted(folder: Path):
     return work
 
 
+def local_cluster(workers: int, **options) -> LocalCluster:
+    alone = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    return LocalCluster(n_workers=workers, **alone, **options)
+
+
 @pytest.fixture(scope="module")
 def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_cluster(2) as cluster, Client(cluster) as client:
         yield client
 
 
@@ -65,7 +68,6 @@ def run(client, folder: Path, count: int, work, tell=lambda record: None, again:
 
 
 def test_every_case_is_computed_once_and_a_longer_campaign_adds_to_a_shorter_one(client, tmp_path):
-    (tmp_path / "done").mkdir()
     work = counted(tmp_path / "done")
     run(client, tmp_path / "out", 30, work)
     table = run(client, tmp_path / "out", 100, work)
@@ -75,7 +77,6 @@ def test_every_case_is_computed_once_and_a_longer_campaign_adds_to_a_shorter_one
 
 
 def test_a_client_that_ends_in_the_middle_goes_on_where_it_was(client, tmp_path):
-    (tmp_path / "done").mkdir()
     seen = []
 
     def stop_after_ten(record):
@@ -87,7 +88,6 @@ def test_a_client_that_ends_in_the_middle_goes_on_where_it_was(client, tmp_path)
         run(client, tmp_path / "out", 40, counted(tmp_path / "done"), stop_after_ten)
     kept = len(engine.read_table(tmp_path / "out"))
     assert kept >= 10
-    (tmp_path / "again").mkdir()
     assert run(client, tmp_path / "out", 40, counted(tmp_path / "again"))["index"].to_pylist() == list(range(40))
     assert len(list((tmp_path / "again").iterdir())) == 40 - kept
 
@@ -95,7 +95,6 @@ def test_a_client_that_ends_in_the_middle_goes_on_where_it_was(client, tmp_path)
 def test_a_part_holds_what_many_writes_added(client, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "FLUSH", 0.0)
     monkeypatch.setattr(engine, "PART", 25)
-    (tmp_path / "done").mkdir()
     assert len(run(client, tmp_path / "out", 60, counted(tmp_path / "done"))) == 60
     assert len(list((tmp_path / "out" / "cases").glob("*.parquet"))) == 3
 
@@ -199,7 +198,6 @@ def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):
 
     assert run(client, tmp_path, 8, fails)["status"].to_pylist() == ["done", "timeout"] * 4
     computed = tmp_path / "computed"
-    computed.mkdir()
     assert run(client, tmp_path, 8, counted(computed))["status"].to_pylist() == ["done", "timeout"] * 4
     table = run(client, tmp_path, 8, counted(computed), again=True)
     assert set(table["status"].to_pylist()) == {"done"} and len(list(computed.iterdir())) == 4
@@ -210,15 +208,10 @@ def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):
 def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
     tables = []
     for workers in (1, 2):
-        with LocalCluster(n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
-            with Client(cluster) as client:
-                tables.append(run(client, tmp_path / str(workers), 2, engine.compute).drop_columns(["seconds"]))
+        with local_cluster(workers) as cluster, Client(cluster) as client:
+            tables.append(run(client, tmp_path / str(workers), 2, engine.compute).drop_columns(["seconds"]))
     assert tables[0].equals(tables[1])
     assert set(tables[0]["status"].to_pylist()) == {"done"}
-
-
-def start(*arguments: str, **options) -> subprocess.Popen:
-    return subprocess.Popen([*arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
 
 def wait_for(condition, what: str, seconds: float = 300.0):
@@ -230,36 +223,37 @@ def wait_for(condition, what: str, seconds: float = 300.0):
 
 
 @pytest.fixture
-def processes():
+def start():
+    """A function that starts a program; all end with the test."""
     started: list[subprocess.Popen] = []
-    yield started
+
+    def start(*arguments: str) -> subprocess.Popen:
+        started.append(subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
+
+    yield start
     for process in started:
-        if process.poll() is None:
+        with process:
             process.kill()
-            process.wait()
-        process.stdout.close()
 
 
-def scheduler_at(folder: Path, processes) -> str:
+def scheduler_at(folder: Path, start) -> tuple[subprocess.Popen, str]:
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
-    processes.append(start(sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
-                           "--no-dashboard", "--scheduler-file", str(file)))  # fmt: skip
-    text = wait_for(lambda: file.exists() and file.read_text(), "no scheduler")
-    return json.loads(text)["address"]
+    process = start(sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
+                    "--no-dashboard", "--scheduler-file", str(file))  # fmt: skip
+    return process, json.loads(wait_for(lambda: file.exists() and file.read_text(), "no scheduler"))["address"]
 
 
-def worker_of(address: str, processes) -> subprocess.Popen:
-    processes.append(start(sys.executable, "-m",
-    "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny",
-                           "--no-dashboard"))  # fmt: skip
-    return processes[-1]
+def worker_of(address: str, start) -> subprocess.Popen:
+    worker = "distributed.cli.dask_worker"
+    return start(sys.executable, "-m", worker, address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
 
 
-def arguments(folder: Path, *further: str) -> list[str]:
+def arguments(folder: Path, *further: str, cases: int = CASES) -> list[str]:
     file = folder / "tiny.yaml"
     file.write_text(json.dumps(SAID | {"methods": {"alignment": "quick"}, "time_limit": 1000}))
-    return ["campaign", str(file), "--cases", str(CASES), "--out", str(folder / "out"), *further]
+    return ["campaign", str(file), "--cases", str(cases), "--out", str(folder / "out"), *further]
 
 
 def some(folder: Path) -> int:
@@ -268,16 +262,15 @@ def some(folder: Path) -> int:
 
 
 @pytest.mark.long
-def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, processes):
+def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, start):
     methods.write_text("slow")
-    address = scheduler_at(tmp_path, processes)
-    scheduler, worker = processes[-1], worker_of(address, processes)
+    scheduler, address = scheduler_at(tmp_path, start)
+    worker = worker_of(address, start)
     client = start(PROGRAM, *arguments(tmp_path, "--cluster", address))
-    processes.append(client)
 
     wait_for(lambda: some(tmp_path) >= 1, "no case was computed")
     os.kill(worker.pid, signal.SIGKILL)
-    worker_of(address, processes)
+    worker_of(address, start)
     wait_for(lambda: some(tmp_path) >= 3, "no case was computed after a worker died")
     os.kill(scheduler.pid, signal.SIGKILL)
     said, _ = client.communicate(timeout=600)
@@ -285,10 +278,9 @@ def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, processes):
     kept = engine.read_table(tmp_path / "out")
     assert set(kept["status"].to_pylist()) == {"done"}
 
-    address = scheduler_at(tmp_path, processes)
-    worker_of(address, processes)
+    _, address = scheduler_at(tmp_path, start)
+    worker_of(address, start)
     client = start(PROGRAM, *arguments(tmp_path, "--cluster", address))
-    processes.append(client)
     wait_for(lambda: some(tmp_path) > len(kept), "no case was computed by a new scheduler")
     os.kill(client.pid, signal.SIGKILL)
     client.communicate()
@@ -299,9 +291,7 @@ def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, processes):
 
 
 def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, methods, capfd):
-    file, out = tmp_path / "tiny.yaml", tmp_path / "out"
-    file.write_text(json.dumps(SAID | {"methods": {"alignment": "quick"}, "time_limit": 1000}))
-    asked = ["campaign", str(file), "--search", "worst", "--cases", "5", "--workers", "1", "--out", str(out)]
+    asked, out = arguments(tmp_path, "--search", "worst", "--workers", "1", cases=5), tmp_path / "out"
     assert main(asked) == 0
     said = capfd.readouterr().out
     assert "the most wrong accepted result of 5:" in said
@@ -337,17 +327,12 @@ def test_a_cluster_behind_tls_is_used_with_its_certificates_only(certificates, t
              "tls_client_cert", "tls_client_key")  # fmt: skip
     files = map(str, (certificates[0], *certificates[1:] * 3))
     security = Security(require_encryption=True, **dict(zip(names, files, strict=True)))
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tls://", security=security
-    ) as local:
+    with local_cluster(1, protocol="tls://", security=security) as local:
         address = local.scheduler_address
         with engine.cluster(address, 1, 1000.0, certificates) as client:
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3
         assert main(arguments(tmp_path, "--cluster", address)) == 2
     assert "there is no usable Dask scheduler" in capfd.readouterr().err
-    plain = arguments(tmp_path, "--cluster", "tcp://127.0.0.1:9", "--cluster-tls", *map(str, certificates))
-    assert main(plain) == 2
-    assert "--cluster-tls goes with --cluster tls://" in capfd.readouterr().err
 
 
 def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):
@@ -369,38 +354,30 @@ def foreign(path: Path) -> None:
     pq.write_table(pa.table({"pet": ["cat"]}), path.with_name("part_000002.parquet"))
 
 
-DAMAGED = {
-    "a part cut in the middle": ("cases/part_000001.parquet", cut, "part_000001.parquet: is damaged"),
-    "an empty part": (
-        "cases/part_000001.parquet", lambda path: path.write_bytes(b""), "part_000001.parquet: is damaged",
-    ),  # fmt: skip
-    "somebody else's table": ("cases/part_000001.parquet", foreign, "part_000002.parquet: has no columns index"),
-    "a name that is no part's": (
-        "cases/part_000001.parquet", lambda path: path.rename(path.with_name("part_of_it.parquet")),
-        "part_of_it.parquet: is not part of a campaign",
-    ),
-    "a definition cut in the middle": (engine.DEFINITION, cut, "campaign_definition.json: is damaged"),
-    "a definition that is a list": (
-        engine.DEFINITION, lambda path: path.write_text("[1]"), "campaign_definition.json: is damaged",
-    ),
-    "a definition without its data": (
-        engine.DEFINITION, lambda path: path.write_text('{"key": "x"}'), "campaign_definition.json: is damaged",
-    ),
-}  # fmt: skip
+PART = "cases/part_000001.parquet"
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_folder_is_one_line_that_names_the_file(tmp_path, capsys, damage):
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (PART, cut, "part_000001.parquet: is damaged"),
+        (PART, lambda path: path.write_bytes(b""), "part_000001.parquet: is damaged"),
+        (PART, foreign, "part_000002.parquet: has no columns index"),
+        (PART, lambda path: path.rename(path.with_name("its.parquet")), "its.parquet: is not part of a campaign"),
+        (engine.DEFINITION, cut, "campaign_definition.json: is damaged"),
+        (engine.DEFINITION, lambda path: path.write_text("[1]"), "campaign_definition.json: is damaged"),
+        (engine.DEFINITION, lambda path: path.write_text('{"key": "x"}'), "campaign_definition.json: is damaged"),
+    ],
+)
+def test_a_damaged_folder_is_one_line_that_names_the_file(tmp_path, capsys, name, change, said):
     results = engine.Results(tmp_path / "out", campaign())
     results.add({"index": 0, "status": "done"})
     results.close()
-    name, change, said = DAMAGED[damage]
     change(tmp_path / "out" / name)
     (tmp_path / "tiny.yaml").write_text(json.dumps(SAID))
-    commands = [["campaign", str(tmp_path / "tiny.yaml"), "--cases", "1", "--out", str(tmp_path / "out")]]
-    commands.append(["campaign", "compare", str(tmp_path / "out"), str(tmp_path / "out")])
-    for command in commands:
-        assert main(command) == 2
+    out = str(tmp_path / "out")
+    for command in ([str(tmp_path / "tiny.yaml"), "--cases", "1", "--out", out], ["compare", out, out]):
+        assert main(["campaign", *command]) == 2
         errors = capsys.readouterr().err
         assert said in errors and errors.count("\n") == 1
 

@@ -68,6 +68,11 @@ def test_the_key_tells_cases_apart_not_what_is_asked_of_them():
         ({"stages": ["alignment"], "limits": {"floor.tilt_deg": 1.0}}, "limits: unknown key 'floor.tilt_deg'"),
         ({"methods": {"floor": "guess"}}, "tried.yaml: methods: floor: 'guess' is not a known floor method"),
         ({"sensor": "no_such"}, "'no_such' is not known in config/"),
+        ({"robot": "two_lidar_amr", "inputs": {"robot.payload": 1}}, "robot.payload: only a Stretch has it"),
+        (
+            {"robot": "two_lidar_manipulator", "sensor": "xt32", "stages": ["alignment", "floor", "drive"]},
+            "has no 'base:'",
+        ),
         ({"share": 1.0}, "tried.yaml: share: is 1; expected a value from 0.01 to 0.9999"),
         ({"name": None}, "tried.yaml: name"),
     ],

@@ -1,20 +1,18 @@
 """`calibrate` on a recording of a robot with three lidars, and other commands on such a robot."""
 
-import contextlib
-import io
 import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from called import called
 from made_results import alignment_result
 from recorded_robot import write_description
 from scipy.stats import chi2
 from three_lidar_manipulator import three_lidar_manipulator
 
 import stretch_sim_cal as cal
-from stretch_sim_cal import cli, files
-from stretch_sim_cal.calibration import verification
+from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
@@ -57,12 +55,10 @@ def recorded(tmp_path_factory):
     return simulator, record(tmp_path_factory.mktemp("three") / "room", simulator)
 
 
-def told(arguments: list[str]) -> tuple[int, str]:
+def told(*arguments) -> tuple[int, str]:
     """Return a command's exit code and what it says."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = cli.main(arguments)
-    return code, said.getvalue()
+    code, *said = called(*arguments)
+    return code, "".join(said)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +66,7 @@ def calibrated(recorded, tmp_path_factory):
     """The calibration of the recording, what was said of it beside it, and its page."""
     folder = tmp_path_factory.mktemp("calibrated")
     file = folder / "calibration.yaml"
-    code, said = told(["calibrate", str(recorded[1]), "--out", str(file), "--report", str(folder / "page"), *OPTIONS])
+    code, said = told("calibrate", recorded[1], "--out", file, "--report", folder / "page", *OPTIONS)
     assert code == 0, said
     (folder / "said").write_text(said)
     return file
@@ -98,76 +94,59 @@ def test_a_recording_of_three_lidars_gives_all_of_them_and_a_page_with_each(reco
     assert all(each.error is not None for each in verdict.quantities)
 
 
-def test_the_topics_of_two_of_three_lidars_swapped_are_an_error_and_another_frame_a_warning(recorded, tmp_path):
-    simulator, folder = recorded
+def test_the_topic_of_a_third_lidar_with_the_clouds_of_another_is_an_error(recorded, tmp_path):
+    simulator, _ = recorded
     lidars = load_profile(ROBOT).every_lidar
-    arguments = ["calibrate", str(folder), "--out", str(tmp_path / "calibration.yaml"), "--num-samples", "1", *OPTIONS]
-    code, said = told([*arguments, "--right-topic", lidars["left"].topic, "--left-topic", lidars["right"].topic])
-    assert code == 2 and "carries clouds of the" in said and "are swapped" in said
-    assert not (tmp_path / "calibration.yaml").exists()
-    other = tmp_path / "other"
-    with RecordingWriter(other) as writer:
+    with RecordingWriter(tmp_path / "bag") as writer:
         write_description(writer, simulator.nominal_description)
         for name, lidar in lidars.items():
             frame = lidars["left"].frame if name == "mast" else lidar.frame
             writer.write_cloud(lidar.topic, frame, 100_000_000, simulator.scan(name, 0))
-    code, said = told(["calibrate", str(other), *arguments[2:]])
-    assert code == 2 and f"{lidars['mast'].topic} carries clouds of the left lidar" in said
-    code, said = told([*arguments, "--left-frame", "base_link"])
-    assert f"has frame '{lidars['left'].frame}'; expected 'base_link'" in said and "set --left-frame" in said
+    out = tmp_path / "calibration.yaml"
+    code, said = told("calibrate", tmp_path / "bag", "--out", out, "--num-samples", 1, *OPTIONS)
+    assert code == 2 and f"{lidars['mast'].topic} carries clouds of the left lidar" in said and not out.exists()
 
 
 def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_that_kind(tmp_path):
     share = files.share_directory()
     text = (share / "config/robots/three_lidar_amr.yaml").read_text().replace("../../models", str(share / "models"))
     text = text.replace("sensor: os0_32\n", "sensor: os0_32_sparse\n")
-    (tmp_path / "kinds.yaml").write_text(
-        text.replace("/mast_lidar/points}", "/mast_lidar/points, sensor: xt32_sparse}")
-    )
-    robot, bag, out = str(tmp_path / "kinds.yaml"), str(tmp_path / "bag"), str(tmp_path / "calibration.yaml")
-    assert load_profile(robot).sensor == "os0_32_sparse,os0_32_sparse,xt32_sparse"
-    assert told(["sim", "--robot", robot, "--record", bag, "--duration", "0.5", "--seed", "1"])[0] == 0
-    code, said = told(["calibrate", bag, "--robot", robot, "--out", out, "--only", "alignment"])
+    robot, wrong = tmp_path / "kinds.yaml", tmp_path / "wrong.yaml"
+    robot.write_text(text.replace("/mast_lidar/points}", "/mast_lidar/points, sensor: xt32_sparse}"))
+    bag, out, recognised = tmp_path / "bag", tmp_path / "calibration.yaml", tmp_path / "recognised.yaml"
+    kinds = ["os0_32_sparse", "os0_32_sparse", "xt32_sparse"]
+    assert load_profile(robot).sensor == ",".join(kinds)
+    assert told("sim", "--robot", robot, "--record", bag, "--duration", 0.5, "--seed", 1)[0] == 0
+    code, said = told("calibrate", bag, "--robot", robot, "--out", out, "--only", "alignment")
     assert code == 0, said
     assert "left lidar: ring: there, 0 to 31; table: os0_32" in said
     assert "mast lidar: ring: there, 0 to 31; table: xt32" in said
-    simulator = EmbeddedSimulator(SimulationSetup.from_mapping({"robot": robot}))
-    assert [simulator.lidar(name).sensor.name for name in ("left", "right", "mast")] == [
-        "os0_32_sparse", "os0_32_sparse", "xt32_sparse",
-    ]  # fmt: skip
+    simulator = EmbeddedSimulator(SimulationSetup.from_mapping({"robot": str(robot)}))
+    assert [simulator.lidar(name).sensor.name for name in ("left", "right", "mast")] == kinds
     pose = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("mast")
     distance, angle = error(pose, CalibrationFile.load(out).further_to_left["mast"])
     assert distance < 0.004 and np.degrees(angle) < 0.15
     # A profile that names another kind, or none that is theirs: the points decide.
-    wrong = text.replace("sensor: os0_32_sparse\n", "sensor: jt128\n")
-    (tmp_path / "wrong.yaml").write_text(wrong)
-    arguments = ["calibrate", bag, "--robot", str(tmp_path / "wrong.yaml"), "--only", "alignment"]
-    recognised = str(tmp_path / "recognised.yaml")
-    code, said = told([*arguments, "--out", recognised])
+    wrong.write_text(text.replace("sensor: os0_32_sparse\n", "sensor: jt128\n"))
+    alignment = ("calibrate", bag, "--robot", wrong, "--only", "alignment")
+    code, said = told(*alignment, "--out", recognised)
     assert code == 0, said
     assert "left lidar: recognised as os0_32_sparse, the only matching file in config/, not for jt128" in said
     assert "mast lidar: recognised as xt32_sparse" in said
-    np.testing.assert_allclose(
-        CalibrationFile.load(recognised).further_to_left["mast"], CalibrationFile.load(out).further_to_left["mast"],
-        atol=1e-9,
-    )  # fmt: skip
-    code, said = told([*arguments, "--out", out, "--sensor", "jt128"])
+    again, mast = (CalibrationFile.load(file).further_to_left["mast"] for file in (recognised, out))
+    np.testing.assert_allclose(again, mast, atol=1e-9)
+    code, said = told(*alignment, "--out", out, "--sensor", "jt128")
     assert code == 2 and "from the elevations of sensor 'jt128'; give the sensor that recorded them" in said
-    code, said = told(["calibrate", bag, "--robot", robot, "--out", out, "--sensor", "os0_32,xt32,os0_32,os0_32"])
+    code, said = told("calibrate", bag, "--robot", robot, "--out", out, "--sensor", "os0_32,xt32,os0_32,os0_32")
     assert code == 2 and "4 kinds for 3 lidars" in said
 
 
 def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):
-    _, folder = recorded
-    out = str(tmp_path / "calibration.yaml")
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        few = ["--only", "alignment", "--num-samples", "2"]
-        code = cli.main(["calibrate", str(folder), "--out", out, "--json", *few, *OPTIONS])
-    found = json.loads(said.getvalue())
-    assert (
-        code == 0 and set(found) == {"lidars", "file"} and set(found["lidars"]["lidars"]) == {"left", "right", "mast"}
-    )
+    out, few = tmp_path / "calibration.yaml", ("--only", "alignment", "--num-samples", 2)
+    code, said, _ = called("calibrate", recorded[1], "--out", out, "--json", *few, *OPTIONS)
+    found = json.loads(said)
+    assert code == 0 and set(found) == {"lidars", "file"}
+    assert set(found["lidars"]["lidars"]) == {"left", "right", "mast"}
     assert len(found["lidars"]["pairs"]) == 3 and all(pair["used"] for pair in found["lidars"]["pairs"])
     assert CalibrationFile.load(out).floor_plane is None
 
@@ -176,8 +155,8 @@ def test_the_numbers_for_machines_have_every_lidar_and_pair(recorded, tmp_path):
 def test_a_method_for_two_aligns_every_lidar_with_the_left_one(recorded, tmp_path, method):
     simulator, folder = recorded
     out = tmp_path / "calibration.yaml"
-    arguments = ["calibrate", str(folder), "--out", str(out), "--method", method, *OPTIONS]
-    code, said = told([*arguments, "--floor-method", "published"])
+    methods = ("--method", method, "--floor-method", "published")
+    code, said = told("calibrate", folder, "--out", out, *methods, *OPTIONS)
     assert code == 0 and f"3 lidars by {method}, each with left" in said, said
     file = CalibrationFile.load(out)
     for name, pose in file.to_left.items():
@@ -192,33 +171,40 @@ def test_the_floor_alone_is_found_by_all_lidars_from_where_the_file_has_them(rec
     write_yaml(out, {name: entry for name, entry in data.items() if "floor" not in name and "footprint" not in name})
     lidars, height = CalibrationFile.load(out), CalibrationFile.load(calibrated).floor_plane.offset
     assert lidars.floor_plane is None
-    floor = ["calibrate", str(recorded[1]), "--only", "floor", *OPTIONS, "--out"]
-    code, said = told([*floor, str(out)])
+    floor = ("calibrate", recorded[1], "--only", "floor", *OPTIONS, "--out", out)
+    code, said = told(*floor)
     assert code == 0 and "floor written to" in said and "lidars and floor" not in said, said
     found = CalibrationFile.load(out)
     assert found.floor_plane.offset == pytest.approx(height, abs=1e-3)
     for name, pose in lidars.to_left.items():
         np.testing.assert_array_equal(found.to_left[name], pose)
     out.write_bytes(calibrated.read_bytes())
-    code, said = told([*floor, str(out), "--floor-method", "published"])
+    code, said = told(*floor, "--floor-method", "published")
     assert code == 0 and "floor in base_link (published" in said and "lidars by" not in said, said
     assert 0.0 < abs(CalibrationFile.load(out).floor_plane.offset - height) < 1e-3
     del data["mast_to_left_transform"]
     write_yaml(out, data)
-    verify = ["verify", str(recorded[1]), "--calibration", str(out), *OPTIONS]
-    for command in ([*floor, str(out)], verify):
-        code, said = told(command)
+    for command in (floor, ("verify", recorded[1], "--calibration", out, *OPTIONS)):
+        code, said = told(*command)
         assert code == 2 and "has no mast_to_left_transform" in said
 
 
 def verified(recorded, file) -> dict:
     """Return what `verify` says on the recording, with bounds that five scans of so few rays can tell from noise."""
-    said, bounds = io.StringIO(), ["--tolerance-mm", "6", "--tolerance-deg", "0.2"]
-    with contextlib.redirect_stdout(said):
-        code = cli.main(["verify", str(recorded[1]), "--calibration", str(file), *OPTIONS, *bounds, "--json"])
-    found = json.loads(said.getvalue())
+    bounds = ("--tolerance-mm", 6, "--tolerance-deg", 0.2)
+    code, said, _ = called("verify", recorded[1], "--calibration", file, *OPTIONS, *bounds, "--json")
+    found = json.loads(said)
     assert (code == 0) == (found["verdict"] == "holds")
     return found | {"verdicts": {drift["name"]: drift["verdict"] for drift in found["drifts"]}}
+
+
+def mast_moved(calibrated, file, y: float):
+    """Write the calibration with the mast's lidar moved along y (m) into a file and return that."""
+    data = read_yaml(calibrated)
+    moved = CalibrationFile.load(calibrated).further_to_left["mast"] @ from_xyz_rpy((0.0, y, 0.0), (0.0, 0.0, 0.0))
+    data["mast_to_left_transform"]["data"] = moved.tolist()
+    write_yaml(file, data)
+    return file
 
 
 def test_a_recording_of_three_lidars_is_opened_and_calibrated_in_python(recorded, calibrated):
@@ -235,41 +221,31 @@ def test_recordings_of_two_standing_places_give_one_calibration_of_all_lidars(re
     out, simulator = tmp_path / "both.yaml", EmbeddedSimulator(load_scenario(ROBOT).simulation)
     simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, 1.2]))
     turned = record(tmp_path / "turned", simulator, 9)
-    code, said = told(["calibrate", str(recorded[1]), str(turned), "--out", str(out), *OPTIONS])
+    code, said = told("calibrate", recorded[1], turned, "--out", out, *OPTIONS)
     assert code == 0, said
     one, both = (CalibrationFile.load(path).entries["mast_to_left_transform"].covariance for path in (calibrated, out))
     assert np.trace(both[3:, 3:]) < 0.8 * np.trace(one[3:, 3:])
 
 
-def test_verify_looks_at_every_lidar_and_names_the_one_that_has_moved(recorded, calibrated, tmp_path, monkeypatch):
-    anew, once = verification.found_anew, []
-    monkeypatch.setattr(verification, "found_anew", lambda *given: (once or once.append(anew(*given)) or once)[0])
+def test_verify_looks_at_every_lidar_and_names_the_one_that_has_moved(recorded, calibrated, tmp_path, found_once):
     found = verified(recorded, calibrated)
     assert found["verdict"] == "holds" and not found["open"]
     names = [f"lidars left and {name}, {what}" for name in ("right", "mast") for what in ("translation", "rotation")]
     assert list(found["verdicts"]) == [*names, "floor, height", "floor, tilt"]
-    data = read_yaml(calibrated)
-    moved = CalibrationFile.load(calibrated).further_to_left["mast"] @ from_xyz_rpy((0.0, 0.015, 0.0), (0.0, 0.0, 0.0))
-    data["mast_to_left_transform"]["data"] = moved.tolist()
-    write_yaml(tmp_path / "moved.yaml", data)
-    verdicts = verified(recorded, tmp_path / "moved.yaml")["verdicts"]
+    verdicts = verified(recorded, mast_moved(calibrated, tmp_path / "moved.yaml", 0.015))["verdicts"]
     assert [name for name, verdict in verdicts.items() if verdict != "holds"] == ["lidars left and mast, translation"]
     assert verdicts["lidars left and mast, translation"] == "drifted"
 
 
 def test_a_lidar_far_from_where_the_file_has_it_is_said_to_be_left_out(recorded, calibrated, tmp_path):
-    data = read_yaml(calibrated)
-    moved = CalibrationFile.load(calibrated).further_to_left["mast"] @ from_xyz_rpy((0.0, 0.2, 0.0), (0.0, 0.0, 0.0))
-    data["mast_to_left_transform"]["data"] = moved.tolist()
-    write_yaml(tmp_path / "moved.yaml", data)
-    found = verified(recorded, tmp_path / "moved.yaml")
+    found = verified(recorded, mast_moved(calibrated, tmp_path / "moved.yaml", 0.2))
     assert found["verdict"] == "cannot tell"
     assert any("mast" in question and "far from the description's transform" in question for question in found["open"])
 
 
 def test_the_description_with_all_lidars_puts_each_on_its_own_post(calibrated, tmp_path):
     out = tmp_path / "robot.urdf"
-    assert told(["export", str(calibrated), "--as", "urdf", "--robot", ROBOT, "--out", str(out)])[0] == 0
+    assert told("export", calibrated, "--as", "urdf", "--robot", ROBOT, "--out", out)[0] == 0
     model, file = load_model(str(out)), CalibrationFile.load(calibrated)
     assert len({model.parent_joint(f"lidar_{name}_link").parent for name in ("left", *file.to_left)}) == 3
     for name, pose in file.to_left.items():
@@ -277,7 +253,7 @@ def test_the_description_with_all_lidars_puts_each_on_its_own_post(calibrated, t
 
 
 def test_every_lidar_gets_a_unit_file_and_a_page(recorded, tmp_path):
-    code, said = told(["sensor", str(recorded[1]), "--out", str(tmp_path), "--num-samples", "5", *OPTIONS])
+    code, said = told("sensor", recorded[1], "--out", tmp_path, "--num-samples", 5, *OPTIONS)
     assert code == 0, said
     assert {path.name for path in tmp_path.iterdir()} == {
         *(f"unit_{name}.yaml" for name in ("left", "right", "mast")), "report.html", "report_mast.html"
@@ -296,12 +272,10 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     right, mast = (alignment_result(inverse(poses["left"]) @ poses[name]) for name in ("right", "mast"))
     file = CalibrationFile().with_alignment(right, "robot").with_further("mast", mast, np.zeros((6, 6)), "robot")
     file.save(out)
-    recorder = BodyDatasetRecorder(simulator)
-    recorder.record(
-        folder, [(pan, lift, 1.6, -0.4, 1.57, 0.0) for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2))]
-    )
-    options = ["--robot", str(profile), "--sensor", "os0_32_sparse"]
-    code, said = told(["calibrate", str(folder), "--mounts", "--out", str(out), *options])
+    arm_poses = [(pan, lift, 1.6, -0.4, 1.57, 0.0) for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2))]
+    BodyDatasetRecorder(simulator).record(folder, arm_poses)
+    options = ("--robot", profile, "--sensor", "os0_32_sparse")
+    code, said = told("calibrate", folder, "--mounts", "--out", out, *options)
     assert code == 0, said
     assert "mast  xyz" in said and "by its transform to the left one" not in said
     mounts = stored_mounts(CalibrationFile.load(out))
@@ -309,7 +283,7 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     off = np.concatenate([log(poses[name] @ inverse(pose)) for name, pose in mounts.base_from_lidar.items()])
     assert off @ np.linalg.solve(mounts.covariance, off) < chi2.ppf(0.999, 18)
     assert max(spread(mounts.covariance_of("mast"), poses["mast"])) < 3e-3
-    code, said = told(["check", str(out), "--robot", str(profile), "--json"])
+    code, said = told("check", out, "--robot", profile, "--json")
     assert code == 0 and json.loads(said)["mounts"]["mast"]["standard_deviation"]["mm"] < 5.0, said
     dataset, robot = read_dataset(folder), MountedRobot(load_model(folder / "description.urdf"), load_profile(profile))
     older = [

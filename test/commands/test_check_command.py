@@ -1,6 +1,6 @@
 """`stretch-sim-cal check`: what it says of good files, published ones and such that contradict themselves."""
 
-import datetime
+import functools
 import json
 import subprocess
 import sys
@@ -9,30 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from made_results import alignment_result, floor_result
+from called import called
 
-from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile, convention_of
-from stretch_sim_cal.calibration.checks import concerns
-from stretch_sim_cal.cli import main
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, convention_of
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.transforms import exp, inverse
 from stretch_sim_cal.robot.profile import profile_called
 
-
-@pytest.fixture
-def good(tmp_path):
-    """A file as a calibration of this package writes it."""
-    moved = exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ described(load_description(None)).right_to_left
-    alignment, floor = alignment_result(moved, variance=1e-9), floor_result(0.0295, (0.005, -0.01))
-    now = datetime.datetime.now()
-    calibration = CalibrationFile().with_alignment(alignment, "se4-1", now - datetime.timedelta(minutes=1))
-    path = tmp_path / "good.yaml"
-    calibration.with_floor(floor, "se4-1", now).save(path)
-    return path
-
-
-def run(*arguments) -> int:
-    return main(["check", *map(str, arguments)])
+check = functools.partial(called, "check")
 
 
 def edited(path, change):
@@ -43,22 +27,23 @@ def edited(path, change):
     return other
 
 
-def test_a_good_file_is_usable_and_says_how_sure_it_is(good, capsys):
-    assert run(good) == 0
-    printed = capsys.readouterr().out
-    assert "usable" in printed and "by planes, from 20 pairs of scans" in printed
+def test_a_good_file_is_usable_and_says_how_sure_it_is(calibration):
+    code, printed, _ = check(calibration)
+    assert code == 0 and "usable" in printed and "by planes, from 20 pairs of scans" in printed
     assert "base_link 29.50 mm above it" in printed
     assert "standard deviation 0.032 mm, 0.0018 deg" in printed
     assert "problem" not in printed and "note" not in printed
-
-
-def test_the_findings_are_there_for_machines(good, capsys):
-    assert run(good, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["usable"] is True and found["problems"] == []
+    code, printed, _ = check(calibration, "--json")
+    found = json.loads(printed)
+    assert code == 0 and found["usable"] is True and found["problems"] == []
     assert found["floor"]["base_link_height_m"] == pytest.approx(0.0295, abs=1e-5)
     assert found["alignment"]["from_description"]["mm"] < 10
     assert found["alignment"]["num_frames"] == 20
+
+
+def test_what_a_user_should_know_is_a_note_of_a_usable_file(calibration):
+    code, printed, _ = check(edited(calibration, lambda data: data[FOOTPRINT].update(timestamp="2020-01-01T00:00:00")))
+    assert code == 0 and "note" in printed and "the floor is older than the alignment" in printed
 
 
 def with_floor_at(height):
@@ -82,83 +67,54 @@ def swapped(data):
         (swapped, "left and right were swapped"),
     ],
 )
-def test_contradictions_are_problems(good, capsys, change, expected):
-    assert run(edited(good, change)) == 1
-    printed = capsys.readouterr().out
-    assert expected in printed and "not usable" in printed
+def test_contradictions_are_problems(calibration, change, expected):
+    code, printed, _ = check(edited(calibration, change))
+    assert code == 1 and expected in printed and "not usable" in printed
 
 
-def test_two_files_are_compared(good, capsys):
+def test_two_files_are_compared(calibration):
     def turn(data):
         data[RIGHT_TO_LEFT]["data"] = (exp([0, 0, 0.002, 0, 0, 0]) @ np.array(data[RIGHT_TO_LEFT]["data"])).tolist()
 
-    other = edited(good, turn)
-    assert run(good, good) == 0
-    assert run(good, other) == 1
-    assert "alignment differs from" in capsys.readouterr().out
-    assert run(good, other, "--tolerance-mm", "3") == 0
-    assert run(good, other, "--json") == 1
-    part = json.loads(capsys.readouterr().out.split("usable\n")[-1])["comparison"]["parts"][0]
-    assert part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
+    other = edited(calibration, turn)
+    assert check(calibration, calibration)[0] == 0
+    code, printed, _ = check(calibration, other)
+    assert code == 1 and "alignment differs from" in printed
+    assert check(calibration, other, "--tolerance-mm", "3")[0] == 0
+    code, printed, _ = check(calibration, other, "--json")
+    part = json.loads(printed)["comparison"]["parts"][0]
+    assert code == 1 and part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
 
 
-def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(good, tmp_path, capsys):
-    lidars = described(load_description(None, "three_lidar_amr"), profile_called("three_lidar_amr"))
+def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(calibration, tmp_path):
+    robot = ("--robot", "three_lidar_amr")
+    lidars = described(load_description(None, robot[1]), profile_called(robot[1]))
 
     def third(data, off=0.004):
-        for key in set(data) - {RIGHT_TO_LEFT}:
-            del data[key]
-        for key, pose in (
-            (RIGHT_TO_LEFT, lidars.right_to_left),
-            ("mast_to_left_transform", lidars.further_to_left["mast"]),
-        ):
-            data[key] = data[RIGHT_TO_LEFT] | {"data": (exp([off, 0, 0, 0, 0, 0]) @ pose).tolist()}
-        data["mast_to_left_transform"]["convention"] = convention_of("mast")
+        entry, moved = data[RIGHT_TO_LEFT], exp([off, 0, 0, 0, 0, 0])
+        data.clear()
+        data[RIGHT_TO_LEFT] = entry | {"data": (moved @ lidars.right_to_left).tolist()}
+        mast = {"data": (moved @ lidars.further_to_left["mast"]).tolist(), "convention": convention_of("mast")}
+        data["mast_to_left_transform"] = entry | mast
 
-    near = edited(good, third).rename(tmp_path / "near.yaml")
-    assert run(near, "--robot", "three_lidar_amr") == 0
-    printed = capsys.readouterr().out
-    assert "alignment (mast_to_left)" in printed and printed.count("  4.00 mm and 0.000 deg from the description") == 2
+    near = edited(calibration, third).rename(tmp_path / "near.yaml")
+    code, printed, _ = check(near, *robot)
+    assert code == 0 and "alignment (mast_to_left)" in printed
+    assert printed.count("  4.00 mm and 0.000 deg from the description") == 2
     far = edited(near, lambda data: third(data, 0.5))
-    assert run(far, "--robot", "three_lidar_amr", "--json") == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["further_lidars"]["mast"]["from_description"]["mm"] == pytest.approx(500.0, abs=0.1)
+    code, printed, _ = check(far, *robot, "--json")
+    found = json.loads(printed)
+    assert code == 1 and found["further_lidars"]["mast"]["from_description"]["mm"] == pytest.approx(500.0, abs=0.1)
     assert any(sentence.startswith("mast_to_left_transform: far from") for sentence in found["problems"])
-    assert run(near, far, "--robot", "three_lidar_amr") == 1
-    assert "alignment of the mast lidar differs from" in capsys.readouterr().out
+    code, printed, _ = check(near, far, *robot)
+    assert code == 1 and "alignment of the mast lidar differs from" in printed
 
 
-def test_files_that_cannot_be_used_are_one_line(tmp_path, good, capsys):
-    torn = tmp_path / "torn.yaml"
-    torn.write_text(good.read_text()[:200])
-    assert run(torn) == 2
-    assert run(tmp_path / "none.yaml") == 2
-    assert run(good, tmp_path / "none.yaml") == 2
-    assert run(good, "--tolerance-mm", "-1") == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 4 and all(line.startswith("error: ") for line in lines)
-
-
-def test_age_and_origin_are_told(good):
-    calibration = CalibrationFile.load(good)
-    later = datetime.datetime.now() + datetime.timedelta(days=500)
-    assert any("500 days old" in sentence for sentence in concerns(calibration, later))
-    earlier = datetime.datetime.now() - datetime.timedelta(days=30)
-    assert any("in the future" in sentence for sentence in concerns(calibration, earlier))
-    assert any("robot se4-1, this one is se4-9" in s for s in concerns(calibration, datetime.datetime.now(), "se4-9"))
-
-
-def test_a_floor_older_than_the_alignment_is_told(good):
-    def reorder(data):
-        data[FOOTPRINT]["timestamp"] = "2020-01-01T00:00:00"
-
-    calibration = CalibrationFile.load(edited(good, reorder))
-    assert any("floor is older than the alignment" in s for s in concerns(calibration, datetime.datetime.now()))
-
-
-def test_output_that_a_full_disk_does_not_take_is_one_line(good):
+def test_output_that_a_full_disk_does_not_take_is_one_line(calibration):
     program = Path(sys.executable).with_name("stretch-sim-cal")
     with open("/dev/full", "w") as full:
-        ended = subprocess.run([program, "check", good], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        ended = subprocess.run(
+            [program, "check", calibration], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     assert ended.returncode == 2
     assert ended.stderr == "error: output: cannot be written: No space left on device\n"

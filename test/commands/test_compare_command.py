@@ -1,11 +1,11 @@
 """`stretch-sim-cal compare`: what passed and fails now is a no, whatever else became better."""
 
+import functools
 import json
 from pathlib import Path
 
 import pytest
-
-from stretch_sim_cal.cli import main
+from called import called
 
 
 def result(name="room", mm=0.4, deg=0.01, bound=1.0, refused=None, expected="pass") -> dict:
@@ -29,16 +29,10 @@ def kept(path: Path, *results: dict) -> Path:
     return path
 
 
-@pytest.fixture
-def compare(capsys):
-    def call(*arguments) -> tuple[int, str, str]:
-        code = main(["compare", *map(str, arguments)])
-        return code, *capsys.readouterr()
-
-    return call
+compare = functools.partial(called, "compare")
 
 
-def test_a_change_within_the_tolerance_is_shown_and_passes(tmp_path, compare):
+def test_a_change_within_the_tolerance_is_shown_and_passes(tmp_path):
     old, new = kept(tmp_path / "old", result()), kept(tmp_path / "new", result(mm=0.7, deg=0.004))
     code, out, _ = compare(old, new)
     assert code == 0 and out.splitlines()[-1] == "PASS: 0 of 3 are worse than allowed"
@@ -47,7 +41,7 @@ def test_a_change_within_the_tolerance_is_shown_and_passes(tmp_path, compare):
 
 
 @pytest.mark.parametrize("old_at, new_at", [("old", "new"), ("old/room", "new/room/result.json")])
-def test_what_passed_and_fails_now_fails(old_at, new_at, tmp_path, compare):
+def test_what_passed_and_fails_now_fails(old_at, new_at, tmp_path):
     kept(tmp_path / "old", result())
     kept(tmp_path / "new", result(mm=1.2))
     code, out, _ = compare(tmp_path / old_at, tmp_path / new_at, "--json")
@@ -58,7 +52,7 @@ def test_what_passed_and_fails_now_fails(old_at, new_at, tmp_path, compare):
     ]  # fmt: skip
 
 
-def test_what_failed_before_may_fail_and_a_lost_result_may_not(tmp_path, compare):
+def test_what_failed_before_may_fail_and_a_lost_result_may_not(tmp_path):
     bad, worse, lost = (tmp_path / name for name in ("bad", "worse", "lost"))
     kept(bad, result(mm=2.0)), kept(worse, result(mm=3.0)), kept(lost, result(mm=None, deg=None))
     assert compare(bad, worse)[0] == 0
@@ -66,7 +60,7 @@ def test_what_failed_before_may_fail_and_a_lost_result_may_not(tmp_path, compare
     assert code == 1 and "fails as before" in out and "0.01 deg  -" in out
 
 
-def test_a_share_of_the_tolerance_bounds_what_may_become_worse(tmp_path, compare):
+def test_a_share_of_the_tolerance_bounds_what_may_become_worse(tmp_path):
     old, new = kept(tmp_path / "old", result(mm=0.4)), kept(tmp_path / "new", result(mm=0.65, bound=3.0))
     assert compare(old, new, "--worse", "0.3")[0] == 0
     code, out, _ = compare(old, new, "--worse", "0.2")
@@ -74,7 +68,7 @@ def test_a_share_of_the_tolerance_bounds_what_may_become_worse(tmp_path, compare
     assert compare(new, old, "--worse", "0")[0] == 0
 
 
-def test_a_refusal_that_is_expected_has_no_numbers_to_compare(tmp_path, compare):
+def test_a_refusal_that_is_expected_has_no_numbers_to_compare(tmp_path):
     refused = result(mm=None, deg=None, refused="unobserved", expected="refused")
     old, new = kept(tmp_path / "old", refused), kept(tmp_path / "new", refused)
     assert compare(old, new)[1].splitlines()[-1] == "PASS: 0 of 1 are worse than allowed"
@@ -82,7 +76,7 @@ def test_a_refusal_that_is_expected_has_no_numbers_to_compare(tmp_path, compare)
     assert compare(old, given)[0] == 1
 
 
-def test_several_scenarios_are_matched_by_name_and_the_rest_is_named(tmp_path, compare):
+def test_several_scenarios_are_matched_by_name_and_the_rest_is_named(tmp_path):
     old = kept(tmp_path / "old", result("a"), result("b"))
     new = tmp_path / "run.json"
     new.write_text(json.dumps([result("c"), result("b", mm=1.5)]))
@@ -101,14 +95,14 @@ def test_several_scenarios_are_matched_by_name_and_the_rest_is_named(tmp_path, c
          "has no usable 'quantities'"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_result_is_one_line(content, said, tmp_path, compare):
+def test_a_file_that_is_no_result_is_one_line(content, said, tmp_path):
     old = kept(tmp_path / "old", result())
     (tmp_path / "bad.json").write_text(content)
     code, out, err = compare(old, tmp_path / "bad.json")
     assert code == 2 and not out and err.count("\n") == 1 and said in err and "bad.json" in err
 
 
-def test_folders_without_results_and_shares_that_are_none_are_one_line(tmp_path, compare):
+def test_folders_without_results_and_shares_that_are_none_are_one_line(tmp_path):
     old, new = kept(tmp_path / "old", result("a")), kept(tmp_path / "new", result("b"))
     for arguments, said in (
         ((tmp_path / "nowhere", old), "nowhere: No such file"), ((tmp_path, old), "has no result.json"),

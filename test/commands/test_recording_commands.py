@@ -1,8 +1,6 @@
 """`calibrate` and `verify` on recordings: results and refusals as the nodes give, the same to the
 last bit, bad files named."""
 
-import contextlib
-import io
 import json
 import shutil
 import subprocess
@@ -11,11 +9,10 @@ import sys
 import numpy as np
 import pytest
 import yaml
+from called import called
 from recorded_robot import FRAMES, write_description, write_scans
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
-from stretch_sim_cal import cli
-from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
@@ -24,13 +21,19 @@ from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
 
-
-def main(arguments: list[str]) -> int:
-    """Run a command on clouds of the sparse sensor."""
-    return cli.main([*arguments, "--sensor", "jt128_sparse"])
-
-
 PAIRS = 20
+SPARSE = ("--sensor", "jt128_sparse")
+
+
+def calibrate(recording, out, *options) -> tuple[int, str, str]:
+    """Calibrate a recording, or several of them, of the sparse sensor into a file."""
+    recordings = recording if isinstance(recording, list) else [recording]
+    return called("calibrate", *recordings, "--out", out, *options, *SPARSE)
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "cal.yaml"
 
 
 def setup(world: str) -> SimulationSetup:
@@ -45,10 +48,9 @@ def setup(world: str) -> SimulationSetup:
 def record(folder, world="furnished_room", storage="mcap", frames=FRAMES, offset=0.0, place=None, pairs=PAIRS):
     """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
     simulator = EmbeddedSimulator(setup(world))
-    first = 0
     if place is not None:
         simulator.move_base(place)
-        first = PAIRS  # another time, another noise
+    first = 0 if place is None else PAIRS  # another time, another noise
     with RecordingWriter(folder, storage=storage) as writer:
         description = simulator.nominal_description
         for new, old in zip(FRAMES, frames, strict=True):
@@ -73,10 +75,9 @@ def truth(simulator) -> np.ndarray:
 def calibration(recording, tmp_path_factory):
     """The recording, calibrated once: the file, and what was printed on stdout and stderr."""
     path = tmp_path_factory.mktemp("calibrated") / "cal.yaml"
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        assert main(["calibrate", str(recording[0]), "--out", str(path), "--json"]) == 0
-    return path, out.getvalue(), err.getvalue()
+    code, *printed = calibrate(recording[0], path, "--json")
+    assert code == 0
+    return path, *printed
 
 
 @pytest.fixture(scope="module")
@@ -96,27 +97,21 @@ def test_a_recording_gives_alignment_and_floor_near_the_truth(recording, calibra
     assert "lidar poses from /robot_description" in said
 
 
-def test_the_published_methods_are_used_by_name_and_named_in_the_file(recording, tmp_path, capsys):
+def test_the_published_methods_are_used_by_name_and_named_in_the_file(recording, out):
     folder, simulator = recording
-    out = tmp_path / "cal.yaml"
-    by_name = ["--method", "published", "--floor-method", "published_code", "--num-samples", "5"]
-    assert main(["calibrate", str(folder), "--out", str(out), *by_name]) == 0
-    assert capsys.readouterr().err.count("warning: the published method checks neither the scene nor its result") == 2
-    data = yaml.safe_load(out.read_text())
-    assert data["right_to_left_transform"]["fit_method"] == "published"
-    assert data["floor_to_base_link_transform"]["fit_method"] == "published_code"
-    assert error(truth(simulator), CalibrationFile.load(out).right_to_left)[0] < 5e-3
+    by_name = ("--method", "published", "--floor-method", "published_code", "--num-samples", 5)
+    code, _, said = calibrate(folder, out, *by_name)
+    assert code == 0 and said.count("warning: the published method checks neither the scene nor its result") == 2
+    file = CalibrationFile.load(out)
+    assert file.entries["right_to_left_transform"].fit_method == "published"
+    assert file.entries["floor_to_base_link_transform"].fit_method == "published_code"
+    assert error(truth(simulator), file.right_to_left)[0] < 5e-3
 
 
-def test_the_same_recording_gives_the_same_result_to_the_last_bit_from_folder_and_file(
-    recording, calibration, tmp_path, capsys
-):
-    folder, _ = recording
+def test_the_same_recording_gives_the_same_result_to_the_last_bit_from_folder_and_file(recording, calibration, out):
     path, printed, _ = calibration
-    file = next(folder.glob("*.mcap"))
-    assert main(["calibrate", str(file), "--out", str(tmp_path / "cal.yaml"), "--json"]) == 0
-    again = json.loads(capsys.readouterr().out.replace(str(tmp_path / "cal.yaml"), "FILE"))
-    assert again == json.loads(printed.replace(str(path), "FILE"))
+    code, again, _ = calibrate(next(recording[0].glob("*.mcap")), out, "--json")
+    assert code == 0 and json.loads(again) == json.loads(printed.replace(str(path), str(out)))
 
 
 LITTLE_ROOM = """
@@ -129,22 +124,19 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_a_disk_without_room_is_told_before_anything_is_said_to_be_written(recording, calibrated, tmp_path):
+def test_a_disk_without_room_is_told_before_anything_is_said_to_be_written(recording, calibrated, out):
     room = 50_000  # for the calibration file alone
     for path in (calibrated, path_beside(calibrated)):
-        shutil.copy(path, tmp_path / path.name)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        shutil.copy(path, out.with_name(path.name))
+    before = {path.name: path.read_bytes() for path in out.parent.iterdir()}
     assert len(before["cal.yaml"]) < room < len(before["cal.observations.npz"])
-    out = str(tmp_path / "cal.yaml")
-    command = ["calibrate", str(recording[0]), "--out", out, "--sensor", "jt128_sparse", "--num-samples", "3"]
-    command += ["--robot-id", "another"]
-    ended = subprocess.run(
-        [sys.executable, "-c", LITTLE_ROOM, str(room), *command], capture_output=True, text=True, check=False
-    )
+    command = ["calibrate", recording[0], "--out", out, *SPARSE, "--num-samples", "3", "--robot-id", "another"]
+    program = [sys.executable, "-c", LITTLE_ROOM, str(room), *command]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "accepted" not in ended.stdout and "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[-1].endswith("cal.observations.npz: cannot be written: File too large")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in out.parent.iterdir()} == before
 
 
 def copy(folder, writer: Writer, topics=None) -> None:
@@ -182,29 +174,26 @@ def test_a_compressed_recording_gives_the_same_clouds(recording, tmp_path, mode,
     assert clouds[0] == clouds[1] and len(clouds[0]) == PAIRS
 
 
-def test_the_floor_alone_needs_an_alignment_and_a_report_is_a_page(recording, calibrated, tmp_path, capsys):
-    file = tmp_path / "cal.yaml"
-    arguments = ["calibrate", str(recording[0]), "--out", str(file), "--num-samples", "5", "--only", "floor"]
-    assert main(arguments) == 2
-    assert "has no alignment" in capsys.readouterr().err and not file.exists()
+def test_the_floor_alone_needs_an_alignment_and_a_report_is_a_page(recording, calibrated, out, tmp_path):
+    floor = ("--num-samples", 5, "--only", "floor")
+    code, _, said = calibrate(recording[0], out, *floor)
+    assert code == 2 and "has no alignment" in said and not out.exists()
     data = yaml.safe_load(calibrated.read_text())
-    file.write_text(yaml.safe_dump({name: entry for name, entry in data.items() if "floor" not in name}))
-    alignment = CalibrationFile.load(file)
+    out.write_text(yaml.safe_dump({name: entry for name, entry in data.items() if "floor" not in name}))
+    alignment = CalibrationFile.load(out)
     assert alignment.floor_plane is None
-    assert main([*arguments, "--report", str(tmp_path / "report")]) == 0
-    both = CalibrationFile.load(file)
+    assert calibrate(recording[0], out, *floor, "--report", tmp_path / "report")[0] == 0
+    both = CalibrationFile.load(out)
     assert both.floor_plane is not None
     assert np.array_equal(both.right_to_left, alignment.right_to_left)
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("data:image/png") == 2 and "<div class='turnable'>" in page and "Not drawn" not in page
 
 
-def test_sqlite_recordings_with_the_older_frame_names_are_read_as_well(tmp_path, capsys):
+def test_sqlite_recordings_with_the_older_frame_names_are_read_as_well(tmp_path, out):
     simulator = record(tmp_path / "old", storage="sqlite3", frames=("link_lidar_left", "link_lidar_right"), pairs=5)
-    arguments = ["calibrate", str(tmp_path / "old"), "--only", "alignment"]
-    assert main([*arguments, "--out", str(tmp_path / "cal.yaml")]) == 0
-    translation, _ = error(truth(simulator), CalibrationFile.load(tmp_path / "cal.yaml").right_to_left)
-    assert translation < 2e-3
+    assert calibrate(tmp_path / "old", out, "--only", "alignment")[0] == 0
+    assert error(truth(simulator), CalibrationFile.load(out).right_to_left)[0] < 2e-3
 
 
 @pytest.fixture(scope="module")
@@ -214,112 +203,97 @@ def corridor(tmp_path_factory):
     return folder
 
 
-def test_a_corridor_is_refused_by_its_direction_and_nothing_is_written(corridor, tmp_path, capsys):
-    assert main(["calibrate", str(corridor), "--out", str(tmp_path / "cal.yaml")]) == 1
-    assert "refused: the scene does not determine sliding along base x" in capsys.readouterr().err
-    assert not (tmp_path / "cal.yaml").exists()
+def test_a_corridor_is_refused_by_its_direction_and_nothing_is_written(corridor, out):
+    code, _, said = calibrate(corridor, out)
+    assert code == 1 and "refused: the scene does not determine sliding along base x" in said and not out.exists()
 
 
-def test_clocks_that_differ_are_found_out(tmp_path, capsys):
+def test_clocks_that_differ_are_found_out(tmp_path, out):
     record(tmp_path / "clocks", offset=0.3, pairs=5)
-    code = main(
-        ["calibrate", str(tmp_path / "clocks"), "--out", str(tmp_path / "cal.yaml"), "--max-time-difference", "0.01"]
-    )
-    assert code == 2
-    message = capsys.readouterr().err
-    assert "no pair of clouds within 10 ms" in message and "clocks" in message
+    code, _, said = calibrate(tmp_path / "clocks", out, "--max-time-difference", 0.01)
+    assert code == 2 and "no pair of clouds within 10 ms" in said and "clocks" in said
 
 
-def test_swapped_topics_are_an_error_and_another_frame_a_warning(recording, tmp_path, capsys):
-    folder, _ = recording
-    arguments = ["calibrate", str(folder), "--out", str(tmp_path / "cal.yaml"), "--only", "alignment"]
-    arguments += ["--num-samples", "2"]
-    swapped = ["--left-topic", "/lidar_points_right", "--right-topic", "/lidar_points_left"]
-    assert main([*arguments, *swapped]) == 2
-    assert "--left-topic and --right-topic are swapped" in capsys.readouterr().err
-    main([*arguments, "--left-frame", "head_link", "--right-frame", "lidar_right_link", "--method", "published"])
-    said = capsys.readouterr().err
-    assert said.count("has frame 'lidar_left_link'; expected 'head_link'") == 1
+def test_swapped_topics_are_an_error_and_another_frame_a_warning(recording, out):
+    few = ("--only", "alignment", "--num-samples", 2)
+    swapped = ("--left-topic", "/lidar_points_right", "--right-topic", "/lidar_points_left")
+    code, _, said = calibrate(recording[0], out, *few, *swapped)
+    assert code == 2 and "--left-topic and --right-topic are swapped" in said and not out.exists()
+    frames = ("--left-frame", "head_link", "--right-frame", "lidar_right_link")
+    _, _, said = calibrate(recording[0], out, *few, *frames, "--method", "published")
+    assert said.count("has frame 'lidar_left_link'; expected 'head_link'") == 1 and "set --left-frame" in said
 
 
 @pytest.mark.parametrize("fault", ["missing", "torn", "text", "folder without metadata"])
-def test_a_recording_that_cannot_be_read_is_named_in_one_line(recording, tmp_path, capsys, fault):
-    folder, _ = recording
+def test_a_recording_that_cannot_be_read_is_named_in_one_line(recording, tmp_path, out, fault):
     path = tmp_path / "bad.mcap"
     if fault == "torn":
-        path.write_bytes(next(folder.glob("*.mcap")).read_bytes()[:500_000])
+        path.write_bytes(next(recording[0].glob("*.mcap")).read_bytes()[:500_000])
     elif fault == "text":
         path.write_text("no recording at all\n" * 50)
     elif fault == "folder without metadata":
         path.mkdir()
-    assert main(["calibrate", str(path), "--out", str(tmp_path / "cal.yaml")]) == 2
-    message = capsys.readouterr().err.strip().splitlines()
-    assert len(message) == 1 and "bad.mcap" in message[0]
-    assert not (tmp_path / "cal.yaml").exists()
+    code, _, said = calibrate(path, out)
+    assert code == 2 and said.strip().count("\n") == 0 and "bad.mcap" in said and not out.exists()
 
 
-def test_a_missing_topic_is_answered_with_the_ones_there_are(recording, tmp_path, capsys):
-    folder, _ = recording
-    assert main(["calibrate", str(folder), "--out", str(tmp_path / "cal.yaml"), "--left-topic", "/lidar_left"]) == 2
-    assert "/lidar_points_left, /lidar_points_right" in capsys.readouterr().err
+def test_a_missing_topic_is_answered_with_the_ones_there_are(recording, out):
+    code, _, said = calibrate(recording[0], out, "--left-topic", "/lidar_left")
+    assert code == 2 and "/lidar_points_left, /lidar_points_right" in said
 
 
-def test_a_recording_without_poses_asks_for_the_model_and_takes_it(recording, tmp_path, capsys):
+def test_a_recording_without_poses_asks_for_the_model_and_takes_it(recording, tmp_path, out):
     writer = Writer(tmp_path / "bare", version=9, storage_plugin=StoragePlugin.MCAP)
     copy(recording[0], writer, [f"/lidar_points_{side}" for side in ("left", "right")])
-    arguments = ["calibrate", str(tmp_path / "bare"), "--out", str(tmp_path / "cal.yaml"), "--only", "alignment"]
-    arguments += ["--num-samples", "3"]
-    assert main(arguments) == 2
-    assert "--model" in capsys.readouterr().err
+    few = ("--only", "alignment", "--num-samples", 3)
+    code, _, said = calibrate(tmp_path / "bare", out, *few)
+    assert code == 2 and "--model" in said
     (tmp_path / "robot.urdf").write_text(nominal_description())
-    assert main([*arguments, "--model", str(tmp_path / "robot.urdf")]) == 0
+    assert calibrate(tmp_path / "bare", out, *few, "--model", tmp_path / "robot.urdf")[0] == 0
 
 
-def verdict(recording, path, capsys, *options):
-    code = main(
-        ["verify", str(recording[0]), "--calibration", str(path), "--num-samples", str(PAIRS), "--json", *options]
-    )
-    return code, json.loads(capsys.readouterr().out)
+def verified(recording, path, *options) -> tuple[int, dict]:
+    """Return `verify`'s exit code and verdict on a calibration file."""
+    few = ("--num-samples", PAIRS, "--json")
+    code, found, _ = called("verify", recording, "--calibration", path, *few, *options, *SPARSE)
+    return code, json.loads(found)
 
 
 def test_a_calibration_holds_within_a_tolerance_but_not_one_finer_than_the_data_and_a_knocked_lidar_has_drifted(
-    recording, calibrated, tmp_path, capsys, monkeypatch
+    recording, calibrated, tmp_path, found_once
 ):
-    anew, once = verification.found_anew, []
-    monkeypatch.setattr(verification, "found_anew", lambda *given: (once or once.append(anew(*given)) or once)[0])
+    folder, _ = recording
     # Three sigma of two results from sparse lidars are 2.2 mm: the default of 2 mm could not be distinguished.
-    code, found = verdict(recording, calibrated, capsys, "--tolerance-mm", "3")
+    code, found = verified(folder, calibrated, "--tolerance-mm", 3)
     assert code == 0 and found["verdict"] == "holds"
     assert {drift["name"] for drift in found["drifts"]} == {
         "lidars, translation", "lidars, rotation", "floor, height", "floor, tilt",
     }  # fmt: skip
-    code, found = verdict(recording, calibrated, capsys, "--tolerance-mm", "0.05")
+    code, found = verified(folder, calibrated, "--tolerance-mm", 0.05)
     assert code == 1 and found["verdict"] == "cannot tell"
     data = yaml.safe_load(calibrated.read_text())
     data["right_to_left_transform"]["data"][2][3] += 0.008
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(data))
-    code, found = verdict(recording, tmp_path / "old.yaml", capsys)
+    code, found = verified(folder, tmp_path / "old.yaml")
     drift = next(drift for drift in found["drifts"] if drift["name"] == "lidars, translation")
     assert code == 1 and found["verdict"] == "drifted"
     assert abs(drift["value"] - 0.008) < 0.002
 
 
-def test_a_scene_that_does_not_determine_the_transform_cannot_tell(corridor, calibrated, capsys):
-    code, found = verdict((corridor,), calibrated, capsys)
+def test_a_scene_that_does_not_determine_the_transform_cannot_tell(corridor, calibrated):
+    code, found = verified(corridor, calibrated)
     assert code == 1 and found["verdict"] == "cannot tell"
     assert any("base x" in question for question in found["open"])
 
 
 def test_two_recordings_from_different_places_give_one_alignment_as_exact_as_foretold(
-    recording, calibration, tmp_path, capsys
+    recording, calibration, tmp_path, out
 ):
     folder, simulator = recording
     turned = tmp_path / "turned"
     record(turned, place=from_xyz_rpy((0.3, -0.2, 0.0), (0.0, 0.0, np.pi / 2)))
-    out = tmp_path / "cal.yaml"
-    assert main(["calibrate", str(folder), str(turned), "--out", str(out)]) == 0
-    printed, said = capsys.readouterr()
-    assert "a further standing place that would help most: the robot turned by 90 deg" in printed
+    code, printed, said = calibrate([folder, turned], out)
+    assert code == 0 and "a further standing place that would help most: the robot turned by 90 deg" in printed
     assert "aligning (turned): 20 pairs" in said
     assert f"the floor is estimated from the first recording only, {folder}" in said
     both, one = CalibrationFile.load(out), CalibrationFile.load(calibration[0])
@@ -337,7 +311,6 @@ def test_two_recordings_from_different_places_give_one_alignment_as_exact_as_for
         assert 0 < 0.5 * gain < foretold_gain < 1.5 * gain, name
 
 
-def test_the_same_recording_twice_is_no_second_place(recording, tmp_path, capsys):
-    arguments = ["calibrate", str(recording[0]), str(recording[0]), "--out", str(tmp_path / "cal.yaml")]
-    assert main(arguments) == 2
-    assert "of standing place 2" in capsys.readouterr().err and not (tmp_path / "cal.yaml").exists()
+def test_the_same_recording_twice_is_no_second_place(recording, out):
+    code, _, said = calibrate([recording[0]] * 2, out)
+    assert code == 2 and "of standing place 2" in said and not out.exists()

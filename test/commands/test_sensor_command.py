@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from called import called
 from recorded_robot import write_description, write_scans
 
-from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -48,8 +48,8 @@ def short(simulator, tmp_path_factory):
 def units(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sensor")
     simulator = simulated(seed=5, unit_seed=11)
-    recordings = [str(record(simulator, folder / str(turn), turn, first=turn)) for turn in (0, 60)]
-    assert main(["sensor", *recordings, "--out", str(folder / "units"), "--json"]) == 0
+    recordings = [record(simulator, folder / str(turn), turn, first=turn) for turn in (0, 60)]
+    assert called("sensor", *recordings, "--out", folder / "units", "--json")[0] == 0
     return simulator, folder / "units"
 
 
@@ -82,18 +82,17 @@ def test_the_report_is_one_page_that_needs_no_network(units):
 
 
 def test_without_rings_nothing_can_be_identified_but_clouds_of_a_driver_that_corrects_them_are_aligned(
-    simulator, tmp_path, capsys
+    simulator, tmp_path
 ):  # fmt: skip
     """Uncorrected and without rings, the clouds' frames may be centimetres from the lidars'."""
     folder = record(simulator, tmp_path / "bag", without=("ring",))
-    assert main(["sensor", str(folder), "--out", str(tmp_path / "units")]) == 2
-    assert "left lidar: the points have no field ring" in capsys.readouterr().err
-    assert not (tmp_path / "units").exists()
-    align = ["calibrate", "--only", "alignment", "--out", str(tmp_path / "cal.yaml")]
-    assert main([*align, str(folder)]) == 1
+    code, _, said = called("sensor", folder, "--out", tmp_path / "units")
+    assert code == 2 and "left lidar: the points have no field ring" in said and not (tmp_path / "units").exists()
+    align = ("calibrate", "--only", "alignment", "--out", tmp_path / "cal.yaml")
+    assert called(*align, folder)[0] == 1
     corrected = simulated(seed=1, driver={"distance_correction": True, "firing_time_correction": True})
-    assert main([*align, str(record(corrected, tmp_path / "corrected", without=("ring",)))]) == 0
-    assert "left lidar: the points have no field ring" in capsys.readouterr().err
+    code, _, said = called(*align, record(corrected, tmp_path / "corrected", without=("ring",)))
+    assert code == 0 and "left lidar: the points have no field ring" in said
 
 
 @pytest.mark.parametrize(
@@ -104,25 +103,23 @@ def test_without_rings_nothing_can_be_identified_but_clouds_of_a_driver_that_cor
         (["--right-topic", "/elsewhere"], "has no topic /elsewhere"),
     ],
 )
-def test_a_recording_that_cannot_be_used_is_an_input_error(short, tmp_path, capsys, options, said):
-    assert main(["sensor", str(short), *options, "--out", str(tmp_path / "units")]) == 2
-    assert said in capsys.readouterr().err
+def test_a_recording_that_cannot_be_used_is_an_input_error(short, tmp_path, options, said):
+    code, _, told = called("sensor", short, *options, "--out", tmp_path / "units")
+    assert code == 2 and said in told
 
 
-def test_recordings_of_different_drivers_are_not_taken_together(short, tmp_path, capsys):
+def test_recordings_of_different_drivers_are_not_taken_together(short, tmp_path):
     corrected = simulated(seed=1, driver={"distance_correction": True})
     other = record(corrected, tmp_path / "on", scans=3)
-    assert main(["sensor", str(short), str(other), "--out", str(tmp_path / "units")]) == 2
-    assert "left lidar: distance_correction is True, in" in capsys.readouterr().err
+    code, _, said = called("sensor", short, other, "--out", tmp_path / "units")
+    assert code == 2 and "left lidar: distance_correction is True, in" in said
 
 
-def test_doctor_and_calibrate_say_what_the_lidars_and_their_driver_do(simulator, tmp_path, capsys):
+def test_doctor_and_calibrate_say_what_the_lidars_and_their_driver_do(simulator, tmp_path):
     folder = record(simulator, tmp_path / "bag")
-    main(["doctor", str(folder), "--json"])
-    lines = json.loads(capsys.readouterr().out)["lidars"]
+    lines = json.loads(called("doctor", folder, "--json")[1])["lidars"]
     assert f"left lidar: ring: there, 0 to 63; table: {SENSOR}" in lines
     assert any(line.startswith("right lidar: distance correction: off in the driver") for line in lines)
     assert lines[-1].startswith("sync: right scans begin")
-    main(["calibrate", str(folder), "--only", "alignment", "--out", str(tmp_path / "cal.yaml")])
-    said = capsys.readouterr().err
+    _, _, said = called("calibrate", folder, "--only", "alignment", "--out", tmp_path / "cal.yaml")
     assert all(line in said for line in lines)

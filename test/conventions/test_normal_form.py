@@ -179,13 +179,6 @@ def test_what_is_not_the_same_mechanism_is_refused_and_nothing_is_written(change
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_would_clash_are_refused():
-    with pytest.raises(InputError, match="mast_link"):
-        normalized(description(stretch_text()), Options(renames={"head_link": "mast_link"}))
-    with pytest.raises(InputError, match="no link or joint 'nose'"):
-        normalized(description(stretch_text()), Options(renames={"nose": "nose_link"}))
-
-
 def test_rep199_frames_are_added_where_they_lack():
     bare = edited(robot(arm_parts()), without("tool0"), without("flange"), without("base"))
     normal = normalized(description(bare), Options("rep199", poses={"base": from_xyz_rpy((0, 0, 0.33))}))
@@ -319,19 +312,6 @@ def test_a_name_that_needs_no_change_gets_none(old, new):
     other = edited(stretch_text(), renamed(old, new))
     assert findings(other, "stretch") == set()
     assert normalized(description(other), Options()).unchanged
-
-
-def test_a_wheel_with_an_upright_axis_is_no_wheel():
-    upright = edited(stretch_text(), joint_set("wheel_0_joint", axis="0 1 0"))
-    assert parse_urdf(upright).joints["wheel_0_joint"].axis.tolist() == [0, 1, 0]
-    assert ("error", "rule-6-axis", "wheel_0_joint") in findings(upright, "stretch")
-    normal = normalized(description(upright), Options())
-    assert normal.links["wheel_0_link"] == "other_wheel_0_link"
-    assert sorted(name for name in normal.links.values() if name.startswith("wheel")) == [
-        "wheel_0_link",
-        "wheel_1_link",
-    ]
-    assert not problems(normal.remaining)
 
 
 def test_a_prefixed_robot_keeps_its_prefix_and_its_tool_file(tmp_path):

@@ -59,19 +59,21 @@ def calibrated(simulation: dict, frames: int = 2):
     return sim, result
 
 
-def assert_exact(sim, result, mm: float, deg: float, height_mm: float, tilt_deg: float) -> None:
+def assert_exact(sim, result, translation_mm: float, rotation_deg: float, height_mm: float, tilt_deg: float) -> None:
     errors = result.errors(sim.truth)
-    assert errors.mm < mm and errors.deg < deg
+    assert errors.mm < translation_mm and errors.deg < rotation_deg
     assert abs(errors.floor.height_mm) < height_mm and errors.floor.tilt_deg < tilt_deg
+
+
+def assert_within_tolerances(sim, result, scenario) -> None:
+    bounds = scenario.tolerances["alignment"] | scenario.tolerances["floor"]
+    names = ("translation_mm", "rotation_deg", "height_mm", "tilt_deg")
+    assert_exact(sim, result, **{name: bounds[name] for name in names})
 
 
 def test_another_robots_scenario_is_calibrated_within_its_tolerances():
     scenario = load_scenario("two_lidar_amr")
-    bounds = scenario.tolerances["alignment"] | scenario.tolerances["floor"]
-    assert_exact(
-        *calibrated(scenario.simulation.to_mapping(), 4), bounds["translation_mm"], bounds["rotation_deg"],
-        bounds["height_mm"], bounds["tilt_deg"],
-    )  # fmt: skip
+    assert_within_tolerances(*calibrated(scenario.simulation.to_mapping(), 4), scenario)
 
 
 def test_lidars_of_different_kinds_are_calibrated_each_by_its_own_table(tmp_path):
@@ -82,8 +84,7 @@ def test_lidars_of_different_kinds_are_calibrated_each_by_its_own_table(tmp_path
     given = scenario.simulation.to_mapping() | {"robot": str(profile_file(tmp_path, "two_lidar_manipulator", mixed))}
     del given["sensor"]
     sim, result = calibrated(given, 4)
-    bounds = scenario.tolerances["alignment"] | scenario.tolerances["floor"]
-    assert_exact(sim, result, *(bounds[key] for key in ("translation_mm", "rotation_deg", "height_mm", "tilt_deg")))
+    assert_within_tolerances(sim, result, scenario)
     swapped = cal.Rig.from_urdf(
         sim.simulator.nominal_description, sensor="os0_32_sparse,xt32_sparse", robot="two_lidar_manipulator"
     )

@@ -147,10 +147,3 @@ def test_a_page_of_github_that_cannot_be_written_costs_a_warning_only(judged, tm
     assert main(["run", "furnished_room_sparse", "--out", str(tmp_path / "out")]) == 0
     out, err = capsys.readouterr()
     assert err.startswith(f"warning: GITHUB_STEP_SUMMARY={tmp_path}:") and "::error" not in out
-
-
-def test_a_file_that_cannot_be_one_is_told_before_anything_runs(judged, tmp_path, capsys):
-    for command in (["run", "furnished_room_sparse"], ["campaign", "smoke"]):
-        assert main([*command, "--junit", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-        assert capsys.readouterr().err == f"error: --junit {tmp_path}: is a folder; expected a file\n"
-    assert not (tmp_path / "out").exists()

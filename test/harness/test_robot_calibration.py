@@ -3,7 +3,6 @@ every stage; what is staged gets into the robot's place whole, and back again.""
 
 import functools
 import json
-import os
 import shutil
 import signal
 import sys
@@ -17,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
 from made_results import by_arm_and_wheels
 from node_process import PATIENCE, Graph, end_of
-from robot_client import robot_client
+from robot_client import simulated_robot
 
 from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
@@ -51,10 +50,8 @@ WHOLE = 30 * PATIENCE
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     """A graph with a simulated robot whose lidars are far from where the description has them."""
-    with own_domain() as domain:
-        graph = Graph(domain, tmp_path_factory.mktemp("robot"))
-        with graph.simulator(*ROBOT):
-            yield graph
+    with simulated_robot(tmp_path_factory.mktemp("robot"), *ROBOT) as (graph, _):
+        yield graph
 
 
 def calibrate(graph, *arguments):
@@ -82,7 +79,7 @@ sys.exit(programs.ros_calibrate_robot())
 
 def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):
     ended = calibrate(graph, *QUICK, "--only", "floor")
-    assert ended.code == 2 and "run ros_align_dual_lidar first" in ended.error and "--discard" in ended.error
+    ended.assert_failed(2, "run ros_align_dual_lidar first", "--discard")
     assert not graph.calibration_file.exists()
     assert calibrate(graph, "--discard").code == 0
 
@@ -211,12 +208,6 @@ def test_two_at_a_time_are_one_too_many(robot):
         pass
 
 
-def test_the_arm_does_not_move_without_a_terminal_or_yes(robot, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", open(os.devnull))
-    assert calibrate_robot.main([]) == 2
-    assert "--yes" in capsys.readouterr().err
-
-
 CORRIDOR = (
     "--world", "long_corridor", "--sensor", "jt128_sparse", "--seed", "3",
     "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2",
@@ -238,8 +229,7 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
 
     monkeypatch.setattr("builtins.input", answers)
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(isatty=lambda: True))
-    with own_domain() as domain, Graph(domain, tmp_path).simulator(*CORRIDOR), robot_client(domain) as client:
-        graph = Graph(domain, tmp_path)
+    with simulated_robot(tmp_path, *CORRIDOR) as (graph, client):
         assert calibrate(graph, *TOGETHER).code == 130
         assert "recorded from 1 standing place." in asked[0] and "no continues without" in asked[0]
         ended = calibrate(graph, *TOGETHER)
@@ -259,15 +249,6 @@ def test_a_drive_comes_after_the_arm_or_in_place_of_its_mounts():
     assert stages[1] == ("alignment", "floor", "drive", "body_shape")
     for robot in (None, "two_lidar_amr"):
         assert stages_of(profile_called(robot), drive=False) == ("alignment", "floor", "mounts", "body_shape")
-
-
-def test_what_keeps_it_from_driving_is_said_before_anything_runs(robot, capsys):
-    assert calibrate_robot.main(["--yes", "--drive", "--only", "floor"]) == 2
-    assert "--drive: --only floor leaves it out" in capsys.readouterr().err
-    assert calibrate_robot.main(["--yes", "--turn-step", "90"]) == 2
-    assert "--turn-step applies to --drive only" in capsys.readouterr().err
-    assert calibrate_robot.main(["--yes", "--drive", "--robot", "two_lidar_manipulator"]) == 2
-    assert "has no 'base:'" in capsys.readouterr().err
 
 
 def test_a_drive_is_asked_for_before_the_robot_moves(robot, monkeypatch):
@@ -308,21 +289,15 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
     assert not present.valid and "has moved relative to the left one" in present.sentence
 
 
-def test_nobody_turns_the_robot_if_nothing_is_asked(robot, capsys):
-    assert calibrate_robot.main(["--yes", "--places", "2"]) == 2
-    assert "--places: the robot has to be turned by hand" in capsys.readouterr().err
-
-
 def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_its_page(tmp_path):
     robot = ("--robot", "three_lidar_amr", "--sensor", "os0_32_sparse")
     errors = (
         "--lidar-left-error=0.003,-0.002,0.003,0.4,-0.3,0.5", "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2"
     )  # fmt: skip
     few = ("--yes", "--use-sim-time", "--alignment-samples", "5", "--only", "alignment")
-    with own_domain() as domain:
-        graph = Graph(domain, tmp_path)
-        with graph.simulator("--world", "furnished_room", "--seed", "6", "--real-time-factor", "1", *robot, *errors):
-            ended = calibrate(graph, *few, "--json", *robot)
+    room = ("--world", "furnished_room", "--seed", "6", "--real-time-factor", "1")
+    with simulated_robot(tmp_path, *room, *robot, *errors) as (graph, _):
+        ended = calibrate(graph, *few, "--json", *robot)
     assert ended.code == 0, ended.err
     assert "all 3 lidars, base and footprint are in TF" in ended.err and "THE ARM" not in ended.err
     said = json.loads(ended.out.splitlines()[-1])

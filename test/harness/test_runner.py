@@ -15,7 +15,6 @@ from stretch_sim_cal.command import outcome_in
 from stretch_sim_cal.commands.run import Progress
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, Runner
-from stretch_sim_cal.harness.scenario import scenario_from_mapping
 
 
 def script(name: str, code: str, **options) -> Process:
@@ -65,13 +64,6 @@ def test_processes_start_when_the_one_before_is_ready_or_has_ended(tmp_path):
     assert (tmp_path / "order").read_text() == "123"
     assert sequence.over and sequence.failure is None and sequence.exit_codes == {"step2": 0, "step3": 0}
     assert set(runner.seconds) == {"server", "step2", "step3"} and runner.unclean == []
-
-
-def test_a_background_process_that_dies_while_it_is_needed_is_named(tmp_path):
-    code = "import time, sys; print('up', flush=True); time.sleep(0.5); sys.exit('fell over')"
-    sequence, _ = run(tmp_path, script("server", code, ready_line="up"), script("step", "import time; time.sleep(60)"))
-    assert sequence.failure.sentence.startswith("server (")
-    assert "exited early with exit code 1: fell over" in sequence.failure.sentence
 
 
 def test_a_process_that_dies_before_it_is_ready_is_named(tmp_path):
@@ -182,12 +174,3 @@ def test_a_crash_leaves_no_outcome_of_an_earlier_run(tmp_path):
     with pytest.raises(ZeroDivisionError), outcome_in(path):
         raise ZeroDivisionError
     assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    "refusal", [{"stage": ["alignment"]}, {"stage": "alignment", "mentions": 5}, {"stage": ""}, {}]
-)
-def test_a_refusal_that_cannot_be_expected_is_named_before_anything_runs(tmp_path, refusal):
-    scenario = {"expected": "refused", "refusal": refusal, "stages": {"alignment": {}}}
-    with pytest.raises(InputError, match="my.yaml: refusal: (stage|mentions)"):
-        scenario_from_mapping(scenario, tmp_path / "my.yaml")

@@ -85,11 +85,6 @@ def listening(ports: set[int]) -> set[tuple[str, int]]:
     return found
 
 
-def test_an_address_without_a_port_is_told():
-    with pytest.raises(InputError, match="--view-host applies to --view-port only"):
-        asked(file="some.rrd", host="0.0.0.0")
-
-
 def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     pytest.importorskip("rerun", reason="the extra 'view' is not installed")
     files, path = RunFiles(tmp_path / "run"), tmp_path / "run.rrd"

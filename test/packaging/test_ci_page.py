@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from described_robots import joint, link, robot
 
 import stretch_sim_cal
 from stretch_sim_cal.harness.processes import own_domain
@@ -28,19 +29,12 @@ FIRST, SECOND = re.findall(r"```bash\n(.*?)```", PAGE[: PAGE.index("## In your o
 SCENARIO, WORKFLOW = re.findall(r"```yaml\n(.*?)```", GATE, flags=re.S)
 ELSEWHERE, CONTAINER, COMPARE = re.findall(r"```bash\n(.*?)```", GATE, flags=re.S)
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-ROBOT = """<robot name="mine">
-  <link name="base_link">
-    <collision><origin xyz="0 0 0.2"/><geometry><box size="0.6 0.4 0.3"/></geometry></collision>
-  </link>
-  <link name="front_lidar"/>
-  <joint name="front_joint" type="fixed">
-    <origin xyz="0.25 0.15 0.5" rpy="0 0.3 0.5"/><parent link="base_link"/><child link="front_lidar"/>
-  </joint>
-  <link name="rear_lidar"/>
-  <joint name="rear_joint" type="fixed">
-    <origin xyz="-0.25 -0.15 0.5" rpy="0 0.3 -2.6"/><parent link="base_link"/><child link="rear_lidar"/>
-  </joint>
-</robot>"""
+BODY = '<collision><origin xyz="0 0 0.2"/><geometry><box size="0.6 0.4 0.3"/></geometry></collision>'
+ROBOT = robot(
+    link("base_link", BODY) + link("front_lidar") + link("rear_lidar")
+    + joint("front_joint", "base_link", "front_lidar", xyz="0.25 0.15 0.5", rpy="0 0.3 0.5")
+    + joint("rear_joint", "base_link", "rear_lidar", xyz="-0.25 -0.15 0.5", rpy="0 0.3 -2.6")
+)  # fmt: skip
 WHEEL_PYTHONS = os.environ.get("WHEEL_PYTHONS", "").split()
 
 

@@ -60,15 +60,13 @@ def machine(tmp_path, monkeypatch) -> Machine:
     (tmp_path / "environment").mkdir()
     for name in ("setup.py", "setup.cfg", "pyproject.toml", "environment/ros.txt", "environment/make_env.py"):
         (tmp_path / name).write_text(name)
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "VENV", machine.venv)
-    monkeypatch.setattr(module, "BUILD", tmp_path / "build")
-    monkeypatch.setattr(module, "ROS_WHEELS", tmp_path / "environment" / "ros.txt")
-    monkeypatch.setattr(module, "INTERFACES", tmp_path / "interfaces")
-    monkeypatch.setattr(module, "MADE", machine.venv / "made")
-    monkeypatch.setattr(module, "UNFINISHED", machine.venv / "made" / "unfinished")
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "environment" / "make_env.py"))
-    monkeypatch.setattr(module, "run", machine.run)
+    places = {
+        "ROOT": tmp_path, "VENV": machine.venv, "BUILD": tmp_path / "build", "INTERFACES": tmp_path / "interfaces",
+        "ROS_WHEELS": tmp_path / "environment" / "ros.txt", "MADE": machine.venv / "made",
+        "UNFINISHED": machine.venv / "made" / "unfinished", "__file__": str(tmp_path / "environment" / "make_env.py"),
+    }  # fmt: skip
+    for name, value in (places | {"run": machine.run}).items():
+        monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(module.interpreter, "probe", lambda name: dict(FITTING))
     monkeypatch.setattr(module.interpreter, "check_machine", lambda: None)
     return machine
@@ -148,20 +146,19 @@ def test_what_the_interpreter_lacks_is_said_in_one_line(machine, monkeypatch, la
     assert not machine.venv.exists()
 
 
-def test_a_machine_for_which_there_are_no_wheels_is_told_so(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "environment"))
-    interpreter = importlib.import_module("interpreter")
-    monkeypatch.setattr(interpreter.platform, "machine", lambda: "aarch64")
-    with pytest.raises(interpreter.Stop, match="Linux aarch64, there are no ROS wheels for it: install ROS 2"):
-        interpreter.check_machine()
-
-
-def test_a_missing_compiler_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("aarch64", "Linux aarch64, there are no ROS wheels for it: install ROS 2"),
+        ("x86_64", "apt-get install g"),  # there is no compiler
+    ],
+)
+def test_what_the_machine_lacks_is_named(monkeypatch, kind, says):
     monkeypatch.syspath_prepend(str(ROOT / "environment"))
     interpreter = importlib.import_module("interpreter")
     monkeypatch.setattr(interpreter.shutil, "which", lambda name: None)
-    monkeypatch.setattr(interpreter.platform, "machine", lambda: "x86_64")
-    with pytest.raises(interpreter.Stop, match="apt-get install g"):
+    monkeypatch.setattr(interpreter.platform, "machine", lambda: kind)
+    with pytest.raises(interpreter.Stop, match=says):
         interpreter.check_machine()
 
 

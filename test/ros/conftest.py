@@ -41,6 +41,35 @@ def ros(monkeypatch):
 
 
 @pytest.fixture
+def ask(ros):
+    """A function that calls a node's service and returns the answer."""
+    from node_process import PATIENCE
+
+    def ask(kind, service, **request):
+        client = ros.context.node.create_client(kind, service)
+        assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
+        answer = client.call_async(kind.Request(**request))
+        assert ros.context.spin_until(answer.done, timeout=PATIENCE)
+        return answer.result()
+
+    return ask
+
+
+@pytest.fixture
+def set_parameter(ask):
+    """A function that sets a node's parameter and returns whether the node takes the value."""
+
+    def set_parameter(node, name, value):
+        from rcl_interfaces.srv import SetParameters
+        from rclpy.parameter import Parameter
+
+        parameters = [Parameter(name, value=value).to_parameter_msg()]
+        return ask(SetParameters, f"/{node}/set_parameters", parameters=parameters).results[0].successful
+
+    return set_parameter
+
+
+@pytest.fixture
 def shared(ros, tmp_path):
     """A graph for processes that shares its domain with the nodes of this process."""
     from node_process import Graph

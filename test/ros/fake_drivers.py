@@ -25,9 +25,9 @@ ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's
 OTHER_ROOM = [[(-1.8, -4.0, 0.0), (2.1, 3.1, 2.2)], [(0.9, -2.0, 0.0), (1.3, 1.6, 1.1)]]
 EMPTY_PLAIN = [[(-500.0, -500.0, 0.0), (500.0, 500.0, 400.0)]]
 BASE_HEIGHT = 0.028
-LEFT_ERROR = from_xyz_rpy()
 RIGHT_ERROR = from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))
 NOISE = 0.005
+RATE, STAMP_OFFSET = 10.0, 0.01  # scans per second; of the right lidar's stamps against the left one's, in s
 DTYPE = np.dtype([field for field in POINT_DTYPE.descr if field[0] != "ring"])
 """Points of a driver that does not say which channel measured them: the rays here are of no table."""
 
@@ -44,7 +44,7 @@ def nominal_pose(side: str) -> np.ndarray:
 
 
 def true_pose(side: str) -> np.ndarray:
-    return nominal_pose(side) @ (LEFT_ERROR if side == "left" else RIGHT_ERROR)
+    return nominal_pose(side) if side == "left" else nominal_pose(side) @ RIGHT_ERROR
 
 
 def true_right_to_left() -> np.ndarray:
@@ -63,9 +63,7 @@ def description(base_from_lidars) -> str:
     return text + "</robot>"
 
 
-def scan(
-    side: str, seed: int, floor_from_base: np.ndarray, room: list = ROOM, rays: int = 9000
-) -> np.ndarray:  # fmt: skip
+def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: int = 9000) -> np.ndarray:
     """Return the returns (N, 3) float32 of one scan, in the lidar's own frame, with noise along the ray."""
     random = np.random.default_rng([seed, side == "right"])
     elevation = np.arcsin(random.uniform(np.sin(np.radians(-3.5)), 1.0, rays))
@@ -98,11 +96,9 @@ def _ranges(origin: np.ndarray, directions: np.ndarray, room: list) -> np.ndarra
 class Drivers:
     """What is published; the defaults are a healthy robot."""
 
-    rate: float = 10.0
     sides: list = field(default_factory=lambda: ["left", "right"])
     topics: dict = field(default_factory=lambda: {"left": "/lidar_points_left", "right": "/lidar_points_right"})
     frame_ids: dict = field(default_factory=lambda: {"left": "lidar_left_link", "right": "lidar_right_link"})
-    stamp_offset: float = 0.01  # of the right lidar against the left one, in s
     reliable: bool = True
     invalid_share: float = 0.05  # of the points: NaN and infinite ones
     scans: int = 4  # different ones, by turns
@@ -207,35 +203,40 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
 
     def publish(stop: threading.Event) -> None:
         start, tick = time.time(), 0
-        while not stop.wait(max(0.0, start + tick / drivers.rate - time.time())):
-            at = start + tick / drivers.rate
+        while not stop.wait(max(0.0, start + tick / RATE - time.time())):
+            at = start + tick / RATE
             if drivers.tf and not drivers.tf_latched:
                 tf.publish(tf_message)
             for side, publisher in publishers.items():
-                publisher.publish(cloud(side, tick, at + (drivers.stamp_offset if side == "right" else 0.0)))
+                publisher.publish(cloud(side, tick, at + (STAMP_OFFSET if side == "right" else 0.0)))
             tick += 1
 
     return publish
 
 
 def write_calibration(
-    path, height: float, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
-) -> np.ndarray:
-    """Write a calibration file, with mounts where `base_from_left` is given; return its base_link_from_floor_plane."""
-    transform = footprint_from_base(Plane(normal, height))
-    entries = {
-        "right_to_left_transform": {"data": true_right_to_left().tolist()},
-        FOOTPRINT: {"data": transform.tolist()},
-        FLOOR: {"data": {"normal": normal.tolist(), "distance": height}, "convention": "normal . p + distance = 0"},
-    }
+    path, height: float | None, normal: np.ndarray = NORMAL, base_from_left: np.ndarray | None = None
+) -> np.ndarray | None:
+    """Write a calibration file with the true alignment and something else, with a floor and mounts if `height` (m) and
+    `base_from_left` (4, 4) are given; return its base_link_from_floor_plane, if it has one."""
+    entries, base_from_floor = {"other": {"kept": True}}, None
+    entries["right_to_left_transform"] = {"data": true_right_to_left().tolist(), "robot_id": "stretch-test"}
+    if height is not None:
+        transform = footprint_from_base(Plane(normal, height))
+        floor = {"normal": normal.tolist(), "distance": height}
+        entries |= {
+            FOOTPRINT: {"data": transform.tolist()},
+            FLOOR: {"data": floor, "convention": "normal . p + distance = 0"},
+        }
+        base_from_floor = inverse(transform)
     if base_from_left is not None:
         poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
-        entries["lidar_mounts"] = {"data": poses, "covariance": np.eye(12).tolist()}
+        entries["lidar_mounts"] = {"data": poses, "covariance": (1e-8 * np.eye(12)).tolist()}
     path.parent.mkdir(parents=True, exist_ok=True)
     replacement = path.with_suffix(".new")
     replacement.write_text(yaml.safe_dump(entries))
     replacement.replace(path)
-    return inverse(transform)
+    return base_from_floor
 
 
 def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: bool = True):
@@ -250,3 +251,11 @@ def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: b
     publisher = node.create_publisher(TFMessage, topic, QoSProfile(depth=5, durability=durability))
     publisher.publish(transforms_message(transforms, 0))
     return publisher
+
+
+def calibrated_frames(truth) -> dict:
+    """Return the transforms that ros_broadcast_calibration publishes of a perfect calibration of a simulated robot."""
+    return {
+        ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor)),
+        ("lidar_left_link", "lidar_right_calibrated"): truth.right_to_left,
+    }

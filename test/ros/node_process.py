@@ -9,16 +9,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 import fake_drivers
+import numpy as np
+import trimesh
 import yaml
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.harness.processes import isolated_environment
+from stretch_sim_cal.robot.surfaces import Surface
 
 HERE = Path(__file__).resolve().parent
 PACKAGE_ROOT = HERE.parent.parent
@@ -53,6 +56,11 @@ class Ended:
         assert "Traceback" not in self.err, self.err
         return lines[0]
 
+    def assert_failed(self, code: int, *words: str) -> None:
+        """Assert that it ended with this exit code, and that the one line that says why has all these words."""
+        assert self.code == code, self.err
+        assert all(each in self.error for each in words), self.error
+
 
 def of_tests(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: a sensor
@@ -68,7 +76,7 @@ class Graph:
     """A ROS graph (domain) with a folder for the robot's files."""
 
     def __init__(self, domain: int, folder: Path):
-        self.folder = folder
+        self.domain, self.folder = domain, folder
         self.environment = dict(os.environ) | isolated_environment(domain) | {
             "HELLO_FLEET_PATH": str(folder / "fleet"), "HELLO_FLEET_ID": "stretch-test", "HOME": str(folder),
             "ROS_LOG_DIR": str(folder / "log"),
@@ -130,7 +138,7 @@ class Graph:
         from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
         context, stopped, truth = Context(), [], self.folder / "truth.json"
-        rclpy.init(context=context, domain_id=int(self.environment["ROS_DOMAIN_ID"]))
+        rclpy.init(context=context, domain_id=self.domain)
         node = Node(SIMULATOR.node_name, context=context, automatically_declare_parameters_from_overrides=True)
         executor = SingleThreadedExecutor(context=context)
         executor.add_node(node)
@@ -163,7 +171,18 @@ class Graph:
 
     def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
         """Run the fake drivers; `faults` are fields of `Drivers`."""
-        return fake_drivers.running(fake_drivers.Drivers(**faults), int(self.environment["ROS_DOMAIN_ID"]))
+        return fake_drivers.running(fake_drivers.Drivers(**faults), self.domain)
+
+
+@contextlib.contextmanager
+def obstacle(simulation, size: Sequence[float], place: Sequence[float]) -> Iterator[None]:
+    """A box of this size (m) stands in the simulated world, its middle at a place (m)."""
+    body = trimesh.creation.box(size, trimesh.transformations.translation_matrix(place))
+    simulation.add_surface("obstacle", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
+    try:
+        yield
+    finally:
+        simulation.add_surface("obstacle", None)
 
 
 @contextlib.contextmanager

@@ -3,11 +3,12 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import rclpy
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE
+from node_process import PATIENCE, Graph
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.action import ActionClient
 from rclpy.context import Context
@@ -18,6 +19,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectoryPoint
 
+from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.ros.node_main import leave
 
 
@@ -127,3 +129,12 @@ def robot_client(domain: int) -> Iterator[RobotClient]:
     finally:
         leave(executor, node)
         context.try_shutdown()
+
+
+@contextlib.contextmanager
+def simulated_robot(folder: Path, *arguments: str) -> Iterator[tuple[Graph, RobotClient]]:
+    """Yield a graph of its own, with a simulator with these arguments in it, and a client in the same domain."""
+    with own_domain() as domain, robot_client(domain) as client:
+        graph = Graph(domain, folder)
+        with graph.simulator(*arguments):
+            yield graph, client

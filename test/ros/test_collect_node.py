@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import trimesh
 from control_msgs.action import FollowJointTrajectory
-from fake_drivers import publish_frames
-from node_process import SILENCE, Graph, end_of, slowly, stop, wait_for_line
+from fake_drivers import calibrated_frames, publish_frames
+from node_process import SILENCE, Graph, end_of, obstacle, slowly, stop, wait_for_line
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
 from robot_client import robot_client
@@ -21,14 +20,11 @@ from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import JOINTS, DatasetWriter, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.ros import arm_motion, watchdog
 from stretch_sim_cal.ros.arm_motion import ArmMotion
 
@@ -50,29 +46,34 @@ class Cell:
 
     def broadcast(self):
         """Say what ros_broadcast_calibration would of a perfect calibration."""
-        frames = {
-            ("base_link", "floor_plane"): inverse(footprint_from_base(self.truth.floor)),
-            ("lidar_left_link", "lidar_right_calibrated"): self.truth.right_to_left,
-        }
-        publish_frames(self.client.node, frames)
+        publish_frames(self.client.node, calibrated_frames(self.truth))
 
-    def collect(self, *arguments):
-        return self.graph.call(
-            "ros_collect_body_shape_data", "--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME
-        )
+    def collect(self, name, *arguments):
+        """Run a collection into the folder of that name."""
+        fast = ("--speed-factor", "10")
+        return self.graph.call("ros_collect_body_shape_data", name, *fast, *arguments, *GRID, *SIMULATED_TIME)
 
     @contextlib.contextmanager
-    def collecting(self, *arguments):
+    def collecting(self, name, *arguments):
         """Run a collection as a process, from its first sample, at the pose in which the arm is, on: the next move
         takes half a minute, so that what is done to the process happens on its way, on any machine."""
         self.client.result(self.client.send(list(FIRST), list(FIRST.values())))
         with slowly():
-            process = self.graph.start("ros_collect_body_shape_data", *SLOW, *arguments, *GRID, *SIMULATED_TIME)
+            process = self.graph.start("ros_collect_body_shape_data", name, *SLOW, *arguments, *GRID, *SIMULATED_TIME)
             try:
                 wait_for_line(process, "sample 1 of 4")
                 yield process
             finally:
                 stop(process)
+
+    @contextlib.contextmanager
+    def runstop(self):
+        """The runstop is on."""
+        self.client.call(SetBool, "/runstop", data=True)
+        try:
+            yield
+        finally:
+            self.client.call(SetBool, "/runstop", data=False)
 
     def positions(self):
         """Return the joints' positions now."""
@@ -111,7 +112,7 @@ def cell(tmp_path_factory):
 
 def faulty(graph, *arguments, **how):
     """Return a cell whose simulator has arguments of its own."""
-    return cell_in(int(graph.environment["ROS_DOMAIN_ID"]), graph.folder, *arguments, **how)
+    return cell_in(graph.domain, graph.folder, *arguments, **how)
 
 
 def surface_distances(dataset, sample, points):
@@ -122,7 +123,7 @@ def surface_distances(dataset, sample, points):
 
 def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
     folder = cell.folder("whole")
-    ended = cell.collect(str(folder), "--yes")
+    ended = cell.collect(folder.name, "--yes")
     assert ended.code == 0, ended.err
     assert "4 poses to capture" in ended.out
     assert "no observations of this alignment beside the calibration file" in ended.err
@@ -147,17 +148,17 @@ def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
 
 def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell, monkeypatch):
     folder = cell.folder("interrupted")
-    with cell.collecting(str(folder)) as process:
+    with cell.collecting(folder.name) as process:
         # As if the first one had begun only after the second one asked whether the arm is free.
         monkeypatch.setattr(ArmMotion, "wait_for_driver", lambda _: None)
-        second = cell.collect(str(cell.folder("second")), "--yes", "--ignore-obstacles")
-        assert second.code == 2 and "arm; wait for it, or end it" in second.error
+        second = cell.collect("second", "--yes", "--ignore-obstacles")
+        second.assert_failed(2, "arm; wait for it, or end it")
         assert process.poll() is None and not cell.folder("second").exists()
         assert stop(process, signal.SIGINT) == 130
         cell.assert_at_rest()
     assert "Traceback" not in process.stderr.read()
     assert len(read_dataset(folder).samples) == 1
-    ended = cell.collect(str(folder), "--yes")
+    ended = cell.collect(folder.name, "--yes")
     assert ended.code == 0, ended.err
     assert "1 samples are already in" in ended.out
     assert "3 poses to capture" in ended.out
@@ -190,7 +191,7 @@ def test_a_signal_at_any_moment_of_a_move_stops_the_arm(cell, monkeypatch, momen
         for name in moments:
             owner = ActionClient if hasattr(ActionClient, name) else ClientGoalHandle
             patched.setattr(owner, name, signalling(name, getattr(owner, name)))
-        ended = cell.collect(str(cell.folder("_".join(moments))), *SLOW)
+        ended = cell.collect("_".join(moments), *SLOW)
     assert (ended.code, left) == (130, []), ended.err
     assert "the arm was stopped" in ended.err
     cell.assert_at_rest()
@@ -199,7 +200,7 @@ def test_a_signal_at_any_moment_of_a_move_stops_the_arm(cell, monkeypatch, momen
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
     before = cell.positions()
     folder = cell.folder("dry")
-    ended = cell.collect(str(folder), "--dry-run", "--json", "--speed-factor", "1")
+    ended = cell.collect(folder.name, "--dry-run", "--json", "--speed-factor", "1")
     assert ended.code == 0, ended.err
     assert "   4. lift 0.5" in ended.err
     assert "of the robot's time" in ended.err
@@ -211,81 +212,59 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
 
 
 def test_a_script_has_to_say_yes(cell):
-    ended = cell.collect(str(cell.folder("unasked")))
-    assert ended.code == 2
-    assert "--yes" in ended.error
+    cell.collect("unasked").assert_failed(2, "--yes")
 
 
 def test_a_robot_that_may_not_move_is_not_moved(cell):
-    cell.client.call(SetBool, "/runstop", data=True)
-    try:
-        ended = cell.collect(str(cell.folder("stopped")), "--yes")
-    finally:
-        cell.client.call(SetBool, "/runstop", data=False)
-    assert ended.code == 1
-    assert "runstop is on" in ended.error
+    with cell.runstop():
+        cell.collect("stopped", "--yes").assert_failed(1, "runstop is on")
     cell.client.set_mode("trajectory")
     try:
-        ended = cell.collect(str(cell.folder("mode")), "--yes")
+        cell.collect("mode", "--yes").assert_failed(1, "mode is 'trajectory'", "/stretch_simulator")
     finally:
         cell.client.set_mode("position")
-    assert ended.code == 1
-    assert "mode is 'trajectory'" in ended.error
-    assert "/stretch_simulator" in ended.error
 
 
 def test_a_runstop_on_the_way_ends_the_collection(cell):
-    with cell.collecting(str(cell.folder("runstop"))) as process:
-        cell.client.call(SetBool, "/runstop", data=True)
-        try:
-            ended = end_of(process)
-            cell.assert_at_rest()
-        finally:
-            cell.client.call(SetBool, "/runstop", data=False)
+    with cell.collecting("runstop") as process, cell.runstop():
+        ended = end_of(process)
+        cell.assert_at_rest()
     assert ended.code in (1, 3)
     assert "runstop" in ended.err
 
 
 def test_poses_are_checked_before_anything_moves(cell):
-    ended = cell.collect(str(cell.folder("touching")), "--yes", "--lift", "0.0", "--wrist-pitch", "1.57")
-    assert ended.code == 1
-    assert "none of the 4 poses" in ended.error
+    ended = cell.collect("touching", "--yes", "--lift", "0.0", "--wrist-pitch", "1.57")
+    ended.assert_failed(1, "none of the 4 poses")
+
+
+def test_the_arm_stops_for_somebody_who_comes_near(cell):
+    with cell.collecting("visited", "--watch-room") as process:
+        with obstacle(cell.graph.simulation, [0.3, 0.4, 1.7], [0.9, -0.6, 0.85]):
+            ended = end_of(process)
+            cell.assert_at_rest()
+    ended.assert_failed(1, "the arm was stopped: something approached, at x 0.")
+    assert len(read_dataset(cell.folder("visited")).samples) == 1
+
+
+def test_something_in_the_arms_way_keeps_it_from_moving(cell):
+    with obstacle(cell.graph.simulation, [0.3, 0.3, 0.8], [0.62, 0.1, 0.4]):
+        cell.collect("cluttered", "--yes").assert_failed(1, "an obstacle is in the arm's way", "--ignore-obstacles")
 
 
 def test_calibration_homing_and_arrival_are_asked_for(graph):
     with faulty(graph, "--fault", "not_homed,stuck:arm_joint") as (cell, _):
-        ended = cell.collect(str(cell.folder("data")), "--yes")
-        assert ended.code == 1
-        assert "run ros_broadcast_calibration" in ended.error
+        cell.collect("data", "--yes").assert_failed(1, "run ros_broadcast_calibration")
         cell.broadcast()
-        ended = cell.collect(str(cell.folder("data")), "--yes")
-        assert ended.code == 1
-        assert "not been homed" in ended.error
+        cell.collect("data", "--yes").assert_failed(1, "not been homed")
         cell.client.call(Trigger, "/home_the_robot")
-        ended = cell.collect(str(cell.folder("data")), "--yes")
-        assert ended.code == 3
-        assert "arm_joint by" in ended.error
+        cell.collect("data", "--yes").assert_failed(3, "arm_joint by")
 
 
 def test_a_silent_lidar_is_named(graph):
     with faulty(graph, "--fault", "silent_right", "--real-time-factor", "1") as (cell, _):
         cell.broadcast()
-        ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", str(SILENCE))
-        assert ended.code == 3
-        assert "/lidar_points_right" in ended.error
-
-
-def test_the_arm_stops_for_somebody_who_comes_near(graph):
-    with faulty(graph) as (cell, _):
-        cell.broadcast()
-        with cell.collecting(str(cell.folder("data")), "--watch-room") as process:
-            body = trimesh.creation.box([0.3, 0.4, 1.7], trimesh.transformations.translation_matrix([0.9, -0.6, 0.85]))
-            cell.graph.simulation.add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
-            ended = end_of(process)
-            cell.assert_at_rest()
-        assert ended.code == 1, ended.err
-        assert "the arm was stopped: something approached, at x 0." in ended.error
-        assert len(read_dataset(cell.folder("data")).samples) == 1
+        cell.collect("data", "--yes", "--timeout", str(SILENCE)).assert_failed(3, "/lidar_points_right")
 
 
 def as_a_process(graph, *arguments):
@@ -304,30 +283,10 @@ def test_a_driver_that_dies_ends_it(graph, monkeypatch):
 
         monkeypatch.setattr(DatasetWriter, "write_sample", last_sample)
         cell.broadcast()
-        ended = cell.collect(str(cell.folder("data")), "--yes", "--timeout", str(SILENCE))
-        assert ended.code == 3, ended.err
-        assert "no messages on /joint_states" in ended.error
+        ended = cell.collect("data", "--yes", "--timeout", str(SILENCE))
+        ended.assert_failed(3, "no messages on /joint_states")
         assert "the driver did not confirm that the arm stopped" in ended.err
         assert len(read_dataset(cell.folder("data")).samples) == 1
-
-
-WORLD = """<sdf version="1.9"><world name="cluttered">
-  <model name="ground"><static>true</static><link name="l"><collision name="c"><geometry>
-    <plane><normal>0 0 1</normal><size>20 20</size></plane></geometry></collision></link></model>
-  <model name="chair"><static>true</static><pose>0.62 0.1 0.4 0 0 0</pose><link name="l"><collision name="c"><geometry>
-    <box><size>0.3 0.3 0.8</size></box></geometry></collision></link></model>
-</world></sdf>"""
-
-
-def test_something_in_the_arms_way_keeps_it_from_moving(graph, tmp_path):
-    world = tmp_path / "cluttered.sdf"
-    world.write_text(WORLD)
-    with faulty(graph, "--world", str(world)) as (cell, _):
-        cell.broadcast()
-        ended = cell.collect(str(cell.folder("data")), "--yes")
-    assert ended.code == 1
-    assert "an obstacle is in the arm's way" in ended.error
-    assert "--ignore-obstacles" in ended.error
 
 
 def test_what_of_the_action_is_missing_is_named(ros, monkeypatch):

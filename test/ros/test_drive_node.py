@@ -7,19 +7,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import trimesh
-from node_process import PATIENCE, Graph
+from node_process import PATIENCE, obstacle
 from rclpy.node import Node
-from robot_client import robot_client
+from robot_client import simulated_robot
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error
-from stretch_sim_cal.harness.processes import RunFiles, own_domain
+from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import DEFAULT_TOLERANCES
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
-from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.ros import base_motion
 from stretch_sim_cal.ros.base_motion import BaseMotion
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
@@ -83,10 +81,8 @@ class Robot:
 @contextlib.contextmanager
 def simulated(folder, own, *arguments):
     patient = mock.patch.object(base_motion, "STOPPING", PATIENCE)
-    with own_domain() as domain, patient:
-        graph = Graph(domain, folder)
-        with graph.simulator(*own, *arguments), robot_client(domain) as client:
-            yield Robot(graph, client, own)
+    with patient, simulated_robot(folder, *own, *arguments) as (graph, client):
+        yield Robot(graph, client, own)
 
 
 @pytest.fixture(scope="module")
@@ -165,13 +161,13 @@ def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
 
 def test_what_keeps_it_from_driving_is_said_in_one_line(amr):
     ended = amr.calibrate("unasked")
-    assert ended.code == 2 and "--yes" in ended.error
+    ended.assert_failed(2, "--yes")
     amr.folder("there").mkdir()
     ended = amr.calibrate("there", "--yes")
-    assert ended.code == 2 and "exists already" in ended.error
+    ended.assert_failed(2, "exists already")
     with mock.patch.object(base_motion, "DISCOVERED", 0.5):
         ended = amr.calibrate("command", "--yes", "--command-topic", "/base/cmd_vel")
-    assert ended.code == 3 and "no node subscribes" in ended.error
+    ended.assert_failed(3, "no node subscribes")
 
 
 def test_clouds_with_one_time_for_all_points_do_not_let_it_scan_on_the_move(amr, monkeypatch):
@@ -185,14 +181,14 @@ def test_clouds_with_one_time_for_all_points_do_not_let_it_scan_on_the_move(amr,
 
     monkeypatch.setattr(amr.simulation, "scan", timeless)
     ended = amr.calibrate("timeless", "--continuous", "--yes")
-    assert ended.code == 2 and "have the same time" in ended.error and "without --continuous" in ended.error
+    ended.assert_failed(2, "have the same time", "without --continuous")
     assert not amr.commands and not amr.folder("timeless").exists()
 
 
 def test_no_room_to_turn_is_no_drive(amr):
     with visitor(amr, 0.9):
         ended = amr.calibrate("narrow", "--yes")
-    assert ended.code == 1 and "no room to turn" in ended.error
+    ended.assert_failed(1, "no room to turn")
     assert not amr.folder("narrow").exists()
 
 
@@ -208,15 +204,14 @@ def test_it_stops_for_somebody_who_comes_near(amr, on_its_way):
     with contextlib.ExitStack() as stack:
         on_its_way(lambda: stack.enter_context(visitor(amr, 0.8)))
         ended = amr.calibrate("visited", "--yes")
-    assert ended.code == 1, ended.err
-    assert "the robot was stopped: an obstacle near its path" in ended.error
+    ended.assert_failed(1, "the robot was stopped: an obstacle near its path")
     amr.assert_was_stopped(ended)
 
 
 def test_it_stops_if_a_lidar_falls_silent(amr, on_its_way, monkeypatch):
     on_its_way(lambda: monkeypatch.setattr(LidarDrivers, "step", lambda *_: None))
     ended = amr.calibrate("blind", "--yes")
-    assert ended.code == 3 and "no messages on /" in ended.error
+    ended.assert_failed(3, "no messages on /")
     amr.assert_was_stopped(ended)
 
 
@@ -224,20 +219,14 @@ def test_a_base_that_does_not_move_is_given_up(amr, monkeypatch):
     monkeypatch.setattr(base_motion, "STUCK", 1.0)
     monkeypatch.setattr(amr.simulation.driving, "command", lambda *_: None)
     ended = amr.calibrate("stuck", "--yes")
-    assert ended.code == 1 and "the base did not move" in ended.error and "run-stop" in ended.error
+    ended.assert_failed(1, "the base did not move", "run-stop")
 
 
-@contextlib.contextmanager
 def visitor(robot, distance):
     """Somebody stands so far (m) from the robot's axis, ahead of it."""
     x, y, yaw = robot.simulation.driving._true
     place = [x + distance * np.cos(yaw), y + distance * np.sin(yaw), 0.85]
-    body = trimesh.creation.box([0.3, 0.3, 1.7], trimesh.transformations.translation_matrix(place))
-    robot.simulation.add_surface("visitor", Surface(np.asarray(body.vertices), np.asarray(body.faces)))
-    try:
-        yield
-    finally:
-        robot.simulation.add_surface("visitor", None)
+    return obstacle(robot.simulation, [0.3, 0.3, 1.7], place)
 
 
 def test_a_base_with_modes_and_plain_twists(tmp_path, on_its_way):
@@ -250,7 +239,7 @@ def test_a_base_with_modes_and_plain_twists(tmp_path, on_its_way):
 
         with mock.patch.object(Node, "get_publishers_info_by_topic", found_late):
             ended = stretch.calibrate("mode", "--yes")
-        assert ended.code == 1 and "mode is 'position', it has to be navigation or velocity" in ended.error
+        ended.assert_failed(1, "mode is 'position', it has to be navigation or velocity")
         stretch.client.set_mode("navigation")
         on_its_way(lambda: signal.raise_signal(signal.SIGTERM))
         ended = stretch.calibrate("ended", "--yes")

@@ -4,16 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from fake_drivers import publish_frames
-from node_process import Graph
-from robot_client import robot_client
+from fake_drivers import calibrated_frames, publish_frames
+from robot_client import simulated_robot
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import spread
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
-from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.ros import calibration_nodes
 
@@ -26,49 +24,37 @@ QUICK = ("--plan", "quick", "--frames", "1", "--speed-factor", "10", "--yes")
 
 
 @pytest.fixture(scope="module")
-def domain():
-    with own_domain() as domain:
-        yield domain
+def robot(tmp_path_factory):
+    """A graph with a simulated robot in it, and a client beside it."""
+    with simulated_robot(tmp_path_factory.mktemp("mounts"), *ROBOT) as robot:
+        yield robot
 
 
-@pytest.fixture(scope="module")
-def graph(domain, tmp_path_factory):
-    """A graph with a simulated robot in it."""
-    graph = Graph(domain, tmp_path_factory.mktemp("mounts"))
-    with graph.simulator(*ROBOT):
-        yield graph
-
-
-def test_nothing_moves_before_the_calibration_is_in_tf(graph):
+def test_nothing_moves_before_the_calibration_is_in_tf(robot):
+    graph, _ = robot
     ended = graph.call("ros_calibrate_lidar_mounts", str(graph.folder / "early"), *QUICK, *SIMULATED_TIME)
     assert ended.code == 1 and "ros_broadcast_calibration" in ended.err
     assert not (graph.folder / "early").exists()
 
 
-def calibrate(graph, domain, frames, *arguments):
+def calibrate(robot, frames, *arguments):
     """Run the node into the folder `poses`, with frames in TF as the broadcaster would have them."""
-    with robot_client(domain) as client:
-        publish_frames(client.node, frames)
-        out = str(graph.folder / "cal.yaml")
-        ended = graph.call(
-            "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out,
-            "--json",
-            *SIMULATED_TIME,
-        )  # fmt: skip
+    graph, client = robot
+    publisher, out = publish_frames(client.node, frames), str(graph.folder / "cal.yaml")
+    ended = graph.call(
+        "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out,
+        "--json", *SIMULATED_TIME,
+    )  # fmt: skip
+    client.node.destroy_publisher(publisher)
     assert ended.code == 0, ended.err
     return ended, CalibrationFile.load(out)
 
 
-def test_the_left_lidar_is_found_where_it_is_and_a_further_pose_is_added_under_the_new_floor(
-    graph, domain, monkeypatch
-):
+def test_the_left_lidar_is_found_where_it_is_and_a_further_pose_is_added_under_the_new_floor(robot, monkeypatch):
     monkeypatch.setattr(calibration_nodes, "BROADCAST_TAKES", 0.5)  # nobody broadcasts the file
-    truth = load_truth(graph.folder / "truth.json")
-    frames = {
-        ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor)),
-        ("lidar_left_link", "lidar_right_calibrated"): truth.right_to_left,
-    }
-    ended, file = calibrate(graph, domain, frames)
+    truth = load_truth(robot[0].folder / "truth.json")
+    frames = calibrated_frames(truth)
+    ended, file = calibrate(robot, frames)
     assert json.loads(ended.out)["accepted"] and "TF does not have the mount" in ended.err
     mounts = stored_mounts(file)
     for side, true in truth.base_from_lidar.items():
@@ -78,12 +64,8 @@ def test_the_left_lidar_is_found_where_it_is_and_a_further_pose_is_added_under_t
         ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor_in_base_link)),
         ("base_link", "lidar_left_calibrated"): mounts.base_from_lidar["left"],
     }
-    ended, _ = calibrate(graph, domain, frames, "--lift", "1.0", "--arm", "0.0", "--wrist-yaw", "-1.1")
+    ended, _ = calibrate(robot, frames, "--lift", "1.0", "--arm", "0.0", "--wrist-yaw", "-1.1")
     numbers = json.loads(ended.out)["mounts"]
     assert numbers["num_samples"] == 5
-    assert numbers["left"]["standard_deviation_deg"] < np.degrees(spread_of(mounts, "left")[1])
-
-
-def spread_of(mounts, side):
-    own = slice(0, 6) if side == "left" else slice(6, 12)
-    return spread(mounts.covariance[own, own], mounts.base_from_lidar[side])
+    before = spread(mounts.covariance[:6, :6], mounts.base_from_lidar["left"])
+    assert numbers["left"]["standard_deviation_deg"] < np.degrees(before[1])

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
-from node_process import Graph
-from robot_client import robot_client
+from robot_client import simulated_robot
 from rosgraph_msgs.msg import Clock
 from std_srvs.srv import SetBool
 from tf2_msgs.msg import TFMessage
 
-from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.ros.messages import time_message
 
 TRUTH = "/stretch_simulator/true_odometry"
@@ -32,24 +30,22 @@ def speed(message):
 @pytest.fixture(scope="module")
 def stretch(tmp_path_factory):
     """A client of a simulated Stretch, and a function that publishes a twist and returns true."""
-    with own_domain() as domain:
-        graph = Graph(domain, tmp_path_factory.mktemp("base"))
-        arguments = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--seed", "3", "--real-time-factor", "1")
-        with graph.simulator(*arguments), robot_client(domain) as client:
-            publisher = client.node.create_publisher(Twist, "/cmd_vel", 1)
-            client.spin_until(publisher.get_subscription_count, "/cmd_vel")
-            heard = {}
-            for topic in ("/wheel_odom", TRUTH):
-                client.node.create_subscription(Odometry, topic, lambda m, topic=topic: heard.update({topic: m}), 10)
-            client.spin_until(lambda: len(heard) == 2, "odometry")
+    arguments = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--seed", "3", "--real-time-factor", "1")
+    with simulated_robot(tmp_path_factory.mktemp("base"), *arguments) as (_, client):
+        publisher = client.node.create_publisher(Twist, "/cmd_vel", 1)
+        client.spin_until(publisher.get_subscription_count, "/cmd_vel")
+        heard = {}
+        for topic in ("/wheel_odom", TRUTH):
+            client.node.create_subscription(Odometry, topic, lambda m, topic=topic: heard.update({topic: m}), 10)
+        client.spin_until(lambda: len(heard) == 2, "odometry")
 
-            def drive(x=0.0, y=0.0, turn=0.0):
-                twist = Twist()
-                twist.linear.x, twist.linear.y, twist.angular.z = x, y, turn
-                publisher.publish(twist)
-                return True
+        def drive(x=0.0, y=0.0, turn=0.0):
+            twist = Twist()
+            twist.linear.x, twist.linear.y, twist.angular.z = x, y, turn
+            publisher.publish(twist)
+            return True
 
-            yield client, heard, drive
+        yield client, heard, drive
 
 
 def stopped(client, heard):
@@ -102,27 +98,23 @@ def test_a_mode_without_driving_stops_it(stretch):
 
 def driven_by_stamps(folder):
     """Return where a differential robot ends, and what its odometry says, that is sent stamped twists beforehand."""
-    with own_domain() as domain:
-        arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", "os0_32_sparse", "--seed", "5",
-                     "--real-time-factor", "2")  # fmt: skip
-        with Graph(domain, folder).simulator(*arguments), robot_client(domain) as client:
-            publisher = client.node.create_publisher(TwistStamped, "/cmd_vel", 100)
-            client.spin_until(publisher.get_subscription_count, "/cmd_vel")
-            begin = client.take(Clock, "/clock")[0].clock.sec + 12
-            for number in range(16):
-                command = TwistStamped()
-                command.header.stamp = time_message(begin * 1_000_000_000 + number * 250_000_000)
-                command.twist.linear.x, command.twist.angular.z = 0.4, 0.05 * number
-                publisher.publish(command)
-            heard = []
-            client.node.create_subscription(Odometry, "/odom", heard.append, 10)
-            client.spin_until(lambda: heard and heard[-1].header.stamp.sec >= begin + 9, "the end of the way")
-            frames = [
-                (each.header.frame_id, each.child_frame_id)
-                for message in client.take(TFMessage, "/tf", 3) for each in message.transforms
-            ]  # fmt: skip
-            assert ("odom", "base_footprint") in frames
-            return place(client.take(Odometry, TRUTH)[0]), place(heard[-1])
+    arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", "os0_32_sparse", "--seed", "5",
+                 "--real-time-factor", "2")  # fmt: skip
+    with simulated_robot(folder, *arguments) as (_, client):
+        publisher = client.node.create_publisher(TwistStamped, "/cmd_vel", 100)
+        client.spin_until(publisher.get_subscription_count, "/cmd_vel")
+        begin = client.take(Clock, "/clock")[0].clock.sec + 12
+        for number in range(16):
+            command = TwistStamped()
+            command.header.stamp = time_message(begin * 1_000_000_000 + number * 250_000_000)
+            command.twist.linear.x, command.twist.angular.z = 0.4, 0.05 * number
+            publisher.publish(command)
+        heard = []
+        client.node.create_subscription(Odometry, "/odom", heard.append, 10)
+        client.spin_until(lambda: heard and heard[-1].header.stamp.sec >= begin + 9, "the end of the way")
+        transforms = [each for message in client.take(TFMessage, "/tf", 3) for each in message.transforms]
+        assert ("odom", "base_footprint") in {(each.header.frame_id, each.child_frame_id) for each in transforms}
+        return place(client.take(Odometry, TRUTH)[0]), place(heard[-1])
 
 
 def test_stamped_twists_take_a_differential_base_to_the_same_place_again(tmp_path):

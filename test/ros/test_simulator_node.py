@@ -11,10 +11,10 @@ import sys
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE, Graph, slowly, stop, wait_for_line
+from node_process import PATIENCE, slowly, stop, wait_for_line
 from rclpy.action import ActionClient, ActionServer
 from rclpy.qos import QoSProfile
-from robot_client import robot_client
+from robot_client import robot_client, simulated_robot
 from rosbags.highlevel import AnyReader
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState, PointCloud2
@@ -52,11 +52,9 @@ SUCCEEDED, CANCELED, ABORTED = 4, 5, 6
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     """A running simulator: a client in its graph, and the file with its truth."""
-    with own_domain() as domain:
-        graph = Graph(domain, tmp_path_factory.mktemp("simulated"))
-        with graph.simulator(*ARGUMENTS) as truth, robot_client(domain) as client:
-            client.spin_until(lambda: "lift_joint" in client.positions, "joint states")
-            yield client, truth
+    with simulated_robot(tmp_path_factory.mktemp("simulated"), *ARGUMENTS) as (graph, client):
+        client.spin_until(lambda: "lift_joint" in client.positions, "joint states")
+        yield client, graph.folder / "truth.json"
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +115,8 @@ def test_the_robot_believes_its_description_and_not_the_truth(client, truth_file
     assert error(truth.nominal_base_from_lidar["left"], left)[0] < 1e-9
     assert error(truth.base_from_lidar["left"], left)[0] == pytest.approx(0.015, abs=1e-6)
     latched = client.take(String, "/stretch_simulator/ground_truth", latched=True)[0].data
-    assert (
-        json.loads(latched)["base_link_from_lidar_left"]
-        == json.loads(truth_file.read_text())["base_link_from_lidar_left"]
-    )
+    published, written = (json.loads(text)["base_link_from_lidar_left"] for text in (latched, truth_file.read_text()))
+    assert published == written
     assert truth.description_file.is_file()
 
 
@@ -139,48 +135,46 @@ def test_clouds_are_those_of_the_drivers(client):
         assert {cloud.header.frame_id for cloud in clouds} == {f"lidar_{side}_link"}
         assert all((cloud.height, cloud.point_step, cloud.is_bigendian) == (1, 26, False) for cloud in clouds)
         assert [(f.name, f.offset, f.datatype, f.count) for f in clouds[0].fields] == [tuple(f) for f in layout()]
-        stamps = np.array([seconds(cloud.header.stamp) for cloud in clouds])
-        ticks = np.diff(stamps) / 0.1
+        ticks = np.diff(stamps(clouds)) / 0.1
         np.testing.assert_allclose(ticks, np.round(ticks), atol=1e-6)
         times = records_from_message(clouds[0])["timestamp"]
-        assert stamps[0] <= times.min()
-        assert times.max() < stamps[0] + 0.1 + 1e-6
+        begin = seconds(clouds[0].header.stamp)
+        assert begin <= times.min() and times.max() < begin + 0.1 + 1e-6
         assert len(returns_from_message(clouds[0])) > 1000
 
 
-def test_whoever_listens_gets_the_same_clouds_however_late_he_comes(tmp_path):
+def stamps(clouds):
+    return np.array([seconds(cloud.header.stamp) for cloud in clouds])
+
+
+def heard_by_one(client, wait):
+    """Return the clouds of each lidar that one hears who begins with the right lidar so many s after the left one."""
+    heard: dict[str, list] = {"left": [], "right": []}
+    subscriptions = []
+    for side, clouds in heard.items():
+        topic, depth = f"/lidar_points_{side}", QoSProfile(depth=10)
+        subscriptions.append(client.node.create_subscription(PointCloud2, topic, clouds.append, depth))
+        client.spin_for(wait)
+    client.spin_until(lambda: heard["right"] and sum(stamps(heard["left"]) > stamps(heard["right"])[0]) > 2)
+    for subscription in subscriptions:
+        client.node.destroy_subscription(subscription)
+    return heard
+
+
+def test_whoever_listens_gets_the_same_clouds_however_late_he_comes(graph):
     simulation = EmbeddedSimulator(SimulationSetup(sensor=SENSOR, seed=3))
-    with own_domain() as domain, robot_client(domain) as client:
-        graph = Graph(domain, tmp_path)
-        with graph.simulator("--world", "furnished_room", "--sensor", SENSOR, "--seed", "3"):
-            for listener, wait in ((1, 0.0), (2, 0.5)):
-                client.spin_for(wait)
-                heard: dict[str, list] = {"left": [], "right": []}
-                subscriptions = []
-                for side, clouds in heard.items():
-                    profile = QoSProfile(depth=10)
-                    topic = f"/lidar_points_{side}"
-                    subscriptions.append(client.node.create_subscription(PointCloud2, topic, clouds.append, profile))
-                    client.spin_for(wait)
-                stamps = functools.partial(map, lambda cloud: seconds(cloud.header.stamp))
-                client.spin_until(
-                    lambda heard=heard, stamps=stamps: (
-                        heard["right"]
-                        and sum(stamp > seconds(heard["right"][0].header.stamp) for stamp in stamps(heard["left"])) > 2
-                    )
-                )
-                for subscription in subscriptions:
-                    client.node.destroy_subscription(subscription)
-                first = round((min(stamps(heard["right"])) - simulation.start_time("right", 0)) / simulation.period)
-                for side, clouds in heard.items():
-                    paired = [
-                        cloud for cloud in clouds
-                        if seconds(cloud.header.stamp) > simulation.start_time(side, first) - 1e-6
-                    ]  # fmt: skip
-                    for number, cloud in enumerate(paired[:2]):
-                        drawn = LidarDrivers.PER_LISTENER * listener + number
-                        expected = message_bytes(simulation.scan(side, first + number, drawn))
-                        assert bytes(cloud.data) == expected.tobytes(), (listener, side, number)
+    arguments = ("--world", "furnished_room", "--sensor", SENSOR, "--seed", "3")
+    with robot_client(graph.domain) as client, graph.simulator(*arguments):
+        for listener, wait in ((1, 0.0), (2, 0.5)):
+            client.spin_for(wait)
+            heard = heard_by_one(client, wait)
+            first = round((min(stamps(heard["right"])) - simulation.start_time("right", 0)) / simulation.period)
+            for side, clouds in heard.items():
+                paired = np.flatnonzero(stamps(clouds) > simulation.start_time(side, first) - 1e-6)
+                for number, index in enumerate(paired[:2]):
+                    drawn = LidarDrivers.PER_LISTENER * listener + number
+                    expected = message_bytes(simulation.scan(side, first + number, drawn))
+                    assert bytes(clouds[index].data) == expected.tobytes(), (listener, side, number)
 
 
 def test_time_goes_on_and_goals_move_the_arm(client):
@@ -189,12 +183,8 @@ def test_time_goes_on_and_goals_move_the_arm(client):
     handle = client.send(["lift_joint", "arm_joint"], [0.5, 0.4], [0.6, 0.2], velocities=[0.2, 0.2])
     assert client.result(handle) == (SUCCEEDED, 0, "")
     client.spin_until(lambda: abs(client.positions["lift_joint"] - 0.6) < 1e-6)
-    client.spin_until(
-        lambda: (
-            abs(sum(client.positions[name] for name in [f"arm_l{number}_joint" for number in (1, 2, 3, 4)]) - 0.2)
-            < 1e-6
-        )
-    )
+    segments = [f"arm_l{number}_joint" for number in (1, 2, 3, 4)]
+    client.spin_until(lambda: abs(sum(client.positions[name] for name in segments) - 0.2) < 1e-6)
     assert seconds(client.take(Clock, "/clock")[0].clock) > before + 1.0
     client.spin_until(lambda: client.feedback)
     feedback = client.feedback[0]
@@ -314,11 +304,7 @@ def recorded_clouds(folder, side="left"):
     with AnyReader([folder]) as reader:
         wanted = [c for c in reader.connections if c.topic == f"/lidar_points_{side}"]
         messages = (reader.deserialize(raw, c.msgtype) for c, _, raw in reader.messages(wanted))
-        return {seconds_of(m): m.data.tobytes() for m in messages}
-
-
-def seconds_of(message):
-    return message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec
+        return {seconds(message.header.stamp): message.data.tobytes() for message in messages}
 
 
 def test_a_recording_is_whole_and_the_same_at_any_speed(graph):
@@ -375,9 +361,7 @@ def test_faults_show_in_what_is_published(graph):
 
 
 def test_a_stuck_joint_and_an_unhomed_robot_refuse(graph):
-    domain = int(graph.environment["ROS_DOMAIN_ID"])
-    arguments = (*ARGUMENTS, "--fault", "stuck:arm_joint,not_homed")
-    with graph.simulator(*arguments), robot_client(domain) as client:
+    with graph.simulator(*ARGUMENTS, "--fault", "stuck:arm_joint,not_homed"), robot_client(graph.domain) as client:
         assert not client.send(["lift_joint"], [0.5]).accepted
         client.call(Trigger, "/home_the_robot")
         status, code, text = client.result(client.send(["arm_joint"], [0.3]))
@@ -411,17 +395,3 @@ def test_sim_is_in_a_domain_of_its_own_unless_one_is_asked_for():
         finally:
             process.terminate()
         assert process.wait(PATIENCE) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--world", "atlantis"], "'atlantis' is not known in worlds/"),
-        (["--fault", "stuck:elbow_joint"], "joint 'elbow_joint'"),
-        (["--record", "."], "exists already"),
-    ],
-)
-def test_bad_input_gets_one_line(graph, arguments, says):
-    ended = graph.call("stretch_simulator", *arguments)
-    assert ended.code == 2
-    assert says in ended.error

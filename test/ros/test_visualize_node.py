@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from fake_drivers import Drivers, write_calibration
-from made_results import alignment_result
+from made_results import true_calibration
 from node_process import PATIENCE, stop, unseen_in_rviz
 from robot_client import robot_client
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.clouds import records_from_message, returns_from_message
 
@@ -25,10 +24,7 @@ def listen(context, *topics: str) -> dict:
     return heard
 
 
-def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
-    from rcl_interfaces.srv import SetParameters
-    from rclpy.parameter import Parameter
-
+def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared, set_parameter):
     drivers = Drivers()
     write_calibration(shared.calibration_file, drivers.height, normal=np.array([0.0, 0.0, 1.0]))
     topics = ("/lidar_combined", "/lidar_floor_inliers", "/lidar_off_floor")
@@ -46,13 +42,8 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared):
         assert np.abs(floor[:, 2]).max() <= 0.05 < np.abs(off_floor[:, 2]).min() + 1e-6
         assert len(floor) + len(off_floor) == pytest.approx(len(combined), abs=3000)
 
-        client = ros.context.node.create_client(SetParameters, "/visualize_calibration/set_parameters")
-        assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
-        for value, accepted in ((-1.0, False), (1, True)):
-            threshold = Parameter("floor_vertical_distance_threshold", value=value).to_parameter_msg()
-            answer = client.call_async(SetParameters.Request(parameters=[threshold]))
-            assert ros.context.spin_until(answer.done, timeout=PATIENCE)
-            assert answer.result().results[0].successful == accepted, answer.result().results[0].reason
+        threshold = ("visualize_calibration", "floor_vertical_distance_threshold")
+        assert not set_parameter(*threshold, -1.0) and set_parameter(*threshold, 1)
         higher = lambda: returns_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9  # noqa: E731
         assert ros.context.spin_until(higher, timeout=PATIENCE)
         assert stop(process) == 0
@@ -63,12 +54,10 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with (
         graph.simulator(*robot, "--real-time-factor", "1") as truth,
-        robot_client(int(graph.environment["ROS_DOMAIN_ID"])) as client,
+        robot_client(graph.domain) as client,
     ):
         true = load_truth(truth)
-        mast = true.to_left("mast")
-        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
+        true_calibration(true, true.to_left("mast")).save(graph.calibration_file)
         heard = listen(client, "/lidar_combined")
         options = ("--robot", "three_lidar_amr", "--ros-args", "-p", "use_sim_time:=true")
         with graph.running("ros_visualize_calibration", *options, ready="visualizing"):

@@ -4,13 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from made_results import alignment_result, floor_result
+from made_results import true_calibration
 from node_process import PATIENCE
 from robot_client import robot_client
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.watch import History
-from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.ros import watch_node
@@ -20,13 +18,6 @@ DiagnosticArray, DiagnosticStatus = diagnostic_msgs.DiagnosticArray, diagnostic_
 
 ROBOT = ("--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "4", "--real-time-factor", "1")
 LISTEN = ("--sensor", "jt128_sparse", "--ros-args", "-p", "use_sim_time:=true")
-
-
-def floor_at(plane):
-    """Return a result that found this floor."""
-    result = floor_result()
-    result.plane, result.footprint_from_base = plane, footprint_from_base(plane)
-    return result
 
 
 class HeardWatcher(watch_node.Watcher):
@@ -47,11 +38,9 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     def watch(looks):
         return graph.call("ros_watch_calibration", "--period", "1", "--share", "1", "--looks", str(looks), *LISTEN)
 
-    domain = int(graph.environment["ROS_DOMAIN_ID"])
+    domain = graph.domain
     with graph.simulator(*ROBOT) as truth:
-        true = load_truth(truth)
-        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file.with_floor(floor_at(true.floor), "stretch-test").save(graph.calibration_file)
+        true_calibration(load_truth(truth)).save(graph.calibration_file)
         ended = watch(1)
         assert ended.code == 0, ended.err
         assert "valid; off by lidar to lidar, translation" in ended.out
@@ -85,11 +74,8 @@ def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
-        mast = true.to_left("mast")
-        file = CalibrationFile().with_alignment(alignment_result(true.right_to_left), "stretch-test")
-        file = file.with_floor(floor_at(true.floor), "stretch-test")
-        turned = alignment_result(mast @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0]))
-        file.with_further("mast", turned, np.zeros((6, 6)), "stretch-test").save(graph.calibration_file)
+        turned = true.to_left("mast") @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
+        true_calibration(true, turned).save(graph.calibration_file)
         ended = graph.call("ros_watch_calibration", *watching)
     assert ended.code == 1, ended.err
     assert "left to mast lidar, rotation has changed" in ended.out and "the mast lidar has moved" in ended.err

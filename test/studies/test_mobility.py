@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
@@ -146,40 +147,24 @@ def test_what_is_not_planar_is_not_counted_in_a_plane():
         mobility(linkage(tilted), "planar")
 
 
-@pytest.mark.parametrize(
-    ("connections", "bodies", "mentions"),
-    [
-        ((), ("a", "b"), "no joint connects link 'b'"),
-        ((Connection("j", "hinge", "a", "b"),), ("a", "b"), "type 'hinge' is unknown"),
-        ((Connection("j", "fixed", "a", "c"),), ("a", "b"), "link 'c' does not exist"),
-        ((Connection("j", "fixed", "a", "a"),), ("a",), "to itself"),
-        ((Connection("j", "fixed", "a", "b"), Connection("j", "fixed", "a", "b")), ("a", "b"), "two joints"),
-    ],
-)
-def test_mechanisms_that_do_not_hang_together_are_named(connections, bodies, mentions):
-    with pytest.raises(InputError, match=mentions):
-        linkage(connections, *bodies)
-
-
-FOUR_BAR_SDF = """<sdf version="1.9"><model name="four_bar">
-  <link name="crank"><pose>0.1 0.5 0 0 0 0.2</pose></link>
-  <link name="coupler"><pose relative_to="crank">0.7 0.6 0 0 0 0</pose></link>
-  <link name="rocker"><pose degrees="true">1.45 0.6 0 0 0 10</pose></link>
-  <joint name="a" type="revolute"><pose relative_to="__model__">0 0 0 0 0 0</pose>
-    <parent>world</parent><child>crank</child><axis><xyz>0 0 1</xyz></axis></joint>
-  <joint name="b" type="revolute"><pose relative_to="__model__">0.2 1 0 0 0 0</pose>
-    <parent>crank</parent><child>coupler</child><axis><xyz>0 0 1</xyz></axis></joint>
-  <joint name="c" type="revolute"><pose relative_to="__model__">1.5 1.3 0 0 0 0</pose>
-    <parent>coupler</parent><child>rocker</child><axis><xyz>0 0 1</xyz></axis></joint>
-  {last}
-</model></sdf>"""
-LAST = """<joint name="d" type="revolute"><pose relative_to="__model__">1.4 0 0 0 0 0</pose>
-    <parent>world</parent><child>rocker</child><axis><xyz>0 0 1</xyz></axis></joint>"""
+def four_bar_sdf(*connections: Connection) -> str:
+    """Return the four-bar linkage's bodies, anywhere, with these of its joints, as a model that the world holds."""
+    joints = "".join(
+        f'<joint name="{each.name}" type="revolute">'
+        f'<pose relative_to="__model__">{" ".join(map(str, each.root_from_joint[:3, 3]))} 0 0 0</pose>'
+        f"<parent>{each.parent.replace('frame', 'world')}</parent><child>{each.child}</child>"
+        "<axis><xyz>0 0 1</xyz></axis></joint>"
+        for each in connections
+    )
+    return f"""<sdf version="1.9"><model name="four_bar">
+      <link name="crank"><pose>0.1 0.5 0 0 0 0.2</pose></link>
+      <link name="coupler"><pose relative_to="crank">0.7 0.6 0 0 0 0</pose></link>
+      <link name="rocker"><pose degrees="true">1.45 0.6 0 0 0 10</pose></link>{joints}</model></sdf>"""
 
 
 def test_a_closed_loop_in_an_sdf_is_counted_and_refused_as_a_tree(tmp_path):
     path = tmp_path / "four_bar.sdf"
-    path.write_text(FOUR_BAR_SDF.format(last=LAST))
+    path.write_text(four_bar_sdf(*FOUR_BAR))
     found = mobility(load_mechanism(path)[0])
     assert (found.loops, found.mobility, found.spatial, found.over_constrained) == (1, 1, -2, True)
     with pytest.raises(InputError, match="child of two joints"):
@@ -188,7 +173,7 @@ def test_a_closed_loop_in_an_sdf_is_counted_and_refused_as_a_tree(tmp_path):
 
 def test_an_open_sdf_moves_about_its_joints_own_frames(tmp_path):
     path = tmp_path / "open.sdf"
-    path.write_text(FOUR_BAR_SDF.format(last=""))
+    path.write_text(four_bar_sdf(*FOUR_BAR[:2], replace(FOUR_BAR[2], parent="coupler", child="rocker")))
     model = load_model(path)
     rest = link_transforms(model)
     crank = from_xyz_rpy((0.1, 0.5, 0), (0, 0, 0.2))
@@ -227,71 +212,63 @@ def test_screws_balls_and_universal_joints_of_an_sdf(tmp_path):
     assert mobility(load_mechanism(path)[0]).mobility == 6 + 7  # nothing joins it to the world
 
 
-@pytest.mark.parametrize(
-    ("body", "mentions"),
-    [
-        ("", "no links"),
-        ('<link name="a"/><joint name="j" type="gearbox"/>', "type 'gearbox' is not supported"),
-        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>b</child></joint>', "'b' is not a link"),
-        ('<link name="a"><pose relative_to="a">0 0 0 0 0 0</pose></link>', "a cycle"),
-        ('<link name="a"><pose>0 0</pose></link>', "6 finite numbers"),
-        ('<link name="a"/><include><uri>x</uri></include>', "nested <include>"),
-        ('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>world</child></joint>', "'world'"),
-    ],
-)
-def test_an_sdf_that_cannot_be_read_is_named(tmp_path, body, mentions):
-    path = tmp_path / "broken.sdf"
-    path.write_text(f'<sdf version="1.9"><model name="m">{body}</model></sdf>')
-    with pytest.raises(InputError, match="broken.sdf") as caught:
-        load_mechanism(path)
-    assert mentions in str(caught.value)
-
-
-YAML = """
-name: four_bar
-dimension: planar
-links: [frame, crank, coupler, rocker]
-joints:
-  - {{name: a, type: revolute, parent: frame, child: crank{a}}}
-  - {{name: b, type: revolute, parent: crank, child: coupler{b}}}
-  - {{name: c, type: revolute, parent: coupler, child: rocker{c}}}
-  - {{name: d, type: revolute, parent: rocker, child: frame{d}}}
-"""
-WHERE = {"a": (0, 0, 0), "b": (0.2, 1, 0), "c": (1.5, 1.3, 0), "d": (1.4, 0, 0)}
-
-
 def test_a_mechanism_in_a_yaml_with_and_without_geometry(tmp_path):
     path = tmp_path / "four_bar.yaml"
-    path.write_text(YAML.format(**dict.fromkeys("abcd", "")))
+    joints = [{"name": each.name, "type": "revolute", "parent": each.parent, "child": each.child} for each in FOUR_BAR]
+    whole = {"name": "four_bar", "dimension": "planar", "links": list(BODIES), "joints": joints}
+    path.write_text(yaml.safe_dump(whole))
     found, dimension = load_mechanism(path)
     assert dimension == "planar"
     assert mobility(found, dimension).mobility == 1
-    path.write_text(YAML.format(**{k: f", xyz: {list(v)}, axis: [0, 0, 2]" for k, v in WHERE.items()}))
+    for joint, each in zip(joints, FOUR_BAR, strict=True):
+        joint |= {"xyz": each.root_from_joint[:3, 3].tolist(), "axis": [0, 0, 2]}
+    path.write_text(yaml.safe_dump(whole))
     assert mobility(load_mechanism(path)[0]).measured == 1
     assert mobility(load_mechanism(path, base="mobile")[0]).measured == 4
 
 
+def in_sdf(body: str) -> tuple[str, str]:
+    return "sdf", f'<sdf version="1.9"><model name="m">{body}</model></sdf>'
+
+
+def in_yaml(links: str, *joints: str, further: str = "") -> tuple[str, str]:
+    return "yaml", f"links: [{links}]\njoints: [{', '.join('{' + each + '}' for each in joints)}]\n{further}"
+
+
 @pytest.mark.parametrize(
-    ("text", "mentions"),
+    ("file", "mentions"),
     [
-        ("links: []", "links: expected a list of names"),
-        ("links: [a]\nspeed: 1", "unknown key 'speed'"),
-        ("links: [a, b]\njoints: [{name: j, type: fixed, parent: a, child: b, axis: [0, 0, 0]}]", "must not be zero"),
-        (
-            "links: [a, b]\njoints: [{name: j, type: fixed, parent: a, child: b, xyz: [0, .nan, 0]}]",
-            r"joints\[0\]: xyz\[1\]: is nan",
-        ),
-        ("links: [a, b]\njoints: [{name: j, type: revolute, parent: a}]", "child: is missing"),
-        ("links: [a]\ndimension: 4", "spatial, planar"),
-        ("links: [a]\nbase: flying", "fixed, mobile, floating"),
-        ("[torn", "not valid YAML"),
+        (in_sdf(""), "no links"),
+        (in_sdf('<link name="a"/><joint name="j" type="gearbox"/>'), "type 'gearbox' is not supported"),
+        (in_sdf('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>b</child></joint>'),
+         "'b' is not a link"),
+        (in_sdf('<link name="a"><pose relative_to="a">0 0 0 0 0 0</pose></link>'), "a cycle"),
+        (in_sdf('<link name="a"><pose>0 0</pose></link>'), "6 finite numbers"),
+        (in_sdf('<link name="a"/><include><uri>x</uri></include>'), "nested <include>"),
+        (in_sdf('<link name="a"/><joint name="j" type="ball"><parent>a</parent><child>world</child></joint>'),
+         "'world'"),
+        (in_yaml("a, b"), "no joint connects link 'b'"),
+        (in_yaml("a, b", "name: j, type: hinge, parent: a, child: b"), "type 'hinge' is unknown"),
+        (in_yaml("a, b", "name: j, type: fixed, parent: a, child: c"), "link 'c' does not exist"),
+        (in_yaml("a", "name: j, type: fixed, parent: a, child: a"), "to itself"),
+        (in_yaml("a, b", *["name: j, type: fixed, parent: a, child: b"] * 2), "two joints"),
+        (in_yaml("a, b", "name: j, type: fixed, parent: a, child: b, axis: [0, 0, 0]"), "must not be zero"),
+        (in_yaml("a, b", "name: j, type: fixed, parent: a, child: b, xyz: [0, .nan, 0]"), "joints[0]: xyz[1]: is nan"),
+        (in_yaml("a, b", "name: j, type: revolute, parent: a"), "child: is missing"),
+        (in_yaml(""), "links: expected a list of names"),
+        (in_yaml("a", further="speed: 1"), "unknown key 'speed'"),
+        (in_yaml("a", further="dimension: 4"), "spatial, planar"),
+        (in_yaml("a", further="base: flying"), "fixed, mobile, floating"),
+        (("yaml", "[torn"), "not valid YAML"),
     ],
-)
-def test_a_broken_yaml_is_named(tmp_path, text, mentions):
-    path = tmp_path / "mechanism.yaml"
+)  # fmt: skip
+def test_a_mechanism_that_cannot_be_read_is_named(tmp_path, file, mentions):
+    kind, text = file
+    path = tmp_path / f"broken.{kind}"
     path.write_text(text)
-    with pytest.raises(InputError, match=mentions):
+    with pytest.raises(InputError, match=f"broken.{kind}") as caught:
         load_mechanism(path)
+    assert mentions in str(caught.value)
 
 
 def test_a_mimic_joint_has_no_freedom_of_its_own():

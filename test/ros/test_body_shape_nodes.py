@@ -1,14 +1,19 @@
-"""The body shape's picture as a process: it follows the arm and the margins, and sorts returns into its zones."""
+"""The body shape's nodes: its picture follows the arm and the margins, and sorts returns into its zones; the footprint
+follows the arm, and is the largest while nobody says where the arm is."""
 
 import numpy as np
 import pytest
+import yaml
 from fake_drivers import write_calibration
+from geometry_msgs.msg import Polygon, PolygonStamped
 from node_process import PATIENCE, stop, unseen_in_rviz, wait_for_line
+from robot_client import robot_client
+from sensor_msgs.msg import JointState
 
-from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_shape_model
 from stretch_sim_cal.calibration.body.settings import zone_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
+from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.robot.profile import stretch_profile
@@ -31,10 +36,8 @@ def write_model(path) -> None:
     save_body_shape_model(model, path)
 
 
-def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
+def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask, set_parameter):
     from geometry_msgs.msg import PolygonStamped
-    from rcl_interfaces.srv import SetParameters
-    from rclpy.parameter import Parameter
     from rclpy.qos import DurabilityPolicy, QoSProfile
     from sensor_msgs.msg import JointState, PointCloud2
     from std_msgs.msg import Bool, Float32, String
@@ -105,33 +108,23 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared):
         description.publish(String(data=nominal_description()))
         wait_for_line(process, "fitted for another robot description (of another one", "stderr")
 
-        def ask(kind, name, request):
-            client = node.create_client(kind, f"/visualize_body_shape_calibration/{name}")
-            assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
-            answer = client.call_async(request)
-            assert ros.context.spin_until(answer.done, timeout=PATIENCE)
-            return answer.result()
-
-        def set_parameter(name, value):
-            request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
-            assert ask(SetParameters, "set_parameters", request).results[0].successful
-
-        set_parameter("margin", 0.2)
+        name = "visualize_body_shape_calibration"
+        assert set_parameter(name, "margin", 0.2)
 
         def wider() -> bool:
             inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
             return max(point.x for point in inner.points) > 0.94
 
         assert ros.context.spin_until(wider, timeout=PATIENCE)
-        set_parameter("stop_zone", 0.0)
+        assert set_parameter(name, "stop_zone", 0.0)
         assert ros.context.spin_until(lambda: not heard["stop_zone_occupied"].data, timeout=PATIENCE)
         assert ros.context.spin_until(lambda: heard["stop_zone_distance"].data == np.inf, timeout=PATIENCE)
-        answer = ask(Trigger, "save_margins", Trigger.Request())
+        answer = ask(Trigger, f"/{name}/save_margins")
         saved = shared.calibration_file.with_name("body_shape.yaml")
         assert answer.success and str(saved) in answer.message
         assert zone_settings(saved) == ZoneSettings(margin=0.2, stop_zone=0.0)
-        set_parameter("lowest", 2.0)
-        answer = ask(Trigger, "save_margins", Trigger.Request())
+        assert set_parameter(name, "lowest", 2.0)
+        answer = ask(Trigger, f"/{name}/save_margins")
         assert not answer.success and "heights must rise" in answer.message
         assert stop(process) == 0
 
@@ -188,10 +181,59 @@ def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
     assert zones.outer.signed_distance(corners).max() < 0.01
 
 
-@pytest.mark.parametrize(("content", "named"), [(None, "No such file"), ("{}", "is it a body-shape model?")])
-def test_a_model_file_that_cannot_be_used_ends_in_one_line(content, named, tmp_path, capfd):
-    path = tmp_path / "model.yaml"
-    if content is not None:
-        path.write_text(content)
-    assert programs.main("ros_visualize_body_shape_calibration", [str(path)]) == 2
-    assert named in capfd.readouterr().err
+# Parameter names of Nav2 1.3.13 (Jazzy), the same in 1.4.2 and 1.5.1: nav2_costmap_2d/src/costmap_2d_ros.cpp and
+# nav2_collision_monitor/src/{collision_monitor_node,polygon,source,pointcloud}.cpp.
+COSTMAP = {"robot_base_frame", "footprint", "footprint_padding"}
+MONITOR = {"base_frame_id", "odom_frame_id", "polygons", "observation_sources"}
+POLYGON = {"type", "action_type", "polygon_sub_topic", "min_points", "visualize", "polygon_pub_topic",
+           "footprint_topic",
+           "time_before_collision", "simulation_time_step"}  # fmt: skip
+SOURCE = {"type", "topic", "min_height", "max_height"}
+RADII = (0.3, 0.5)
+
+
+@pytest.fixture
+def model(graph):
+    """The file of a body that is a disc, the larger the further the arm is out."""
+    shapes = [[Circle(0.0, 0.0, radius)] for radius in RADII]
+    path = graph.folder / "model.yaml"
+    save_body_shape_model(BodyShapeModel("circle", (0.0, 0.5), (0.0,), shapes, {"arm": (0.0, 0.5)}), path)
+    return path
+
+
+def radius(polygon) -> float:
+    return float(np.mean([np.hypot(point.x, point.y) for point in polygon.points]))
+
+
+def test_the_footprint_follows_the_arm(graph, model):
+    ready = "publishing the footprint"
+    with graph.running("ros_publish_footprint", str(model), ready=ready):
+        with robot_client(graph.domain) as client:
+            assert radius(client.take(Polygon, "/local_costmap/footprint")[0]) == pytest.approx(0.5, rel=0.03)
+            joints = client.node.create_publisher(JointState, "/joint_states", 10)
+            for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
+                message = JointState(
+                    name=[f"arm_l{number}_joint" for number in (1, 2, 3, 4)], position=[extension / 4] * 4
+                )
+                heard = []
+                subscription = client.node.create_subscription(Polygon, "/local_costmap/footprint", heard.append, 10)
+                timer = client.node.create_timer(0.05, lambda message=message: joints.publish(message))
+                client.spin_until(
+                    lambda heard=heard, expected=expected: heard and abs(radius(heard[-1]) - expected) < 0.02
+                )
+                zone = client.take(PolygonStamped, "/stop_zone")[0]
+                client.node.destroy_timer(timer)
+                client.node.destroy_subscription(subscription)
+                assert zone.header.frame_id == "base_footprint"
+                assert radius(zone.polygon) > expected + 0.14
+
+
+def test_the_parameters_for_nav2_are_those_that_it_knows():
+    data = yaml.safe_load((share_directory() / "config" / "nav2" / "body_shape.yaml").read_text())
+    for costmap in ("local_costmap", "global_costmap"):
+        assert set(data[costmap][costmap]["ros__parameters"]) <= COSTMAP
+    monitor = data["collision_monitor"]["ros__parameters"]
+    zones, sources = monitor["polygons"], monitor["observation_sources"]
+    assert set(monitor) == MONITOR | {*zones, *sources}
+    for name, known in [*((name, POLYGON) for name in zones), *((name, SOURCE) for name in sources)]:
+        assert set(monitor[name]) <= known, name

@@ -1,5 +1,5 @@
-"""Robots for the tests of conventions: the vendor's Stretch, an industrial arm, an iCub, and ways to break them; robots
-made at random for each profile: mechanisms askew, frames and names anyhow, frames missing."""
+"""Robots' descriptions from parts: the vendor's Stretch, an industrial arm, an iCub, and ways to break them; robots
+made at random for each convention: mechanisms askew, frames and names anyhow, frames missing."""
 
 import functools
 from collections.abc import Callable
@@ -30,8 +30,8 @@ def link(name: str, inside: str = "") -> str:
     return f'<link name="{name}">{inside}</link>'
 
 
-def joint(name, parent, child, kind="fixed", xyz="0 0 0", rpy="0 0 0", axis="0 0 1") -> str:
-    limit = LIMIT if kind in ("revolute", "prismatic") else ""
+def joint(name, parent, child, kind="fixed", xyz="0 0 0", rpy="0 0 0", axis="0 0 1", limit=LIMIT) -> str:
+    limit = limit if kind in ("revolute", "prismatic") else ""
     return (
         f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>'
         f'<origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="{axis}"/>{limit}</joint>'
@@ -90,7 +90,7 @@ def all_of(*changes):
 
 JOINT_PARTS = {
     "axis": ("axis", "xyz"), "rpy": ("origin", "rpy"), "xyz": ("origin", "xyz"), "parent": ("parent", "link"),
-    "upper": ("limit", "upper"),
+    "lower": ("limit", "lower"), "upper": ("limit", "upper"),
 }  # fmt: skip
 
 

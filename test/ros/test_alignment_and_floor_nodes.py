@@ -1,0 +1,211 @@
+"""Alignment and floor on clouds of a small room that come over DDS, and the broadcaster of what they write."""
+
+import json
+import signal
+
+import fake_drivers
+import numpy as np
+import pytest
+import yaml
+from fake_drivers import publish_frames, true_right_to_left, write_calibration
+from made_results import joints_in
+from node_process import PATIENCE, SILENCE, Graph, stop, wait_for_line
+
+from stretch_sim_cal import programs
+from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
+from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY
+from stretch_sim_cal.calibration.observations import places_beside
+from stretch_sim_cal.files import keep_backup
+from stretch_sim_cal.geometry.planes import floor_of_footprint
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
+from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.ros.frame_listener import FrameListener
+
+pytestmark = pytest.mark.graph
+
+SAMPLES = ("--num-samples", "4")
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory):
+    """A graph whose robot, of older firmware, was aligned with a volatile TF and some empty clouds, and the end."""
+    old = ["link_lidar_left", "link_lidar_right"]
+    with own_domain() as domain:
+        graph = Graph(domain, tmp_path_factory.mktemp("aligned"))
+        with graph.drivers(
+            frame_ids={"left": old[0], "right": old[1]}, tf=[["base_link", name] for name in old], tf_latched=False,
+            empty=["left"], invalid_share=0.2,
+        ):  # fmt: skip
+            return graph, graph.call("ros_align_dual_lidar", *SAMPLES)
+
+
+def test_aligns_a_robot_of_older_firmware_with_a_volatile_tf_and_some_empty_clouds(aligned):
+    graph, ended = aligned
+    assert ended.code == 0, ended.err
+    assert "accepted" in ended.out and "standard deviation" in ended.out
+    assert "empty: " in ended.err
+    file = CalibrationFile.load(graph.calibration_file)
+    distance, angle = error(fake_drivers.true_right_to_left(), file.right_to_left)
+    assert distance < 0.004 and np.degrees(angle) < 0.08
+    assert yaml.safe_load(graph.calibration_file.read_text())["right_to_left_transform"]["robot_id"] == "stretch-test"
+    assert "the lidars' joints are not recorded" in ended.err  # this TF knows no head
+
+
+def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph):
+    (graph.folder / "parameters.yaml").write_text("/**: {ros__parameters: {num_sample: 3}}")  # perhaps of another node
+    with graph.drivers(topics={"left": "/front/left", "right": "/front/right"}, reliable=False, organised=True):
+        ended = graph.call(
+            "ros_align_dual_lidar", "--json", "--ros-args", "-p", "num_samples:=8", "-p", "method:=published",
+            "-p", "left_lidar_topic:=/front/left", "-p", "right_lidar_topic:=/front/right",
+            "-p", "max_correspondence_distance:=1", "--params-file", "parameters.yaml",
+        )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["alignment"]["num_frames"] == 8
+    assert "did you mean 'num_samples'" in ended.err
+
+
+def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
+    graph.calibration_file.parent.mkdir(parents=True)
+    graph.calibration_file.write_text("note: mine\n")
+    with graph.drivers(one_plane=True):
+        ended = graph.call("ros_align_dual_lidar", "--outcome-file", "outcome.json", *SAMPLES)
+    assert ended.code == 1, ended.err
+    outcome = json.loads((graph.folder / "outcome.json").read_text())
+    told = [line.removeprefix("refused: ") for line in ended.err.splitlines() if line.startswith("refused: ")]
+    assert told and not outcome["accepted"] and all(found["code"] for found in outcome["refusals"])
+    assert ["; ".join(filter(None, (found["sentence"], found["remedy"]))) for found in outcome["refusals"]] == told
+    assert graph.calibration_file.read_text() == "note: mine\n"
+
+
+def test_a_refusal_that_no_further_place_cures_leaves_what_was_seen_before(aligned, graph):
+    file = aligned[0].calibration_file
+    places = places_beside(file)
+    seen, written = places.read_bytes(), file.read_bytes()
+    with graph.drivers(elsewhere=True):
+        ended = graph.call("ros_align_dual_lidar", "--calibration-file", str(file), *SAMPLES)
+    assert ended.code == 1, ended.err
+    assert ANOTHER_PLACE_MAY not in ended.err
+    assert places.read_bytes() == seen and file.read_bytes() == written
+
+
+def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_is_named(graph):
+    poses = [fake_drivers.nominal_pose(side) for side in ("left", "right")]
+    with graph.drivers(sides=["left"], tf=[], description=fake_drivers.description(poses)):
+        ended = graph.call("ros_align_dual_lidar", "--timeout", str(SILENCE), *SAMPLES)
+    others = "topics with sensor_msgs/msg/PointCloud2 are /lidar_points_left"
+    ended.assert_failed(3, "no messages on /lidar_points_right", others)
+    assert "[WARN]" in ended.err
+    assert not graph.calibration_file.exists()
+
+
+def test_a_signal_ends_it_at_once_and_writes_nothing(graph):
+    with graph.drivers(sides=["left"]):
+        process = graph.start("ros_align_dual_lidar")
+        wait_for_line(process, "listening to", "stderr")
+        assert stop(process, signal.SIGTERM) == 143
+    assert "Traceback" not in process.stderr.read()
+    assert not graph.calibration_file.exists()
+
+
+def test_help_shows_an_example(capsys):
+    with pytest.raises(SystemExit) as ended:
+        programs.main("ros_align_dual_lidar", ["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "example: ros_align_dual_lidar" in shown and "--num-samples" in shown
+
+
+TILT_DEG, HEIGHT = [0.5, -0.3], 0.031
+FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))
+
+
+def test_finds_the_floor_and_writes_both_files(graph):
+    fake_drivers.write_calibration(graph.calibration_file, None)
+    with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
+        ended = graph.call(
+            "ros_find_floor_calibration", "--num-samples", "4", "--fit-method", "svd", "--mode", "average_transforms"
+        )
+    assert ended.code == 0, ended.err
+    assert "fit_method 'svd' is not offered" in ended.err and "mode 'average_transforms'" in ended.err
+    file = CalibrationFile.load(graph.calibration_file)
+    height = file.floor_plane.offset - FLOOR_FROM_BASE[2, 3]
+    tilt = np.arccos(min(1.0, file.floor_plane.normal @ FLOOR_FROM_BASE[2, :3]))
+    assert abs(height) < 0.0005 and np.degrees(tilt) < 0.03
+    assert file.data["other"] == {"kept": True} and file.right_to_left is not None
+    recorded = joints_in(graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml")["base_ref"]
+    assert error(file.footprint_from_base, recorded.parent_from_child)[0] < 1e-9
+    assert (recorded.parent, recorded.child) == ("base_footprint", "base_link")
+
+
+def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
+    described = fake_drivers.nominal_pose("left")
+    left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
+    fake_drivers.write_calibration(graph.calibration_file, None, base_from_left=left)
+    with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
+        ended = graph.call("ros_find_floor_calibration", "--num-samples", "4")
+    assert ended.code == 0, ended.err
+    assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
+    found, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)
+    expected = expected.moved(left @ inverse(described))
+    assert abs(found.floor_plane.offset - expected.offset) < 0.0005
+    assert np.degrees(np.arccos(min(1.0, found.floor_plane.normal @ expected.normal))) < 0.03
+    assert np.sqrt(found.entries[FLOOR].covariance[0, 0]) > 1e-4  # that of the mount
+
+
+def test_rollback_brings_back_the_calibration_before_the_last_write(graph):
+    path = graph.calibration_file
+    path.parent.mkdir(parents=True)
+    path.write_text("note: older\n")
+    keep_backup(path)
+    path.write_text("note: newer\n")
+    ended = graph.call("ros_find_floor_calibration", "--rollback")
+    assert ended.code == 0, ended.err
+    assert path.read_text() == "note: older\n"
+    assert path.with_name(path.name + ".rolled_back").read_text() == "note: newer\n"
+    assert graph.call("ros_find_floor_calibration", "--rollback").code == 2
+
+
+def publish_robot(node, footprint: bool):
+    edges = [("base_link", "link_lidar_left")] + [("base_footprint", "base_link")] * footprint
+    publish_frames(node, {edge: np.eye(4) for edge in edges})
+
+
+def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_file(ros, shared):
+    base_from_floor = write_calibration(shared.calibration_file, 0.03)
+    publish_robot(ros.drivers, footprint=True)
+    frames = FrameListener(ros.context)
+    with shared.running("ros_broadcast_calibration", ready="broadcasting") as process:
+        tree = frames.tree
+        assert ros.context.spin_until(
+            lambda: tree.known("floor_plane") and tree.known("base_footprint"), timeout=PATIENCE
+        )
+        assert np.allclose(tree.lookup("base_link", "floor_plane"), base_from_floor, atol=1e-9)
+        # An older robot's name of the left lidar's frame is the parent, once it has been heard.
+        connected = lambda: tree.parent("lidar_right_calibrated") == "link_lidar_left"  # noqa: E731
+        assert ros.context.spin_until(connected, timeout=PATIENCE)
+        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
+
+        shared.calibration_file.write_text("right_to_left_transform: {data: [[1")
+        wait_for_line(process, "the previous version stays in use", "stderr")
+        assert not tree.known("lidar_left_calibrated")
+        base_from_left = from_xyz_rpy((0.04, 0.12, 1.5), (0.1, 0.2, 0.3))
+        moved = write_calibration(shared.calibration_file, 0.05, base_from_left=base_from_left)
+        follows = lambda: np.allclose(tree.lookup("base_link", "floor_plane"), moved, atol=1e-9)  # noqa: E731
+        assert ros.context.spin_until(follows, timeout=PATIENCE)
+        assert np.allclose(tree.lookup("base_link", "lidar_left_calibrated"), base_from_left, atol=1e-9)
+        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
+        assert tree.parent("base_footprint") is None and tree.parent("base_link") == "base_footprint"
+        assert stop(process) == 0
+
+
+def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
+    base_from_floor = write_calibration(shared.calibration_file, 0.03)
+    publish_robot(ros.drivers, footprint=False)
+    frames = FrameListener(ros.context)
+    with shared.running("ros_broadcast_calibration", ready="base_link -> base_footprint") as process:
+        assert ros.context.spin_until(lambda: frames.tree.known("base_footprint"), timeout=PATIENCE)
+        assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
+        publish_robot(ros.drivers, footprint=True)
+        assert ros.context.spin_until(lambda: frames.tree.parent("base_link") == "base_footprint", timeout=PATIENCE)
+        wait_for_line(process, "base_link -> base_footprint is now published by another node", "stderr")
+        assert stop(process, signal.SIGTERM) == 0

@@ -1,0 +1,245 @@
+"""Parts of nodes: parameters take what people and launch files write, a signal ends a node, a watchdog counts silence
+only while the node listens, and simulated time has its pace."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+import rclpy
+from control_msgs.action import FollowJointTrajectory
+from node_process import PATIENCE
+from rclpy.action import ActionServer
+from rclpy.executors import SingleThreadedExecutor
+
+from stretch_sim_cal.cli import main
+from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.ros.node_commands import SIMULATOR
+from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
+from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
+from stretch_sim_cal.ros.simulator_node import FactorMeter, Pace, simulation_setup
+from stretch_sim_cal.ros.watchdog import Progress, Watchdog
+
+COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
+MARGIN = Option("margin", 0.05, "in m", minimum=0.0)
+FLAG = Option("flag", False, "whether")
+MODE = Option("mode", "slow", "how", choices=("slow", "fast"))
+SIZE = Option("size", None, "voxels", kind=float)
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "value"),
+    [
+        (COUNT, "7", 7), (COUNT, 7.0, 7), (COUNT, "1e2", 100), (MARGIN, 1, 1.0), (MARGIN, "0.1", 0.1),
+        (FLAG, "True", True), (FLAG, False, False), (MODE, "fast", "fast"), (SIZE, "2", 2.0),
+    ],
+)  # fmt: skip
+def test_values_are_understood(option, given, value):
+    result = option.value(given)
+    assert result == value and isinstance(result, option.type)
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "named"),
+    [
+        (COUNT, "seven", "whole number"), (COUNT, 7.5, "whole number"), (COUNT, 0, "1 .. 100"), (COUNT, True, "whole"),
+        (COUNT, "inf", "whole number"), (MARGIN, "nan", "a number"), (MARGIN, -1.0, "0 and above"),
+        (MARGIN, [1.0], "a number"), (FLAG, "maybe", "true or false"), (MODE, "medium", "slow, fast"),
+    ],
+)  # fmt: skip
+def test_other_values_are_named_with_the_parameter(option, given, named):
+    with pytest.raises(InputError, match=f"parameter {option.name}: .*{named}"):
+        option.value(given)
+
+
+def test_arguments_for_ros_are_told_from_our_own():
+    own, for_ros = split_arguments(
+        ["FILE", "--num_samples=3", "--ros-args", "-p", "a_b:=1", "--", "--json", "--ros-args", "-r", "__node:=x"]
+    )
+    assert own == ["FILE", "--num-samples=3", "--json"]
+    assert for_ros == ["--ros-args", "-p", "a_b:=1", "--", "--ros-args", "-r", "__node:=x"]
+
+
+@pytest.mark.parametrize(("signals", "raised"), [([2], KeyboardInterrupt), ([], RuntimeError)])
+def test_a_signal_while_the_bindings_convert_an_argument_ends_the_node(signals, raised):
+    pending = list(signals)
+
+    def spin_once(timeout_sec):
+        context._signals.received.extend(pending)
+        raise RuntimeError("Unable to convert call argument '0' to Python object")
+
+    context = NodeContext(None, SimpleNamespace(spin_once=spin_once), SimpleNamespace(), None)
+    with pytest.raises(raised):
+        context.spin_once()
+
+
+def test_a_node_that_cannot_start_leaves_the_ros_of_its_process_running(ros):
+    with pytest.raises(InputError, match="ROS arguments"):
+        in_node(NodeCommand("second", "second", "", ""), lambda context: None)
+    assert ros.context.node.context.ok()
+
+
+def test_a_node_that_ends_takes_its_actions_off_the_network(ros):
+    node, executor = rclpy.create_node("arm_driver"), SingleThreadedExecutor()
+    executor.add_node(node)
+    server = ActionServer(node, FollowJointTrajectory, "/follow_joint_trajectory", lambda _: None)
+    executor.spin_once(timeout_sec=0.1)
+
+    def offered(expected: int) -> bool:
+        return ros.drivers.count_services("/follow_joint_trajectory/_action/send_goal") == expected
+
+    assert ros.context.spin_until(lambda: offered(1), timeout=PATIENCE)
+    leave(executor, node)
+    assert ros.context.spin_until(lambda: offered(0), timeout=PATIENCE)
+    assert server is not None  # not collected as garbage until here
+
+
+@pytest.fixture
+def wall():
+    """A clock that stands still unless it is set."""
+    return SimpleNamespace(time=100.0)
+
+
+@pytest.fixture
+def pace(wall):
+    return Pace(lambda: wall.time)
+
+
+def test_simulated_time_waits_for_the_wall(pace, wall):
+    assert pace.wait(0.0, 2.0) == 0.0
+    assert pace.wait(1.0, 2.0) == pytest.approx(0.5)
+    wall.time += 0.5
+    assert pace.wait(1.0, 2.0) == 0.0
+    assert pace.wait(2.0, 10.0) == pytest.approx(0.1)  # a change of factor counts from then on
+
+
+def test_lost_time_is_not_caught_up_in_a_burst(pace, wall):
+    pace.wait(0.0, 1.0)
+    wall.time += 30.0
+    assert pace.wait(0.1, 1.0) == 0.0
+    assert pace.wait(0.2, 1.0) == pytest.approx(0.1)
+
+
+def test_the_factor_is_measured_over_all_and_since_the_last_look(wall):
+    meter = FactorMeter(now=lambda: wall.time)
+    wall.time += 10.0
+    assert meter.since_last_look(20.0) == pytest.approx(2.0)
+    wall.time += 10.0
+    assert meter.since_last_look(30.0) == pytest.approx(1.0)
+    assert meter.overall(30.0) == pytest.approx(1.5)
+
+
+def setup_of(*arguments):
+    parsed = vars(SIMULATOR.parser().parse_args(arguments))
+    values = {
+        option.name: option.default if parsed[option.name] is None else option.value(parsed[option.name])
+        for option in SIMULATOR.options
+    }
+    return simulation_setup(SimpleNamespace(**values))
+
+
+def test_options_replace_what_the_scenario_says(tmp_path):
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("simulation: {world: tables, seed: 4, base_error: {height: 0.01}}")
+    setup = setup_of("--scenario", str(scenario), "--seed", "9", "--lidar-left-error", "0.01,0,0,1,2,3")
+    assert (setup.world, setup.seed, setup.base_error.height) == ("tables", 9, 0.01)
+    assert setup.lidar_left_error.xyz == (0.01, 0.0, 0.0)
+
+
+def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_one_by_one(tmp_path):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(
+        "simulation: {sensor: jt128, units: {left: left.yaml, right: right.yaml}, driver: "
+        "{firing_time_correction: true}}"
+    )
+    setup = setup_of(
+        *("--scenario", str(scenario), "--left-unit", "mine.yaml", "--unit-seed", "3", "--distance-correction", "true")
+    )
+    assert setup.units == {"left": "mine.yaml", "right": "right.yaml"} and setup.unit_seed == 3
+    assert setup.driver == {"firing_time_correction": True, "distance_correction": True}
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_numbers_that_begin_with_a_minus_sign_need_no_equals_sign(joined, monkeypatch):
+    asked = []
+    monkeypatch.setattr("stretch_sim_cal.commands.run.run_node", lambda node, act, given: asked.append(given) or 0)
+    error = "-0.003,.002,-1e-3,0,-0.5,1"
+    given = [f"--lidar-right-error={error}"] if joined else ["--lidar-right-error", error]
+    assert main(["sim", *given, "--seed", "3"]) == 0
+    for arguments in (asked[0], [*given, "--seed", "3"]):
+        parsed, _ = SIMULATOR.parse(arguments)
+        assert parsed.lidar_right_error == error and parsed.seed == "3"
+
+
+class Watched:
+    """A watchdog of the topic /a, with the time (s) that it goes by, and what it says."""
+
+    def __init__(self, timeout: float, simulated=None):
+        self.now, self.said = 0.0, []
+        self.watchdog = Watchdog(timeout, self.said.append, lambda: self.now, simulated)
+        self.watchdog.watch("no messages on /a", lambda: "no node publishes it")
+
+    def listen(self, seconds: float) -> None:
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            self.watchdog.tick()
+
+
+def test_a_silence_is_said_once_and_ends_in_failure_with_its_cause():
+    watched = Watched(60.0)
+    watched.listen(4.8)
+    assert not watched.said
+    watched.listen(40.0)
+    assert watched.said == ["no messages on /a for 5 s: no node publishes it (giving up after 60 s)"]
+    with pytest.raises(RunFailure, match="no messages on /a for 60 s, giving up: no node publishes it"):
+        watched.listen(20.0)
+
+
+def test_what_is_heard_or_forgotten_is_not_silent():
+    watched = Watched(6.0)
+    watched.watchdog.watch("no messages on /b", str)
+    watched.watchdog.forget("no messages on /b")
+    for _ in range(10):
+        watched.listen(2.5)
+        watched.watchdog.seen("no messages on /a")
+    assert not watched.said
+
+
+def test_time_spent_computing_is_not_silence():
+    watched = Watched(10.0)
+    for _ in range(15):
+        watched.now += 30.0
+        watched.watchdog.tick()
+    with pytest.raises(RunFailure):
+        watched.listen(10.0)
+
+
+def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_is():
+    simulated = 0.0
+    watched = Watched(60.0, lambda: simulated)
+    for _ in range(600):  # a tenth of real time
+        simulated += 0.01
+        watched.listen(0.1)
+        if simulated < 4.9:
+            assert not watched.said
+    assert len(watched.said) == 1  # 6 s of simulated time
+    watched.watchdog.seen("no messages on /a")
+    watched.listen(14.0)
+    assert len(watched.said) == 1
+    watched.listen(3.0)
+    assert len(watched.said) == 2
+
+
+def test_before_a_simulator_has_said_the_time_its_silence_counts():
+    watched = Watched(60.0, lambda: 0.0)
+    watched.listen(6.0)
+    assert len(watched.said) == 1
+
+
+def test_progress_in_a_log_is_a_line_every_few_seconds():
+    stream = io.StringIO()
+    with Progress("aligning", 1000, stream) as progress:
+        for _ in range(1000):
+            progress.advance()
+        progress._last_line -= 6.0
+        progress.advance()
+    assert stream.getvalue() == "aligning: 1001 of 1000\n"
