@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from stretch_sim_cal import programs
-from stretch_sim_cal.cli import main
+from stretch_sim_cal.cli import COMMANDS, main
 from stretch_sim_cal.commands import fit_body_shape
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.recording import JOINTS
@@ -92,7 +92,7 @@ def folder(tmp_path, monkeypatch):
         ("sim --gui", "Gazebo"),
         ("sim --lidar cpu", "Gazebo"),
         ("sim --storage sqlite3", "--record"),
-        ("sim --ros-args -p worlds:=tables", "unrecognized"),
+        ("sim --ros-args -p worlds:=tables", "--ros-args: no such option"),
     ],
 )
 def test_a_command_ends_with_one_line(folder, capsys, line, says):
@@ -117,6 +117,51 @@ def test_a_command_ends_with_one_line(folder, capsys, line, says):
 def test_the_fit_ends_with_one_line(folder, capsys, line, says):
     assert fit_body_shape.main(shlex.split(line)) == 2
     assert says in capsys.readouterr().err and not list(folder.glob("*_body_model*"))
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "robot init", "robot calibrate"])
+def test_every_command_suggests_the_option_that_was_misspelled(name, capsys):
+    without_json = {
+        "robot": ("--hepl", "--help"),
+        "sim": ("--seeed", "--seed"),
+        "robot calibrate": ("--dirve", "--drive"),
+    }
+    option, near = without_json.get(name, ("--jsno", "--json"))
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), option, "x"])
+    program = f"stretch-sim-cal {name}"
+    error = f"error: {program}: {option}: no such option; did you mean {near}? (help: {program} --help)\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, error)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run x --repeat y", "stretch-sim-cal run: --repeat: invalid int value: 'y'"),
+        ("run x --simulator gazbo", "(choose from 'embedded', 'gazebo'); did you mean gazebo?"),
+        ("run", "stretch-sim-cal run: the following arguments are required: SCENARIO"),
+        ("calibrate bag --accept 1", "stretch-sim-cal calibrate: --accept: expected 2 arguments"),
+        ("check a.yaml b.yaml c.yaml d.yaml", "stretch-sim-cal check: unexpected arguments: c.yaml d.yaml"),
+        ("fk stretch4 --framee base_link", "stretch-sim-cal fk: --framee: no such option; did you mean --frame?"),
+        ("runn x", "'normalize'); did you mean run?"),
+        ("--json check", "stretch-sim-cal: --json: no such option"),
+        ("check -x", "stretch-sim-cal check: -x: no such option"),
+    ],
+)
+def test_a_command_line_that_cannot_be_parsed_ends_with_one_line_that_names_the_command(line, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    (error,) = capsys.readouterr().err.splitlines()
+    prog = "stretch-sim-cal" if line.split()[0] not in COMMANDS else f"stretch-sim-cal {line.split()[0]}"
+    assert ended.value.code == 2 and f"{said} (help: {prog} --help)" in error and error.startswith(f"error: {prog}: ")
+
+
+@pytest.mark.parametrize("program", ["ros_align_dual_lidar", "fit_body_shape_model", "ros_calibrate_robot"])
+def test_every_program_suggests_the_option_that_was_misspelled(program, capsys):
+    with pytest.raises(SystemExit) as ended:
+        programs.main(program, ["--jsno"])
+    error = f"error: {program}: --jsno: no such option; did you mean --json? (help: {program} --help)\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, error)
 
 
 @pytest.mark.parametrize("node", ["ros_align_dual_lidar", "ros_find_floor_calibration"])
