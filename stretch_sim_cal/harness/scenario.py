@@ -1,5 +1,7 @@
 """A scenario: the simulation, the calibration stages that run, the expected outcome and the tolerances."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.sensor.sensor import sensors_called
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
 from stretch_sim_cal.simulation.worlds import load_world
 
@@ -161,7 +164,12 @@ def with_changes(
     robot: str | None = None,
 ) -> Scenario:  # fmt: skip
     """Return the scenario with another seed, robot (with its own sensor) or sensor, or with lidar mount errors of a
-    length (mm) and angle (deg), drawn from the seed."""
+    length (mm) and angle (deg), drawn from the seed. Raises `InputError` that names the option of the command for a
+    change that cannot be used."""
+    for option, name, load in (("--robot", robot, load_profile), ("--sensor", sensor, sensors_called)):
+        with _naming(option):
+            if name is not None:
+                load(name)
     simulation = scenario.simulation.to_mapping()
     if seed is not None:
         simulation["seed"] = seed
@@ -177,4 +185,15 @@ def with_changes(
             simulation[f"lidar_{side}_error"] = pose_mapping(error)
     if "robot" in simulation and load_profile(simulation["robot"]).one_lidar:
         del simulation["lidar_right_error"]
-    return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))
+    changes = {"--seed": seed, "--mount-errors": mount_errors, "--sensor": sensor, "--robot": robot}
+    with _naming(", ".join(option for option, value in changes.items() if value is not None)):
+        return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))
+
+
+@contextlib.contextmanager
+def _naming(options: str) -> Iterator[None]:
+    """A context whose `InputError` begins with the options, if any are given."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{options}: {error}" if options else str(error)) from error

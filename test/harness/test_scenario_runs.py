@@ -130,12 +130,24 @@ def test_a_drive_is_judged_though_the_lidars_see_nothing_in_common(tmp_path):
         ([SPARSE, "--in-process", "--simulator", "gazebo"], "error: --in-process: runs the embedded simulator"),
         ([SPARSE, "--repeat", "0"], "--repeat 0"),
         ([SPARSE, "--lidar", "gpu"], ""),  # only Gazebo has it
+        ([SPARSE, "--sensor", "nonsense"], "error: --sensor: 'nonsense' is not known in config/"),
+        ([SPARSE, "--sensor", "unknown"], "error: --sensor: furnished_room_sparse.yaml: simulation: sensor: 'unknown'"),
+        ([SPARSE, "--robot", "nobody"], "error: --robot: 'nobody' is not known in config/robots/"),
+        ([SPARSE, "--seed", "-1"], "error: --seed: furnished_room_sparse.yaml: simulation: seed: is -1"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused_before_anything_runs(tmp_path, capsys, arguments, said):
     assert main(["run", *arguments, "--out", str(tmp_path)]) == 2
     told = capsys.readouterr().err
     assert said in told and told.count("\n") == 1 and not list(tmp_path.rglob("*.json"))
+
+
+def test_a_sensor_file_that_cannot_be_used_is_named_with_the_option_that_named_it(tmp_path, capsys):
+    sensor = files.read_yaml(files.share_directory() / "config" / "xt32.yaml")
+    del sensor["rate"]
+    files.write_yaml(tmp_path / "m.yaml", sensor)
+    assert main(["run", SPARSE, "--sensor", str(tmp_path / "m.yaml"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"error: --sensor: {tmp_path}/m.yaml: rate: is missing\n"
 
 
 def test_a_run_that_cannot_be_leaves_an_earlier_one_alone(tmp_path):
