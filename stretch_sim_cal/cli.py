@@ -38,7 +38,7 @@ MODULES = {
 WITHOUT_JSON = ("sim", "robot")
 
 
-class _SubParser(argparse.ArgumentParser):
+class _SubParser(command.Parser):
     """The parser of a sub-command, which asks its module for example and arguments only when it has to parse."""
 
     module: str | None = None
@@ -59,7 +59,7 @@ class _SubParser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="stretch-sim-cal",
         description="Calibrate a mobile manipulator's lidars, and prove it in simulation first.",
         epilog="example: stretch-sim-cal demo",

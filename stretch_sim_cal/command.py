@@ -1,5 +1,5 @@
 """Shared by all commands: how they end (an exit code, and one line on stderr instead of a
-traceback), and common options."""
+traceback), how their command line is parsed, and common options."""
 
 import argparse
 import contextlib
@@ -11,12 +11,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from stretch_sim_cal.errors import InputError, Refused, StretchSimCalError
+from stretch_sim_cal.errors import InputError, Refused, StretchSimCalError, did_you_mean
 
 CRASHED = 3
 INTERRUPTED = 130
+SIMILAR = 0.75
+"""Of a misspelled option, whose dashes alone are like every other's."""
+OPTION = re.compile(r"--[a-zA-Z][\w-]*|-[a-zA-Z]")
 LISTED = re.compile(r"-[\d.][-+\d.e]*(,[-+\d.e]+)+")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -69,6 +72,45 @@ def joined(arguments: Sequence[str]) -> list[str]:
         else:
             found.append(argument)
     return found
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line with the command, the argument and the cause; an option that it does not have
+    comes before everything else, since it is often why another one is missing. The exit code is that of `InputError`.
+    """
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Parse as `parse_args` does: unknown arguments are this parser's errors, not those of the one above it."""
+        self._given = sys.argv[1:] if args is None else list(args)
+        parsed, unknown = super().parse_known_args(self._given, namespace)
+        if unknown:
+            self.error(f"unexpected argument{'s' * (len(unknown) > 1)}: {' '.join(unknown)}")
+        return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        if (option := self._unknown_option()) is not None:
+            message = f"{option}: no such option{did_you_mean(option, self._option_string_actions, SIMILAR)}"
+        said = one_line(message.removeprefix("argument "))
+        self.exit(InputError.exit_code, f"error: {self.prog}: {said} (help: {self.prog} --help)\n")
+
+    def _unknown_option(self) -> str | None:
+        """Return the first of the given options that the parser does not have, up to a sub-command."""
+        for argument in self._given:
+            if argument == "--" or (self._subparsers is not None and not argument.startswith("-")):
+                break
+            option = argument.partition("=")[0]
+            if OPTION.fullmatch(option) and not any(known.startswith(option) for known in self._option_string_actions):
+                return option
+        return None
+
+    def _check_value(self, action, value):
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += did_you_mean(value, map(str, action.choices))
+            raise
 
 
 def add_ci_arguments(parser: argparse.ArgumentParser) -> None:

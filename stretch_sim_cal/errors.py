@@ -3,6 +3,15 @@
 Every message is one line that says what is wrong, where, and what to do about it.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the end of a message about the unknown `name`: the known one that is most like it, or nothing if none has
+    a similarity (0 to 1, of `difflib`) of at least `cutoff`."""
+    return "".join(f"; did you mean {near}?" for near in get_close_matches(str(name), list(known), 1, cutoff))
+
 
 class StretchSimCalError(Exception):
     """Base of every error that is meant for the user."""

@@ -92,7 +92,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     except _TooMuch as error:
         raise InputError(f"{path}: {error}") from error
     if not isinstance(data, dict):
-        raise InputError(f"{path}: contains {type(data).__name__}; expected a mapping")
+        found = "is empty" if data is None else f"contains {type(data).__name__}"
+        raise InputError(f"{path}: {found}; expected a mapping")
     return data
 
 

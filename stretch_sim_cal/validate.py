@@ -8,14 +8,13 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from numbers import Real
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, did_you_mean
 
 BETWEEN = ","  # between the values of the left and of the right lidar, and so on
 
@@ -28,8 +27,8 @@ def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:
         raise InputError(f"{where}: is {_shown(value)}; expected a mapping with {', '.join(sorted(known))}")
     for key in value:
         if key not in known:
-            close = "".join(f"; did you mean {near}?" for near in get_close_matches(str(key), known, n=1))
-            raise InputError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(known))}{close}")
+            known_keys = ", ".join(sorted(known))
+            raise InputError(f"{where}: unknown key '{key}'; known are {known_keys}{did_you_mean(key, known)}")
     return value
 
 

@@ -8,6 +8,8 @@ sign is ambiguous.
 
 import copy
 import datetime
+import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -35,6 +37,7 @@ WHEELS = "base_footprint_from_lidars"  # by driving: the lidars against the whee
 
 LEFT_POSE = "base_link_from_lidar_left"  # the left lidar's pose by which the floor was estimated
 SEEN_COVARIANCE = "covariance_seen_from_lidars"  # of a floor: without the uncertainty of that pose
+DIGEST = "digest"  # of an entry: those of its lists and mappings when they were written, to notice edits
 
 PLANE_CONVENTION = "normal . p + distance = 0"
 OLD_PLANE_CONVENTION = "normal . p = distance"
@@ -250,6 +253,17 @@ class CalibrationFile:
             return self._write(target)
 
     @property
+    def edited(self) -> list[str]:
+        """What no longer has the digest with which it was written, as "entry: field" or "entry: data.lidar"."""
+        return [
+            f"{key}: {name}"
+            for key, entry in self.data.items()
+            if isinstance(entry, dict)
+            for name, digest in _known_digests(entry).items()
+            if _digests(entry).get(name) != digest
+        ]
+
+    @property
     def _as_written(self) -> dict[str, Any]:
         return {VERSION_KEY: VERSION} | self.data
 
@@ -259,13 +273,36 @@ class CalibrationFile:
         return backup
 
     def updated(self, entries: dict[str, Any]) -> "CalibrationFile":
-        """Replace our fields of the given entries, and remove those that are None; other fields stay."""
+        """Replace our fields of the given entries, and remove those that are None; other fields stay, also their
+        digests."""
         data = copy.deepcopy(self.data)
         for key, entry in entries.items():
             old = data.get(key)
+            kept = _known_digests(old) if isinstance(old, dict) else {}
+            kept = {name: digest for name, digest in kept.items() if str(name).partition(".")[0] not in entry}
+            entry = entry | {DIGEST: kept | _digests(entry) or None}
             merged = {**old, **entry} if isinstance(old, dict) else entry
             data[key] = {name: value for name, value in merged.items() if value is not None or name not in entry}
         return replace(CalibrationFile.from_mapping(data, self.path or FILE_NAME), as_read=self.as_read)
+
+
+def _known_digests(entry: dict[str, Any]) -> dict[str, Any]:
+    known = entry.get(DIGEST)
+    return known if isinstance(known, dict) else {}
+
+
+def _digests(entry: dict[str, Any]) -> dict[str, str]:
+    """Return the digests of an entry's lists and mappings by name; of lists by lidar, one for each, "data.left"."""
+    found = {}
+    for name, value in entry.items():
+        if name == DIGEST or not isinstance(value, list | dict):
+            continue
+        by_lidar = isinstance(value, dict) and all(isinstance(each, list) for each in value.values())
+        parts = {f"{name}.{lidar}": each for lidar, each in value.items()} if by_lidar else {name: value}
+        for part, each in parts.items():
+            text = json.dumps(each, sort_keys=True, default=str)
+            found[part] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return found
 
 
 def calibrated_frame(name: str) -> str:

@@ -8,18 +8,23 @@ from difflib import get_close_matches
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import (
+    AGREEMENT_M,
+    AGREEMENT_RAD,
+    DIGEST,
     FLOOR,
     FOOTPRINT,
     FOOTPRINT_ALIAS,
+    LEFT_POSE,
     RIGHT_TO_LEFT,
     TO_LEFT,
     WHEELS,
     CalibrationFile,
     Entry,
 )
+from stretch_sim_cal.calibration.drive_results import DIFFERS, stored_wheels, transform_to_left
 from stretch_sim_cal.calibration.findings import model_findings
-from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, stored_mounts
-from stretch_sim_cal.calibration.mounts.result import at_lidar
+from stretch_sim_cal.calibration.mounts.file import ENTRIES, MOUNTS, each_mount, seen_from, stored_mounts
+from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, at_lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import UP, floor_between, floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, log
@@ -35,11 +40,12 @@ READ, MISSPELLED = (RIGHT_TO_LEFT, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR, MOUNTS, WH
 @dataclass(frozen=True)
 class Described:
     """The transforms (4, 4) of the robot's description, None if it has none; by name those of further lidars to the
-    left one."""
+    left one, and of all lidars in base_link."""
 
     right_to_left: np.ndarray | None = None
     footprint_from_base: np.ndarray | None = None
     further_to_left: Mapping[str, np.ndarray] = field(default_factory=dict)
+    base_from_lidar: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def to_left(self) -> dict[str, np.ndarray]:
@@ -101,9 +107,59 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
     return sentences
 
 
-def concerns(calibration: CalibrationFile, now: datetime.datetime, robot_id: str | None = None) -> list[str]:
-    """Return one sentence for each warning; none of them forbids the use of the calibration."""
+def inconsistencies(calibration: CalibrationFile, described: Described | None = None) -> list[str]:
+    """Return one sentence for each two statements of the file about the same poses that differ by more than both
+    uncertainties allow, and for each lidar that is farther from its description than a calibration accepts: edited by
+    hand, or written at different times on a robot that has changed meanwhile."""
+    mounts, wheels = stored_mounts(calibration), stored_wheels(calibration)
+    placed = {} if mounts is None else mounts.base_from_lidar
     sentences = []
+    for name, pose in placed.items():
+        nominal = (described or Described()).base_from_lidar.get(name, pose)
+        far = error(nominal, pose)
+        if far[0] > FARTHEST or far[1] > FARTHEST_ANGLE:
+            sentences.append(f"{MOUNTS}: the {name} lidar is {_apart(far)} from its described pose")
+    floor = next((key for key in ENTRIES if LEFT_POSE in calibration.data.get(key, {})), None)
+    if floor is not None and placed:
+        off = error(placed["left"], seen_from(calibration, placed["left"]))
+        if off[0] > AGREEMENT_M or off[1] > AGREEMENT_RAD:
+            sentences.append(f"{MOUNTS} and {LEFT_POSE} in {floor} have the left lidar {_apart(off)} apart")
+    by_part = [] if mounts is None else [(MOUNTS, placed, mounts.covariance)]
+    by_part += [] if wheels is None else [(WHEELS, wheels.footprint_from_lidar, wheels.covariance)]
+    for part, poses, covariance in by_part:
+        for name in filter(poses.__contains__, calibration.to_left if "left" in poses else ()):
+            key = f"{name}{TO_LEFT}"
+            pose, uncertain = transform_to_left(poses, covariance, name)
+            change = _pose_change(key, calibration.to_left[name], pose, [_covariance(calibration, key), uncertain])
+            if (change.sigmas or 0.0) > DIFFERS:
+                off = change.distance, change.angle
+                sentences.append(
+                    f"{part} and {key} have the {name} lidar {_apart(off)} apart, relative to the left one "
+                    f"({change.sigmas:.1f} sigma)"
+                )
+    return sentences
+
+
+def _apart(off: tuple[float, float]) -> str:
+    return f"{off[0] * 1e3:.1f} mm and {np.degrees(off[1]):.2f} deg"
+
+
+def _covariance(calibration: CalibrationFile, key: str) -> np.ndarray | None:
+    return calibration.entries.get(key, Entry()).covariance
+
+
+def concerns(
+    calibration: CalibrationFile, now: datetime.datetime, robot_id: str | None = None,
+    described: Described | None = None,
+) -> list[str]:  # fmt: skip
+    """Return one sentence for each warning; none of them forbids the use of the calibration."""
+    sentences = [
+        f"{part}: was edited since it was written; if that is meant, take '{DIGEST}' out of the entry"
+        for part in calibration.edited
+    ]
+    for name, pose in calibration.to_left.items():
+        _, far = model_findings((described or Described()).to_left.get(name), pose)
+        sentences += [f"{name}{TO_LEFT}: {finding}" for finding in far]
     for key in calibration.data:
         near = get_close_matches(str(key), READ, 1, MISSPELLED)
         if near and key not in READ and not str(key).endswith(TO_LEFT):
@@ -158,7 +214,7 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
     parts = []
     mounts = stored_mounts(old), stored_mounts(new)
     for name in filter(new.to_left.__contains__, old.to_left):
-        known = [file.entries.get(f"{name}{TO_LEFT}", Entry()).covariance for file in (old, new)]
+        known = [_covariance(file, f"{name}{TO_LEFT}") for file in (old, new)]
         what = "lidar to lidar" if name == "right" else f"left to {name} lidar"
         parts.append(_pose_change(what, old.to_left[name], new.to_left[name], known))
     if old.floor_plane is not None and new.floor_plane is not None:

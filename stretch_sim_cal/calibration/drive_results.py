@@ -158,14 +158,14 @@ def _over_floor_change(plane: Plane, step: np.ndarray) -> np.ndarray:
     return log(footprint_from_base(moved) @ exp(step[6:12]) @ inverse(footprint_from_base(plane))) / STEP
 
 
-def to_left_by_wheels(wheels: Wheels, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the transform (4, 4) of a lidar to the left one by the drive, and its covariance (6, 6)."""
-    names = list(wheels.footprint_from_lidar)
-    base_from_left = wheels.footprint_from_lidar["left"]
-    both = np.concatenate([6 * names.index(each) + np.arange(6) for each in ("left", name)])
-    change = by_poses(base_from_left)
-    covariance = change @ wheels.covariance[np.ix_(both, both)] @ change.T
-    return inverse(base_from_left) @ wheels.footprint_from_lidar[name], covariance
+def transform_to_left(
+    poses: Mapping[str, np.ndarray], covariance: np.ndarray, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the transform (4, 4) of a lidar to the left one, and its covariance (6, 6), by the `poses` (4, 4) of the
+    lidars in one frame, with their `covariance` (6 n, 6 n) in the same order."""
+    both = np.concatenate([6 * list(poses).index(each) + np.arange(6) for each in ("left", name)])
+    change = by_poses(poses["left"])
+    return inverse(poses["left"]) @ poses[name], change @ covariance[np.ix_(both, both)] @ change.T
 
 
 def _floor(result: DrivenResult) -> FloorResult:

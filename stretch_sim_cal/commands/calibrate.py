@@ -153,8 +153,10 @@ def _given_accept(args: argparse.Namespace) -> tuple[float, float] | None:
     if args.accept is None:
         return None
     millimetres, degrees = args.accept
-    if not (0 < millimetres <= 1e3 and 0 < degrees <= 90):
-        raise InputError(f"--accept {millimetres:g} {degrees:g}: greater than zero, at most 1000 mm and 90 deg")
+    for value, most, unit in ((millimetres, 1e3, "mm"), (degrees, 90.0, "deg")):
+        if not 0 < value <= most:
+            bound = f"at most {most:g} {unit}" if value > most else "greater than zero"
+            raise InputError(f"--accept {millimetres:g} {degrees:g}: {value:g} {unit} must be {bound}")
     return 1e-3 * millimetres, float(np.deg2rad(degrees))
 
 

@@ -43,7 +43,7 @@ TRY_AGAIN = "completed stages are kept: run ros_calibrate_robot again to continu
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="ros_calibrate_robot",
         description=(
             "Calibrate this robot from beginning to end: lidar to lidar, floor, lidars on the robot, body shape.\n"

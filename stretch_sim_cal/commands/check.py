@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     findings = {
         "file": str(path),
         **_contents(calibration, model, now),
-        "problems": checks.problems(calibration, model),
-        "concerns": checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID"))
+        "problems": checks.problems(calibration, model) + checks.inconsistencies(calibration, model),
+        "concerns": checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID"), model)
         + note
         + [str(said) for each in agreements(calibration) for said in each.findings()],
     }

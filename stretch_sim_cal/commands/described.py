@@ -162,7 +162,7 @@ def load_description(path: str | None, robot: str | None = None) -> RobotModel:
 
 
 def described(model: RobotModel, profile: RobotProfile | None = None) -> Described:
-    """Return the described transforms between the lidars, and of base_footprint; None for those it does not have."""
+    """Return the described transforms of the lidars and of base_footprint; None for those it does not have."""
     profile = profile or stretch_profile()
     base, footprint = profile.base_frame, profile.footprint_frame
     lidars = profile.lidar_links(model)
@@ -172,4 +172,9 @@ def described(model: RobotModel, profile: RobotProfile | None = None) -> Describ
         right_to_left,
         link_transform(model, {}, base, footprint) if has_footprint else None,
         {name: link_transform(model, {}, lidar.frame, lidars[0]) for name, lidar in profile.further.items()},
+        {
+            name: link_transform(model, {}, link, base)
+            for name, lidar in profile.every_lidar.items()
+            if base in model.links and (link := lidar.link_in(model)) is not None
+        },
     )

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = command.Parser(
         prog="fit_body_shape_model",
         description="Fit an outline that encloses the robot, over arm extension and wrist yaw.",
         epilog="example: fit_body_shape_model collected_body_shape_data_20260319_142832 --plot outlines.png",

@@ -10,7 +10,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
-from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, to_left_by_wheels
+from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, transform_to_left
 from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.summaries import wheels_lines, wheels_numbers
@@ -125,7 +125,7 @@ def _present_drive(file: CalibrationFile) -> Present:
     for name, now in file.to_left.items():
         if name not in wheels.footprint_from_lidar:
             return Present(False, f"lacks the {name} lidar")
-        pose, covariance = to_left_by_wheels(wheels, name)
+        pose, covariance = transform_to_left(wheels.footprint_from_lidar, wheels.covariance, name)
         known = file.entries[f"{name}{TO_LEFT}"].covariance
         if known is not None and (sigmas := sigmas_of(log(now @ inverse(pose)), [known, covariance])) > DIFFERS:
             moved = f"the {name} lidar has moved relative to the left one since the drive ({sigmas:.1f} sigma)"

@@ -162,19 +162,10 @@ def _complaints(verdict: Verdict) -> list[str]:
     for stage, judged in verdict.stages.items():
         if judged.reason and not verdict.reasons:
             complaints.append(f"{stage}: {judged.reason}")
-        for each in judged.quantities:
-            if each.error is None or each.passed:
-                continue
-            said = (
-                f"{stage}: {each.key} is {each.error:.4g} {each.unit}".rstrip()
-                + f", above its tolerance of {each.tolerance:g}: the result of {PRODUCERS[stage]} is wrong"
-            )
-            if each.key == "skipped_share":
-                said = (
-                    f"{stage}: {each.estimate} of its plan were skipped, above the share of {each.tolerance:g} that "
-                    "the scenario allows (tolerances: skipped_share); too few poses are left"
-                )
-            complaints.append(said)
+        complaints += [
+            f"{stage}: {each.complaint(PRODUCERS[stage])}"
+            for each in judged.quantities if each.error is not None and not each.passed
+        ]  # fmt: skip
     return complaints
 
 

@@ -1,5 +1,7 @@
 """A scenario: the simulation, the calibration stages that run, the expected outcome and the tolerances."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.harness.tolerances import defaults_of, known_of
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.sensor.sensor import sensors_called
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
 from stretch_sim_cal.simulation.worlds import load_world
 
@@ -28,20 +32,6 @@ STAGE_OPTIONS = {
         "max_duration", "continuous",
     )),
 }  # fmt: skip
-DEFAULT_TOLERANCES = {
-    "alignment": {"translation_mm": 1.0, "rotation_deg": 0.02},
-    "floor": {"height_mm": 0.5, "tilt_deg": 0.02},
-    "mounts": {"translation_mm": 1.0, "rotation_deg": 0.1, "skipped_share": 0.2},
-    "body_shape": {"protrusion_mm": 10.0, "excess_area_ratio": 1.10, "skipped_share": 0.2},
-    "drive": {
-        "translation_mm": 1.0, "rotation_deg": 0.02, "height_mm": 1.0, "tilt_deg": 0.05, "lever_mm": 3.0,
-        "yaw_deg": 0.5,
-    },
-}  # fmt: skip
-FURTHER_TOLERANCES = {
-    "alignment": {"nees"}, "floor": {"nees"}, "mounts": {"nees"}, "drive": {"nees", "floor_nees", "wheels_nees"},
-}  # fmt: skip
-"""Quantities that are compared only if a scenario has a bound for them."""
 PLANNED_STAGES = ("mounts", "body_shape")
 """Those with a plan of arm poses; the settings files in `config/` are called as they are."""
 REFUSAL_KEYS = ("stage", "mentions")
@@ -146,13 +136,12 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
 def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
     data = validate.mapping(data, set(STAGES), f"{path}: tolerances")
     result = {}
-    for stage, defaults in DEFAULT_TOLERANCES.items():
-        known = set(defaults) | FURTHER_TOLERANCES.get(stage, set())
-        given = validate.mapping(data.get(stage), known, f"{path}: tolerances: {stage}")
+    for stage in STAGES:
+        given = validate.mapping(data.get(stage), known_of(stage), f"{path}: tolerances: {stage}")
         for key, value in given.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
                 raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}; expected a number above 0")
-        result[stage] = defaults | given
+        result[stage] = defaults_of(stage) | given
     return result
 
 
@@ -161,7 +150,12 @@ def with_changes(
     robot: str | None = None,
 ) -> Scenario:  # fmt: skip
     """Return the scenario with another seed, robot (with its own sensor) or sensor, or with lidar mount errors of a
-    length (mm) and angle (deg), drawn from the seed."""
+    length (mm) and angle (deg), drawn from the seed. Raises `InputError` that names the option of the command for a
+    change that cannot be used."""
+    for option, name, load in (("--robot", robot, load_profile), ("--sensor", sensor, sensors_called)):
+        with _naming(option):
+            if name is not None:
+                load(name)
     simulation = scenario.simulation.to_mapping()
     if seed is not None:
         simulation["seed"] = seed
@@ -177,4 +171,15 @@ def with_changes(
             simulation[f"lidar_{side}_error"] = pose_mapping(error)
     if "robot" in simulation and load_profile(simulation["robot"]).one_lidar:
         del simulation["lidar_right_error"]
-    return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))
+    changes = {"--seed": seed, "--mount-errors": mount_errors, "--sensor": sensor, "--robot": robot}
+    with _naming(", ".join(option for option, value in changes.items() if value is not None)):
+        return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))
+
+
+@contextlib.contextmanager
+def _naming(options: str) -> Iterator[None]:
+    """A context whose `InputError` begins with the options, if any are given."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{options}: {error}" if options else str(error)) from error

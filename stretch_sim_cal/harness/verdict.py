@@ -8,7 +8,7 @@ is judged in the physical base_link.
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, log
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
+from stretch_sim_cal.harness.tolerances import WRONG, quantities_of
 from stretch_sim_cal.recording.dataset import METADATA, read_dataset, read_metadata
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
@@ -120,8 +121,8 @@ def load_truth(path: str | Path) -> Truth:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One compared quantity: its `key` in `result.json`, the bound on its `error` (None: not reached), and the error's
-    standard deviation by the result's covariance, if it has one."""
+    """One compared quantity: its `key` in `result.json`, the bound on its `error` (None: not reached), the error's
+    standard deviation by the result's covariance, if it has one, and what to say if it is exceeded."""
 
     key: str
     label: str
@@ -131,10 +132,16 @@ class Quantity:
     estimate: str = "-"
     truth: str = "-"
     standard_deviation: float | None = None
+    exceeded: str = WRONG
 
     @property
     def passed(self) -> bool:
         return self.error is not None and math.isfinite(self.error) and self.error <= self.tolerance
+
+    def complaint(self, producer: str) -> str:
+        """Return why a run with this error, by the programs that are the `producer`, fails."""
+        given = vars(self) | {"error": f"{self.error:.4g} {self.unit}".rstrip(), "producer": producer}
+        return self.exceeded.format(**given)
 
     def line(self) -> str:
         """One line for the terminal, in columns: verdict, error, tolerance, estimate, truth."""
@@ -225,22 +232,6 @@ def _stage_json(verdict: StageVerdict) -> dict[str, Any]:
     return found | {"passed": verdict.passed}
 
 
-# Key in result.json, label of a lidar's or the floor's, unit, and the tolerance's key in the scenario.
-LIDAR = (
-    ("translation_error_mm", "{}: translation", "mm", "translation_mm"),
-    ("rotation_error_deg", "{}: rotation", "deg", "rotation_deg"),
-    ("nees", "{}: NEES per freedom", "", "nees"),
-)
-FLOOR = (("height_error_mm", "floor: height", "mm", "height_mm"), ("tilt_error_deg", "floor: tilt", "deg", "tilt_deg"))
-WHEELS = (
-    ("lever_error_mm", "{} to wheels: x, y", "mm", "lever_mm"),
-    ("yaw_error_deg", "{} to wheels: yaw", "deg", "yaw_deg"),
-    ("wheels_nees", "{} to wheels: NEES per freedom", "", "wheels_nees"),
-)
-BODY = (
-    ("max_protrusion_mm", "body: protrusion", "mm", "protrusion_mm"),
-    ("excess_area_ratio", "body: area ratio", "", "excess_area_ratio"),
-)
 Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
 """By a quantity's key: error, estimate, truth, and the error's standard deviation if the result has a covariance."""
 
@@ -263,41 +254,11 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
         except InputError as error:
             reason = f"the written result cannot be checked: {error}"
     quantities = [
-        Quantity(key, label, unit, tolerances[bound], *compared.get(key, ()))
-        for key, label, unit, bound in _quantities(stage, SIDES if truth is None else truth.names)
-        if bound in tolerances
+        Quantity(key, label, of.unit, tolerances[of.name], *compared.get(key, ()), exceeded=of.exceeded)
+        for key, label, of in quantities_of(stage, SIDES if truth is None else truth.names)
+        if of.name in tolerances
     ]
     return StageVerdict(stage, quantities, reason)
-
-
-def _quantities(stage: str, lidars: Sequence[str]) -> list[tuple[str, str, str, str]]:
-    """Return the quantities of a stage on a robot with those lidars: key, label, unit and the tolerance's key."""
-    further = [name for name in lidars if name not in SIDES]
-    aligned = _labelled(LIDAR, "lidars")
-    beyond = [each for name in further for each in _labelled(LIDAR, f"{name} lidar", name)]
-    match stage:
-        case "alignment":
-            return aligned + beyond
-        case "floor":
-            return [*FLOOR, ("nees", "floor: NEES per freedom", "", "nees")]
-        case "mounts":
-            poses = {name: _labelled(LIDAR[:2], f"{name} mount", name) for name in lidars}
-            sides = [each for name in lidars if name in SIDES for each in poses[name]]
-            both = [*_labelled(LIDAR[2:], "mounts"), ("skipped_share", "mounts: poses skipped", "", "skipped_share")]
-            own = {name: [*poses[name], *_labelled(LIDAR[2:], name, name)] for name in further}
-            return sides + both + [each for quantities in own.values() for each in quantities]
-        case "body_shape":
-            return [*BODY, ("skipped_share", "body: poses skipped", "", "skipped_share")]
-    floor = [*FLOOR, ("floor_nees", "floor: NEES per freedom", "", "floor_nees")]
-    wheels = [each for name in lidars for each in _labelled(WHEELS, name, name)]
-    return aligned * ("right" in lidars) + floor + beyond + wheels
-
-
-def _labelled(
-    quantities: Sequence[tuple[str, str, str, str]], label: str, part: str = ""
-) -> list[tuple[str, str, str, str]]:
-    """Return quantities with their labels filled in, as those of a `part` of the result."""
-    return [(part + "." * bool(part) + key, text.format(label), unit, bound) for key, text, unit, bound in quantities]
 
 
 def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:

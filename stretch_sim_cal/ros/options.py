@@ -131,7 +131,7 @@ class NodeCommand:
         return next(option for option in self.options if option.name == name)
 
     def parser(self) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(
+        parser = command.Parser(
             prog=self.executable, description="\n".join(map(_wrapped, self.description.splitlines())),
             epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
             formatter_class=argparse.RawDescriptionHelpFormatter,

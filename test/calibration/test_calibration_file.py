@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import yaml
-from made_results import alignment_result, floor_result
+from made_results import alignment_result, by_arm_and_wheels, floor_result
 
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
@@ -305,3 +305,25 @@ def test_the_file_lies_in_the_fleet_folder_or_at_home():
     )
     assert default_robot_id(fleet) == "stretch-se4-7"
     assert default_robot_id({}) == "unknown"
+
+
+def test_an_edit_stays_named_while_other_entries_and_fields_are_updated_and_a_new_result_ends_it():
+    file = CalibrationFile().with_alignment(alignment_result(), "r").with_floor(floor_result(), "r")
+    assert file.edited == []
+    file.data[RIGHT_TO_LEFT]["data"][0][3] += 1e-6
+    edited = f"{RIGHT_TO_LEFT}: data"
+    assert file.edited == file.with_floor(floor_result(), "r").edited == [edited]
+    assert file.updated({RIGHT_TO_LEFT: {"covariance": np.eye(6).tolist()}}).edited == [edited]
+    assert file.with_alignment(alignment_result(), "r").edited == []
+
+
+def test_the_lidar_whose_pose_was_edited_is_named():
+    file = by_arm_and_wheels(np.random.default_rng(1))
+    file.data["lidar_mounts"]["data"]["right"][2][3] -= 0.1
+    assert file.edited == ["lidar_mounts: data.right"]
+
+
+def test_a_file_without_digests_has_none_for_what_was_not_written(published):
+    assert CalibrationFile.load(published).edited == []
+    file = CalibrationFile.load(published).with_floor(floor_result(), "r")
+    assert "digest" not in file.data[RIGHT_TO_LEFT] and "digest" in file.data[FOOTPRINT] and file.edited == []

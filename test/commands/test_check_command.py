@@ -10,8 +10,18 @@ import numpy as np
 import pytest
 import yaml
 from called import called
+from made_results import by_arm_and_wheels
 
-from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, RIGHT_TO_LEFT, convention_of
+from stretch_sim_cal.calibration.calibration_file import (
+    FLOOR,
+    FOOTPRINT,
+    RIGHT_TO_LEFT,
+    WHEELS,
+    CalibrationFile,
+    convention_of,
+)
+from stretch_sim_cal.calibration.checks import Described, inconsistencies
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.transforms import exp, inverse
 from stretch_sim_cal.robot.profile import profile_called
@@ -70,6 +80,97 @@ def swapped(data):
 def test_contradictions_are_problems(calibration, change, expected):
     code, printed, _ = check(edited(calibration, change))
     assert code == 1 and expected in printed and "not usable" in printed
+
+
+def moved_by_hand(data, key=RIGHT_TO_LEFT):
+    """100 mm."""
+    data[key]["data"][0][3] += 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (moved_by_hand, "right_to_left_transform: data"),
+        (
+            lambda data: data[FOOTPRINT]["covariance"][0].__setitem__(0, 1e-8),
+            "floor_to_base_link_transform: covariance",
+        ),
+    ],
+)
+def test_what_was_edited_since_it_was_written_is_named_and_stays_usable(calibration, change, part):
+    code, printed, _ = check(edited(calibration, change), "--json")
+    assert code == 0
+    assert f"{part}: was edited since it was written" in json.loads(printed)["concerns"][0]
+
+
+def test_an_edit_is_accepted_by_removing_the_digest_and_a_file_without_digests_is_as_before(calibration):
+    def accepted(data):
+        moved_by_hand(data)
+        for entry in (RIGHT_TO_LEFT, FOOTPRINT, FLOOR):
+            del data[entry]["digest"]
+
+    code, printed, _ = check(edited(calibration, accepted))
+    assert code == 0
+    assert "was edited" not in printed
+
+
+def test_an_alignment_that_far_from_its_description_is_noted(calibration):
+    def far(data):
+        data[RIGHT_TO_LEFT]["data"][0][3] += 0.15
+        del data[RIGHT_TO_LEFT]["digest"]
+
+    code, printed, _ = check(edited(calibration, far))
+    assert code == 0
+    assert "right_to_left_transform: far from the description's transform: 1" in printed
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """A file with lidars, floor, mounts and wheels, which agree within their covariances."""
+    by_arm_and_wheels(np.random.default_rng(1)).save(tmp_path / "whole.yaml")
+    return tmp_path / "whole.yaml"
+
+
+def lidar_moved(key, lidar):
+    def change(data):
+        data[key]["data"][lidar][0][3] += 0.1
+        del data[key]["digest"]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lidar_moved(MOUNTS, "left"),
+            "lidar_mounts and base_link_from_lidar_left in floor_to_base_link_transform have the left lidar 100.0 mm",
+        ),
+        (lidar_moved(MOUNTS, "left"), "lidar_mounts and right_to_left_transform have the right lidar"),
+        (lidar_moved(MOUNTS, "right"), "lidar_mounts and right_to_left_transform have the right lidar"),
+        (
+            lidar_moved(WHEELS, "right"),
+            "base_footprint_from_lidars and right_to_left_transform have the right lidar",
+        ),
+    ],
+)
+def test_a_lidar_that_the_parts_of_a_file_have_in_two_places_is_a_problem(whole, change, said):
+    assert inconsistencies(CalibrationFile.load(whole)) == []
+    code, printed, _ = check(edited(whole, change), "--json")
+    assert code == 1
+    assert [said in problem for problem in json.loads(printed)["problems"]].count(True) == 1
+
+
+def test_a_lidar_on_the_robot_that_is_farther_from_its_description_than_a_calibration_accepts_is_a_problem(whole):
+    file = CalibrationFile.load(whole)
+    placed = stored_mounts(file).base_from_lidar
+    near, far = (
+        Described(base_from_lidar={"left": placed["left"] @ exp([off, 0, 0, 0, 0, 0])}) for off in (0.05, 0.07)
+    )
+    assert inconsistencies(file, near) == []
+    assert inconsistencies(file, far) == [
+        "lidar_mounts: the left lidar is 70.0 mm and 0.00 deg from its described pose"
+    ]
 
 
 def test_two_files_are_compared(calibration):

@@ -9,7 +9,7 @@ import yaml
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
-from stretch_sim_cal.cli import main
+from stretch_sim_cal.cli import COMMANDS, main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import DatasetWriter
@@ -72,7 +72,10 @@ def folder(tmp_path, monkeypatch):
             "calibrate bag --out new.yaml --view-file a.rrd --view-host 0.0.0.0",
             "--view-host applies to --view-port only",
         ),
-        ("calibrate bag --out new.yaml --accept -1 0.1", "--accept -1 0.1: greater than zero"),
+        ("calibrate bag --out new.yaml --accept -1 0.1", "--accept -1 0.1: -1 mm must be greater than zero"),
+        ("calibrate bag --out new.yaml --accept 5 0", "--accept 5 0: 0 deg must be greater than zero"),
+        ("calibrate bag --out new.yaml --accept 5 91", "--accept 5 91: 91 deg must be at most 90 deg"),
+        ("calibrate bag --out new.yaml --accept nan 1", "--accept nan 1: nan mm must be greater than zero"),
         ("fk stretch4 --frame base_link --package meshes=nowhere", "nowhere: no such folder"),
         ("fk stretch4 --frame base_link --package meshes=.", "its own meshes"),
         ("fk bare.urdf --frame base_link --package meshes=.", "neither a mesh nor a xacro uses it"),
@@ -148,7 +151,7 @@ def folder(tmp_path, monkeypatch):
         ("sim --gui", "Gazebo"),
         ("sim --lidar cpu", "Gazebo"),
         ("sim --storage sqlite3", "--record"),
-        ("sim --ros-args -p worlds:=tables", "unrecognized"),
+        ("sim --ros-args -p worlds:=tables", "--ros-args: no such option"),
     ],
 )
 def test_a_command_ends_with_one_line(folder, capsys, line, says):
@@ -248,3 +251,48 @@ def test_the_vendors_robot_has_its_name_wherever_a_model_is_asked_for(folder, ca
     assert main(shlex.split(line)) == 0
     out, err = capsys.readouterr()
     assert out and not err
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "robot init", "robot calibrate"])
+def test_every_command_suggests_the_option_that_was_misspelled(name, capsys):
+    without_json = {
+        "robot": ("--hepl", "--help"),
+        "sim": ("--seeed", "--seed"),
+        "robot calibrate": ("--dirve", "--drive"),
+    }
+    option, near = without_json.get(name, ("--jsno", "--json"))
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), option, "x"])
+    program = f"stretch-sim-cal {name}"
+    error = f"error: {program}: {option}: no such option; did you mean {near}? (help: {program} --help)\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, error)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run x --repeat y", "stretch-sim-cal run: --repeat: invalid int value: 'y'"),
+        ("run x --simulator gazbo", "(choose from 'embedded', 'gazebo'); did you mean gazebo?"),
+        ("run", "stretch-sim-cal run: the following arguments are required: SCENARIO"),
+        ("calibrate bag --accept 1", "stretch-sim-cal calibrate: --accept: expected 2 arguments"),
+        ("check a.yaml b.yaml c.yaml d.yaml", "stretch-sim-cal check: unexpected arguments: c.yaml d.yaml"),
+        ("fk stretch4 --framee base_link", "stretch-sim-cal fk: --framee: no such option; did you mean --frame?"),
+        ("runn x", "'normalize'); did you mean run?"),
+        ("--json check", "stretch-sim-cal: --json: no such option"),
+        ("check -x", "stretch-sim-cal check: -x: no such option"),
+    ],
+)
+def test_a_command_line_that_cannot_be_parsed_ends_with_one_line_that_names_the_command(line, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    (error,) = capsys.readouterr().err.splitlines()
+    prog = "stretch-sim-cal" if line.split()[0] not in COMMANDS else f"stretch-sim-cal {line.split()[0]}"
+    assert ended.value.code == 2 and f"{said} (help: {prog} --help)" in error and error.startswith(f"error: {prog}: ")
+
+
+@pytest.mark.parametrize("program", ["ros_align_dual_lidar", "fit_body_shape_model", "ros_calibrate_robot"])
+def test_every_program_suggests_the_option_that_was_misspelled(program, capsys):
+    with pytest.raises(SystemExit) as ended:
+        programs.main(program, ["--jsno"])
+    error = f"error: {program}: --jsno: no such option; did you mean --json? (help: {program} --help)\n"
+    assert (ended.value.code, capsys.readouterr().err) == (2, error)

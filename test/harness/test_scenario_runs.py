@@ -124,6 +124,14 @@ def test_a_drive_is_judged_though_the_lidars_see_nothing_in_common(tmp_path):
     assert "left to wheels: yaw" in (run / "report.html").read_text()
 
 
+def test_a_sensor_file_that_cannot_be_used_is_named_with_the_option_that_named_it(tmp_path, capsys):
+    sensor = files.read_yaml(files.share_directory() / "config" / "xt32.yaml")
+    del sensor["rate"]
+    files.write_yaml(tmp_path / "m.yaml", sensor)
+    assert main(["run", SPARSE, "--sensor", str(tmp_path / "m.yaml"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"error: --sensor: {tmp_path}/m.yaml: rate: is missing\n"
+
+
 def test_a_run_that_cannot_be_leaves_an_earlier_one_alone(tmp_path, capsys):
     folder = tmp_path / load_scenario(SPARSE).name
     folder.mkdir()

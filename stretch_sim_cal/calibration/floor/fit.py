@@ -488,7 +488,7 @@ def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Foun
     return None if fit is None else FoundFloor(floor, tiles, range_noise, sums, fit)
 
 
-def nearest_level_surface(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Plane | None:
-    """Return the level surface around the robot within much wider limits, for messages."""
+def nearest_plane(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Plane | None:
+    """Return the floor as `search_floor`, within the much wider limits of 0.5 m and 10 deg, for messages."""
     wider = replace(settings, search_height=0.5, search_tilt=float(np.deg2rad(10.0)))
     return search_floor(level_tiles(rays, wider), wider)

@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.floor.fit import (
     LIKELY_CURVATURE,
     FoundFloor,
     find_floor,
-    nearest_level_surface,
+    nearest_plane,
     within_search,
 )
 from stretch_sim_cal.calibration.noise import Noise
@@ -282,11 +282,11 @@ class JointFloor:
                 f"no floor within {self.settings.search_height * 1e3:g} mm and "
                 f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
             )
-            if (surface := nearest_level_surface(rays, self.settings)) is not None:
+            if (surface := nearest_plane(rays, self.settings)) is not None:
                 side = "lower" if surface.offset > 0 else "higher"
                 tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
                 where = f"{abs(surface.offset) * 1e3:.0f} mm {side} and tilted by {tilt:.1f} deg"
-                sentence = f"{sentence} (the nearest level surface is {where})"
+                sentence = f"{sentence} (the nearest plane is {where})"
             remedy = "clear the floor, or check description and alignment"
         else:
             steepness = np.degrees(np.arcsin(MIN_INCIDENCE_COSINE))
