@@ -78,6 +78,7 @@ BEYOND_SPREAD = 2.0
 # Standard deviations of a sensor file that no unit of the kind is beyond.
 IMPOSSIBLE = 10.0
 # A lidar's motion in every scan (m, rad) that is worth a word, and that no lidar of a robot at rest seems to have.
+SCAN_MOTION_SURE = 5.5  # standard deviations of six values
 SCAN_MOTION_SHOWN = np.array([0.001, np.deg2rad(0.02)])
 SCAN_MOTION_IMPOSSIBLE = np.array([0.02, np.deg2rad(0.5)])
 WRONG_ROTOR = float(np.deg2rad(0.15))
@@ -162,7 +163,8 @@ def _scan_motions(numbers: Mapping[str, float], names: Sequence[str]) -> Iterato
             continue
         motion, deviations = (np.array([numbers[key + end] for key in keys]) for end in ("", "_std"))
         sizes = np.array([np.linalg.norm(motion[:3]), np.linalg.norm(motion[3:])])
-        if np.any(np.abs(motion) > 4.0 * deviations) and np.any(sizes > SCAN_MOTION_SHOWN):
+        deviation = np.linalg.norm(motion / np.maximum(deviations, 1e-9))
+        if deviation > SCAN_MOTION_SURE and np.any(sizes > SCAN_MOTION_SHOWN):
             yield _ScanMotion(
                 f"the {name} lidar's clouds seem to move by {1e3 * sizes[0]:.1f} mm and {np.degrees(sizes[1]):.3f} deg "
                 "in every scan, as if deskewed by a motion that was none, or with a rotor whose angles grow too fast",

@@ -15,10 +15,10 @@ from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
+from stretch_sim_cal.sensor.unit import OFFSET, SCAN_MOTION, UnitSpread
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,24 @@ def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the
     for name in ("information", "gradient"):
         expected = getattr(now, name)
         np.testing.assert_allclose(getattr(again, name), expected, atol=1e-9 * np.abs(expected).max())
+
+
+def test_files_without_the_lidars_motion_in_a_scan_are_read_as_of_lidars_that_stood_still(aligned, beside):
+    now, motion = aligned.observations, len(SCAN_MOTION)
+    ends = 6 + np.cumsum([model.size for model in now.models])
+    kept = np.setdiff1d(np.arange(len(now.gradient)), np.concatenate([end - 1 - np.arange(motion) for end in ends]))
+    with np.load(beside) as data:
+        content = {key: data[key] for key in data.files if not key.endswith("scan_begin")}
+    content |= {f"{side}_{key}": content[f"{side}_{key}"][:-motion] for side in SIDES for key in ("unit", "result")}
+    content["information"] = now.information[np.ix_(kept, kept)][np.tril_indices(len(kept))]
+    content["gradient"] = now.gradient[kept]
+    np.savez_compressed(beside, **content)
+    again = load_beside(file_of(aligned, beside.parent))
+    assert all(len(values) == model.size for values, model in zip(again.units, again.models, strict=True))
+    np.testing.assert_array_equal(again.gradient[kept], now.gradient[kept])
+    expected = now.information[np.ix_(kept, kept)]
+    np.testing.assert_allclose(again.information[np.ix_(kept, kept)], expected, atol=1e-9 * np.abs(expected).max())
+    assert np.count_nonzero(again.gradient) == np.count_nonzero(now.gradient[kept])
 
 
 def test_a_torn_file_is_reported(aligned, beside):
