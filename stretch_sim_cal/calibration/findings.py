@@ -12,6 +12,7 @@ Python API report the same ones.
 | which prior is exceeded? | `unit_warnings` |
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -92,8 +93,11 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
     """
     findings = [] if sensors is None else _uncorrected(numbers, names)
     findings += [
-        Finding("scan_motion", f"{motion.sentence}; the result allows for it", "record clouds that are not deskewed")
-        for motion in _scan_motions(numbers, names) if not motion.impossible
+        Finding(
+            "scan_motion", f"{motion.sentence}, as if deskewed by a motion that was none, or with a rotor whose angles "
+            "grow too fast; the result allows for it", "record clouds that are not deskewed",
+        )
+        for motion in _scan_motions(numbers, names) if np.any(motion.sizes > SCAN_MOTION_SHOWN)
     ]  # fmt: skip
     for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True):
         if sensor is None:
@@ -150,38 +154,48 @@ def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iter
 
 
 class _ScanMotion(NamedTuple):
-    """That the frame of a lidar's clouds seems to move in every scan, and whether by more than of one that stands."""
+    """How the frame of a lidar's clouds seems to move in every scan: `motion` (6,) with `deviations` (6,), m and rad."""
 
-    sentence: str
-    impossible: bool
+    name: str
+    motion: np.ndarray
+    deviations: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How far (2,) it moves and turns, m and rad; 0 if the data leaves that in doubt."""
+        sure = np.linalg.norm(self.motion / np.maximum(self.deviations, 1e-9)) > SCAN_MOTION_SURE
+        return sure * np.array([np.linalg.norm(self.motion[:3]), np.linalg.norm(self.motion[3:])])
+
+    def beside(self, other: "_ScanMotion") -> "_ScanMotion":
+        """Return how it moves against another one."""
+        return _ScanMotion(self.name, self.motion - other.motion, np.hypot(self.deviations, other.deviations))
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"the {self.name} lidar's clouds seem to move by {1e3 * self.sizes[0]:.1f} mm and "
+            f"{np.degrees(self.sizes[1]):.3f} deg in every scan"
+        )
 
 
 def _scan_motions(numbers: Mapping[str, float], names: Sequence[str]) -> Iterator[_ScanMotion]:
     for name in names:
         keys = [f"{each}_{name}" for each in SCAN_MOTION]
-        if any(key not in numbers for key in keys):
-            continue
-        motion, deviations = (np.array([numbers[key + end] for key in keys]) for end in ("", "_std"))
-        sizes = np.array([np.linalg.norm(motion[:3]), np.linalg.norm(motion[3:])])
-        deviation = np.linalg.norm(motion / np.maximum(deviations, 1e-9))
-        if deviation > SCAN_MOTION_SURE and np.any(sizes > SCAN_MOTION_SHOWN):
-            yield _ScanMotion(
-                f"the {name} lidar's clouds seem to move by {1e3 * sizes[0]:.1f} mm and {np.degrees(sizes[1]):.3f} deg "
-                "in every scan, as if deskewed by a motion that was none, or with a rotor whose angles grow too fast",
-                bool(np.any(sizes > SCAN_MOTION_IMPOSSIBLE)),
-            )
+        if all(key in numbers for key in keys):
+            yield _ScanMotion(name, *(np.array([numbers[key + end] for key in keys]) for end in ("", "_std")))
 
 
 def impossible_scan_motions(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:
-    """Return for which lidars something else must seem to be a motion in every scan, `numbers` as of
-    `unit_warnings`."""
+    """Return which lidars' clouds seem to move otherwise in every scan than those of another one, by more than of a
+    robot that stands; `numbers` as of `unit_warnings`. What all have in common may be of their kind, and cancels."""
     return [
         Finding(
-            "impossible_scan_motion", f"{motion.sentence}: more than of a robot that stands, so another fault may be "
-            "its cause", "check both lidars' ranges and angles (a sector behind glass or a cover), and record clouds "
-            "that are not deskewed of a robot at rest",
+            "impossible_scan_motion", f"{apart.sentence} against the {other.name} lidar's: more than those of a robot "
+            "that stands, so another fault may be its cause", "check both lidars' ranges and angles (a sector behind "
+            "glass or a cover), and record clouds that are not deskewed of a robot at rest",
         )
-        for motion in _scan_motions(numbers, names) if motion.impossible
+        for other, own in itertools.combinations(_scan_motions(numbers, names), 2)
+        if np.any((apart := own.beside(other)).sizes > SCAN_MOTION_IMPOSSIBLE)
     ]  # fmt: skip
 
 

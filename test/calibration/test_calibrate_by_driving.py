@@ -235,7 +235,7 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
         (["--odometry-topic", "/odom"], "--odometry-topic applies to --drive only"),
         (["--continuous"], "--continuous applies to --drive only"),
         (["--drive", "--only", "floor"], "not with --drive"),
-        (["--drive", "--accept", "0", "1"], "--accept 0 1: greater than zero"),
+        (["--drive", "--accept", "0", "1"], "--accept 0 1: 0 mm must be greater than zero"),
     ):  # fmt: skip
         assert calibrated(recording, out, *options) == 2
         assert message in capsys.readouterr().err

@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.scenario import DEFAULT_TOLERANCES
+from stretch_sim_cal.harness.tolerances import defaults_of
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.ros import base_motion
 from stretch_sim_cal.ros.base_motion import BaseMotion
@@ -29,7 +29,7 @@ ERRORS = (
     "--lidar-right-error", "-0.004,0.003,0.002,0.2,0.3,-0.4", "--seed", "3",
 )  # fmt: skip
 SHORT = ("--turn-step", "180", "--scans", "1", "--speed", "0.4", "--turn-speed", "60")
-TOLERANCES = DEFAULT_TOLERANCES["drive"] | {
+TOLERANCES = defaults_of("drive") | {
     "translation_mm": 2.0, "rotation_deg": 0.06, "height_mm": 2.0, "lever_mm": 6.0, "yaw_deg": 0.8,
     "nees": 4.0, "floor_nees": 5.0, "wheels_nees": 5.0,
 }  # fmt: skip
