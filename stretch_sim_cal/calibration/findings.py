@@ -154,7 +154,7 @@ def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iter
 
 
 class _ScanMotion(NamedTuple):
-    """How the frame of a lidar's clouds seems to move in every scan: `motion` and its `deviations` (6,) in m and rad."""
+    """How the frame of a lidar's clouds seems to move in every scan: `motion` and `deviations` (6,) in m and rad."""
 
     name: str
     motion: np.ndarray
