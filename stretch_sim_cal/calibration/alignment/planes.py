@@ -41,7 +41,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import by_lidar
-from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
+from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS, SCAN_MOTION
 
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
@@ -351,22 +351,27 @@ class Evidence:
         return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
     def impossible_units(self) -> list[Finding]:
-        """Return the errors that no lidar of its kind has, if the poses depend on them: an error that all lidars have
-        alike may be the best fit to something near one of them, and cancels between them."""
-        found = findings.impossible_units(self.numbers, self.sensors, self.names)
+        """Return the errors that no lidar of its kind has, and motions in every scan of no robot that stands, if the
+        poses depend on them: an error that all lidars have alike may be the best fit to something near one of them, and
+        cancels between them."""
+        values, units = self.blocks[0].state.units, self.unknowns.units
         moving = findings.impossible_scan_motions(self.numbers, self.names)
-        if not found:
-            return moving
-        values = self.blocks[0].state.units
-        columns = [self.unknowns.units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
+        if moving:
+            columns = np.concatenate([self.unknowns.scan_motion_columns(lidar) for lidar in range(len(units))])
+            if not self._move_poses(columns, np.concatenate([own[-len(SCAN_MOTION) :] for own in values])):
+                moving = []
+        found = findings.impossible_units(self.numbers, self.sensors, self.names)
+        columns = [units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
         errors = np.array([values[lidar][SCALARS.index(scalar)] for lidar, scalar in found])
+        return moving + (list(found.values()) if found and self._move_poses(columns, errors) else [])
+
+    def _move_poses(self, columns: Sequence[int], errors: np.ndarray) -> bool:
+        """Return whether the poses would change, by more than is uncertain, if `errors` (k,) of the unknowns in so many
+        columns were known to be 0."""
         covariance, free = self.solution.covariance, self.unknowns.free_poses
         of_errors = np.linalg.pinv(covariance[np.ix_(columns, columns)], rcond=1e-12, hermitian=True)
-        # By how much the poses would change if these errors were known to be 0.
         shift = covariance[np.ix_(free, columns)] @ of_errors @ errors
-        if shift @ np.linalg.solve(self.covariance, shift) < len(shift):
-            return moving
-        return moving + list(found.values())
+        return bool(shift @ np.linalg.solve(self.covariance, shift) >= len(shift))
 
     def near(self, pair: Pair) -> bool:
         """Return whether the estimate of two lidars is near the description."""
