@@ -160,7 +160,7 @@ class DirectionCells:
         cell = self.grid.cell_of(points, ranges, ring)
         if self.num_frames == 1:
             azimuths = np.arctan2(points[:, 1], points[:, 0])
-            offsets = self._sensor.error_model().azimuth_offsets[ring] if self.grid.by_ring else 0.0
+            offsets = self._sensor.azimuth_offsets[ring] if self.grid.by_ring else 0.0
             self._scan_begin = scan_begin(azimuths - offsets, self.grid.row_of(cell))
         echo = np.zeros(len(points)) if cloud.intensity is None else weak_echo(cloud.intensity)
         repeats = self._repeats(cell, ranges)

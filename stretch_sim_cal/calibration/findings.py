@@ -78,8 +78,9 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 BEYOND_SPREAD = 2.0
 # Standard deviations of a sensor file that no unit of the kind is beyond.
 IMPOSSIBLE = 10.0
-# A lidar's motion in every scan (m, rad) that is worth a word, and that no lidar of a robot at rest seems to have.
-SCAN_MOTION_SURE = 5.5  # standard deviations of six values
+# A lidar's motion in every scan is not by chance beyond so many standard deviations (of six values). In m and rad:
+# those that are reported, and those that no lidar of a robot at rest seems to have against another one.
+SCAN_MOTION_SURE = 5.5
 SCAN_MOTION_SHOWN = np.array([0.001, np.deg2rad(0.02)])
 SCAN_MOTION_IMPOSSIBLE = np.array([0.02, np.deg2rad(0.5)])
 WRONG_ROTOR = float(np.deg2rad(0.15))

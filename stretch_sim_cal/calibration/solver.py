@@ -51,7 +51,7 @@ FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
 AS_WELL = 4.0
-# Scans are of lidars that stand still, and then of a motion of so many times the usual one, with such odds.
+# The frame of a lidar's clouds moves in every scan by so many times `SCAN_MOTION_DEVIATIONS`, with such odds.
 SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
 SCALAR_KINDS = ("scalars", "harmonics", "shares", "scan_motion")
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
@@ -150,12 +150,12 @@ class Solver:
                     break
             else:
                 self._groups.append([lidar])
+        at_first = {"scan_motion": SCAN_MOTION_SHARES[0] ** 2}
         self._varying = {
-            (tuple(group), kind): np.eye(len(group)) for group in self._groups for kind in self._roots[group[0]]
+            (tuple(group), kind): at_first.get(kind, 1.0) * np.eye(len(group))
+            for group in self._groups
+            for kind in self._roots[group[0]]
         }
-        for varying in self._varying:
-            if varying[1] == "scan_motion":
-                self._varying[varying] *= SCAN_MOTION_SHARES[0] ** 2
 
     @classmethod
     def starting(

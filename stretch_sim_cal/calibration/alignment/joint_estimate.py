@@ -15,8 +15,8 @@ from stretch_sim_cal.calibration.surfaces import Lidar
 # How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
 # how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
-# The last one is repeated, at most so often, until the poses change by a smaller share of their standard deviations: a
-# smaller one yet would let go of what noise alone seems to hold (`Solver.solve`).
+# The last one is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
+# with a smaller bound, directions of which only noise tells would drift from the guess (`by_chance` in `Solver.solve`).
 CONVERGED, MAX_REPEATS = 0.5, 12
 
 

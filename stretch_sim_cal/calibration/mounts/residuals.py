@@ -351,20 +351,16 @@ class CloudReader:
         self._relative_noise = None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
         if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
-            model, first = sensor.error_model(), clouds[0] if len(clouds) else np.zeros((0, 5))
-            rings = first[:, RING].astype(np.int64)
-            begin = scan_begin(np.arctan2(first[:, 1], first[:, 0]) - model.azimuth_offsets[rings], rings)
-            self.model = replace(model, scan_begin=begin)
-            return
-        self._grid = DirectionGrid.by_elevation()
-        rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
-        self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
-        self._channel[rows] = np.arange(len(rows))
-        self.model = model_of_rows(sensor, self._grid.elevations[rows])
-        if len(clouds):
-            first = clouds[0]
-            begin = scan_begin(np.arctan2(first[:, 1], first[:, 0]), self._row(first[:, :3]))
-            self.model = replace(self.model, scan_begin=begin)
+            self.model = sensor.error_model()
+        else:
+            self._grid = DirectionGrid.by_elevation()
+            rows = np.unique(np.concatenate([self._row(cloud[:, :3]) for cloud in clouds]))
+            self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
+            self._channel[rows] = np.arange(len(rows))
+            self.model = model_of_rows(sensor, self._grid.elevations[rows])
+        for first in clouds[:1]:
+            seen = self.returns(first)
+            self.model = replace(self.model, scan_begin=scan_begin(seen.rotor, seen.channel))
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)
