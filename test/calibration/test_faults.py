@@ -146,29 +146,44 @@ def test_what_is_accepted_of_an_edited_recording_is_right(kind, seed, edit):
     assert found.what in ("right", "refused"), found.detail
 
 
-def test_a_second_opinion_finds_the_transform_and_by_what_share_ranges_differ(scene):
+def surface_of(scene, guess, change=lambda cloud: cloud):
+    """What both lidars of a scene see, in the left one's frame with the right one at `guess` (4, 4); the left one's
+    clouds are changed."""
     settings = AlignmentSettings(sensor=REAL)
     intake, cells = FrameIntake(), [DirectionCells(REAL) for _ in SIDES]
     for left, right in zip(scene.left, scene.right, strict=True):
-        for own, cloud in zip(cells, intake.admit(returns.scaled(left.copy(), 1.01), right), strict=True):
+        for own, cloud in zip(cells, intake.admit(change(left.copy()), right), strict=True):
             own.add(cloud)
     places = [Lidar.of_cells(own) for own in cells]
     units = tuple(np.zeros(lidar.model.size) for lidar in places)
     for values in units:
         values[[CENTRE_SHARE, FIRING_SHARE]] = REAL.uncorrected_shares
-    guess = scene.truth @ exp(np.array([0.02, -0.01, 0.015, 0.003, -0.002, 0.004]))
     _, places = seen_by_another(places, (np.eye(4), guess), ((0, 1),), settings)
-    opinion = second_opinion(in_base(places, State((np.eye(4), guess), units)))
+    return in_base(places, State((np.eye(4), guess), units))
+
+
+def test_a_second_opinion_finds_the_transform_and_by_what_share_ranges_differ(scene):
+    guess = scene.truth @ exp(np.array([0.02, -0.01, 0.015, 0.003, -0.002, 0.004]))
+    opinion = second_opinion(surface_of(scene, guess, lambda cloud: returns.scaled(cloud, 1.01)))
     off = log(scene.truth @ inverse(exp(opinion.twist) @ guess))
     assert np.linalg.norm(off[:3]) < 0.006 < np.linalg.norm(log(scene.truth @ inverse(guess))[:3])
     assert off @ np.linalg.solve(opinion.covariance, off) < FOUR_SIGMA
-    assert abs(opinion.scale - 0.01) < 0.004
+    assert abs(opinion.scale - 0.01) < 0.004 and opinion.much_longer
+
+
+def test_a_second_opinion_is_unsure_of_what_the_surfaces_leave_open(scene):
+    """A floor and one wall: noise of the normals is not taken for knowledge of the direction along both."""
+    surface = surface_of(scene, scene.truth)
+    _, across, up = (surface.normals @ scene.base_from_left[:3, :3].T).T
+    opinion = second_opinion(replace(surface, usable=surface.usable & ((up > 0.97) | (across > 0.97))))
+    assert np.sqrt(np.linalg.eigvalsh(opinion.covariance)[-1]) > 0.03 and not opinion.much_longer
+    assert opinion.chi_square(np.zeros((6, 6))) < FOUR_SIGMA
 
 
 def test_another_opinion_than_both_allow_is_a_refusal():
     twist, covariance = np.array([0.01, 0.0, 0.0, 0.0, 0.0, 0.0]), np.diag([1e-6] * 6)
     for deviation, told in ((0.001, True), (0.003, False)):
-        opinion = SecondOpinion(twist, np.eye(6) * deviation**2, 0.0, 0.0)
+        opinion = SecondOpinion(twist, np.eye(6) * deviation**2, 0.0, 0.0, 0.0)
         found = another_opinion(opinion, covariance)
         assert [each.code for each in found] == ["second_opinion"] * told
 

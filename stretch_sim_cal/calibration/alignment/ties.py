@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.alignment.second_opinion import MUCH_LONGER, SecondOpinion
+from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
 from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Consistency, Views, between
 from stretch_sim_cal.calibration.finding import Finding
@@ -143,7 +143,7 @@ def started(coarse: State, opinions: Mapping[Pair, SecondOpinion], ties: Ties, m
     than those of two sound ones; patches that match would be those that do by chance. Lidars whose sensor files exclude
     range errors begin there, too: what they began with would stay."""
     excluded = any(model.spread.range_offset == 0.0 or model.spread.range_scale == 0.0 for model in models)
-    if excluded or all(abs(opinion.scale) < MUCH_LONGER for opinion in opinions.values()):
+    if excluded or not any(opinion.much_longer for opinion in opinions.values()):
         return coarse
     longer = np.zeros((len(opinions), len(coarse.units)))
     for row, pair in zip(longer, opinions, strict=True):
