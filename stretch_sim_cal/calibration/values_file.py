@@ -1,8 +1,8 @@
 """The robot's `stretch_calibration_values.yaml`: calibrated origins of joints for its description, and so for
 robot_state_publisher.
 
-Entries are written by the vendor's function if it is installed, on a copy that replaces the file when it is complete;
-the replaced file is kept as a backup.
+Entries are written by the vendor's function, on a copy that replaces the file when it is complete; the replaced file is
+kept as a backup.
 """
 
 import datetime
@@ -18,6 +18,7 @@ import numpy as np
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import to_xyz_rpy
+from stretch_sim_cal.robot.stretch import vendor_package
 
 FILE_NAME = "stretch_calibration_values.yaml"
 FORMAT_VERSION = "2.0"
@@ -90,15 +91,16 @@ def values_text(
     extra: Mapping[str, Any] | None = None,
 ) -> str:  # fmt: skip
     """Return the text of the values file at `path` (which need not exist) with the joints recorded."""
-    path = Path(path)
-    old = _existing(path)
+    vendor_package()
+    from stretch4_urdf.utils.calibration_utils import record_joint_calibration
+
+    old = _existing(Path(path))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / FILE_NAME
         if old:
             files.write_yaml(copy, old)
-        record = _recorder(old, path)
         for joint in joints:
-            record(
+            record_joint_calibration(
                 joint_name=joint.name, xyz=joint.xyz, rpy=joint.rpy, parent=joint.parent, child=joint.child,
                 robot_id=str(robot_id), timestamp=timestamp, extra=dict(extra or {}), filepath=str(copy),
             )  # fmt: skip
@@ -117,24 +119,3 @@ def _existing(path: Path) -> dict[str, Any]:
         if key in data and not isinstance(data[key], dict):
             raise InputError(f"{path}: '{key}' is not a mapping; repair the file or move it away")
     return data
-
-
-def _recorder(old: dict[str, Any], path: Path):
-    """Return the vendor's function that records a joint, or ours for format 2 if it is not installed."""
-    try:
-        from stretch4_urdf.utils.calibration_utils import record_joint_calibration
-    except ImportError as error:
-        if JOINTS not in old and old:
-            raise InputError(
-                f"{path}: is of an older format; install hello-robot-stretch4-urdf to convert it"
-            ) from error
-        return _record_joint
-    return record_joint_calibration
-
-
-def _record_joint(joint_name, xyz, rpy, parent, child, robot_id, timestamp, extra, filepath) -> None:
-    path = Path(filepath)
-    data = files.read_yaml(path) if path.exists() else {"version": FORMAT_VERSION, JOINTS: {}}
-    origin = {"xyz": xyz, "rpy": rpy, "parent": parent, "child": child}
-    data[JOINTS][joint_name] = {"data": origin, "robot_id": robot_id, "timestamp": timestamp} | extra
-    files.write_yaml(path, data)

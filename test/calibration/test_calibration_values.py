@@ -7,7 +7,6 @@ import yaml
 from made_results import joints_in
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration import values_file
 from stretch_sim_cal.calibration.values_file import base_joint, default_values_path, lidar_joints, record_joints
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
@@ -65,13 +64,6 @@ def test_a_file_of_format_1_is_converted(tmp_path):
     record_joints(path, JOINTS, "se4-1")
     np.testing.assert_allclose(joints_in(path)["camera"].parent_from_child[:3, 3], [1, 2, 3])
     assert len(joints_in(path)) == 4
-
-
-def test_without_the_vendors_package_the_same_is_written(tmp_path, monkeypatch):
-    when = "2026-11-21T12:00:00"
-    theirs = values_file.values_text(tmp_path / "none.yaml", JOINTS, "se4-1", when, {"rmse": 0.01})
-    monkeypatch.setattr(values_file, "_recorder", lambda old, path: values_file._record_joint)
-    assert values_file.values_text(tmp_path / "none.yaml", JOINTS, "se4-1", when, {"rmse": 0.01}) == theirs
 
 
 @pytest.mark.parametrize("text", ["joint_calibration: [1, 2", "- 1", "joint_calibration: [1]"])
