@@ -3,8 +3,8 @@
 import argparse
 import datetime
 import json
+from itertools import starmap
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -37,18 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FILE",
         help="write to this file instead of printing; as urdf: the whole description with its joints replaced",
     )  # fmt: skip
-    add("--launch", action="store_true", help="as static-transform: nodes for a Python launch file")
     add("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
     add("--rollback", action="store_true", help="as calibration-values: restore the values from before the last write")
 
 
 def run(args: argparse.Namespace) -> int:
-    of_form = {"launch": "static-transform", "record": "calibration-values", "rollback": "calibration-values"}
-    for option, form in of_form.items():
-        if args.form != form:
-            only_with(args, {option: False}, f"--as {form}")
-    if args.launch:
-        only_with(args, {"json": False}, "the other forms, not with --launch,")
+    if args.form != "calibration-values":
+        only_with(args, {"record": False, "rollback": False}, "--as calibration-values")
     if args.out and args.form == "urdf":
         only_with(args, {"json": False}, "what is printed, not with --out,")
     if args.rollback:
@@ -111,10 +106,11 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
         transforms.append((profile.base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
     if calibration.footprint_from_base is not None:
         transforms.append((profile.base_frame, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
+    poses = [(parent, child, *to_xyz_quaternion(pose)) for parent, child, pose in transforms]
+    text = "".join(starmap(_as_command, poses))
     if args.json:
-        text = json.dumps([_as_form("json", *transform) for transform in transforms], indent=1) + "\n"
-    else:
-        text = "".join(_as_form("launch" if args.launch else "command", *transform) for transform in transforms)
+        keys = ("parent", "child", "xyz", "quaternion_xyzw")
+        text = json.dumps([dict(zip(keys, pose, strict=True)) for pose in poses], indent=1, default=list) + "\n"
     if args.out:
         files.write_text(args.out, text)
         print(f"{args.out}: written")
@@ -123,21 +119,10 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     return 0
 
 
-def _as_form(form: str, parent: str, child: str, parent_from_child: np.ndarray) -> Any:
-    """Return a static transform for JSON, as a node of a launch file, or as a command."""
-    xyz, quaternion = to_xyz_quaternion(parent_from_child)
-    if form == "json":
-        return {"parent": parent, "child": child, "xyz": xyz.tolist(), "quaternion_xyzw": quaternion.tolist()}
+def _as_command(parent: str, child: str, xyz: np.ndarray, quaternion: np.ndarray) -> str:
     names = ("--x", "--y", "--z", "--qx", "--qy", "--qz", "--qw")
-    numbers = [text for name, value in zip(names, [*xyz, *quaternion], strict=True) for text in (name, f"{value:.9f}")]
-    arguments = [*numbers, "--frame-id", parent, "--child-frame-id", child]
-    if form == "command":
-        return f"ros2 run tf2_ros static_transform_publisher {' '.join(arguments)}\n"
-    quoted = ", ".join(f'"{argument}"' for argument in arguments)
-    return (
-        'Node(\n    package="tf2_ros",\n    executable="static_transform_publisher",\n'
-        f'    name="{child}_publisher",\n    arguments=[{quoted}],\n),\n'
-    )
+    numbers = " ".join(f"{name} {value:.9f}" for name, value in zip(names, [*xyz, *quaternion], strict=True))
+    return f"ros2 run tf2_ros static_transform_publisher {numbers} --frame-id {parent} --child-frame-id {child}\n"
 
 
 def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:

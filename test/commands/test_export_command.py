@@ -1,6 +1,5 @@
 """`stretch-sim-cal export`: what it prints and writes puts the calibration where it belongs."""
 
-import ast
 import json
 import shlex
 from xml.etree import ElementTree
@@ -64,15 +63,6 @@ def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left,
     assert frames == [("lidar_left_link", "lidar_right_calibrated"), ("base_link", "floor_plane")]
     np.testing.assert_allclose(transforms[0], right_to_left, atol=1e-8)
     np.testing.assert_allclose(inverse(transforms[1]), footprint_from_base(PLANE), atol=1e-8)
-
-
-def test_the_launch_snippet_is_python(calibration, capsys):
-    assert run(calibration, "--as", "static-transform", "--launch") == 0
-    calls = ast.parse(f"[{capsys.readouterr().out}]", mode="eval").body.elts
-    assert all(isinstance(call.func, ast.Name) and call.func.id == "Node" for call in calls)
-    nodes = [{option.arg: ast.literal_eval(option.value) for option in call.keywords} for call in calls]
-    assert [node["executable"] for node in nodes] == ["static_transform_publisher"] * 2
-    assert nodes[0]["arguments"][-1] == "lidar_right_calibrated"
 
 
 def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch, capsys):

@@ -86,10 +86,8 @@ def test_every_joint_that_can_be_commanded_has_a_controller_and_an_effort(descri
     assert all(float(limits[name].get("effort")) > 1e6 for name in controlled)
 
 
-def test_the_base_is_fixed_to_the_world_unless_it_is_to_be_free(description, embedded, tmp_path):
+def test_the_base_is_fixed_to_the_world(description):
     assert parse_urdf(description).root == "world"
-    free = gazebo_description(SETUP, embedded.sensors, embedded.geometry, "gpu", tmp_path, fixed_base=False)
-    assert parse_urdf(free).root == "floor_link"
 
 
 @pytest.mark.parametrize("geometry", ["collision", "visual"])

@@ -78,12 +78,11 @@ NO_LIMIT = 1e16  # what SDFormat and Gazebo's physics take for no limit
 
 def gazebo_description(
     setup: SimulationSetup, sensors: Mapping[str, Sensor], geometry: RobotGeometry, lidar: str, folder: Path,
-    fixed_base: bool = True,
 ) -> str:  # fmt: skip
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
     `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
     Joints have no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`."""
-    text = setup.true_description("gazebo", fixed_base=fixed_base, drives=setup.profile.base is not None)
+    text = setup.true_description("gazebo", drives=setup.profile.base is not None)
     robot = parse_xml(text, "description for Gazebo")
     _lift_limits(robot)
     links = true_lidar_links(setup.profile.further)
