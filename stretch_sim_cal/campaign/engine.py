@@ -8,6 +8,7 @@ each Dask worker: one that crashes, hangs or needs too much memory is a result o
 import fcntl
 import itertools
 import json
+import logging
 import os
 import re
 import select
@@ -17,8 +18,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ import pyarrow.parquet as pq
 from dask.distributed import Client, Future, LocalCluster, Security, as_completed
 
 from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign
-from stretch_sim_cal.command import one_line
+from stretch_sim_cal.command import one_line, warn
 from stretch_sim_cal.errors import InputError, RunFailure, StretchSimCalError
 from stretch_sim_cal.files import read_text, write_atomic, write_text
 from stretch_sim_cal.programs import THREADS
@@ -40,6 +41,7 @@ TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
 WAITING_PER_WORKER = 3  # cases: enough to hide the way to the scheduler, few enough to bound the client's memory
 LOOK_AT_WORKERS = 5.0  # s from count to count of them; they come and go
 SCHEDULER_SILENT = "10s"
+ANSWERED_WITHIN = 60.0  # s for the scheduler to answer a question, and for a process that computes cases to start
 CONFIGURATION = {
     "distributed.scheduler.allowed-failures": 3,  # workers that may die under a case until it is taken for the cause
     "distributed.worker.memory.target": False, "distributed.worker.memory.spill": False,
@@ -115,7 +117,12 @@ class CaseProcess:
             [sys.executable, "-m", "stretch_sim_cal.campaign.case"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self._log, text=True, env=environment,
         )  # fmt: skip
-        if not self._process.stdout.readline():  # "ready"
+        try:
+            ready = self._answer(ANSWERED_WITHIN)
+        except TimeoutError:
+            ready = ""
+        if not ready:
+            self._end()
             last = self._logged().strip().splitlines()[-1:]
             raise CannotCompute(f"the process that computes cases does not start: {last}")
 
@@ -175,6 +182,7 @@ class Results:
         content = {"key": campaign.key, "code": campaign.code, "data": dict(campaign.data)}
         write_text(definition, json.dumps(content, indent=1) + "\n")
         self._records: list[dict[str, Any]] = []  # of the present part
+        self._unwritten = 0
         self._written = time.monotonic()
         self._number = 1 + max((int(part.stem.split("_")[1]) for part in parts_of(folder)), default=0)
 
@@ -190,18 +198,20 @@ class Results:
         }  # fmt: skip
 
     def add(self, record: dict[str, Any]) -> None:
-        """Keep a record; it is in a file after at most `FLUSH` seconds of further records, or at the next flush."""
+        """Keep a record, and write those that wait for it since `FLUSH` s."""
         self._records.append(record)
-        if time.monotonic() - self._written > FLUSH:
-            self.flush()
+        self._unwritten += 1
+        self.flush(FLUSH)
 
-    def flush(self) -> None:
-        if self._records:
-            table = pa.Table.from_pylist(self._records, SCHEMA)
-            write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
+    def flush(self, after: float = 0.0) -> None:
+        """Write what was added, if the last time was at least `after` s ago."""
+        if not self._unwritten or time.monotonic() - self._written < after:
+            return
+        table = pa.Table.from_pylist(self._records, SCHEMA)
+        write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
         if len(self._records) >= PART:
             self._records, self._number = [], self._number + 1
-        self._written = time.monotonic()
+        self._unwritten, self._written = 0, time.monotonic()
 
 
 FLOAT, TEXT = pa.float64(), pa.string()
@@ -276,8 +286,15 @@ def cluster(
                 client = Client(address, timeout=SCHEDULER_SILENT, security=security)
             except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates
                 raise InputError(f"--cluster {address}: there is no usable Dask scheduler ({error})") from error
-            with client:
+            log = logging.getLogger("distributed.client")
+            level = log.level
+            log.setLevel(logging.CRITICAL)  # that it lost the scheduler is raised, and needs no traceback of its own
+            try:
                 yield client
+            finally:
+                with suppress(TimeoutError):  # of a scheduler that does not answer
+                    client.close()
+                log.setLevel(level)
             return
         # The worker itself is small; the limit is for the process that computes, which sets it itself.
         with LocalCluster(
@@ -292,7 +309,7 @@ def run(
     work: Callable[[Campaign, int], dict[str, Any]] | None = None,
 ) -> None:  # fmt: skip
     """Compute those of the first `count` cases that `results` lacks; `tell` takes each record. Raises `RunFailure` if
-    the scheduler goes away; finished cases are in `results`."""
+    the scheduler goes away or no longer answers; finished cases are in `results`."""
     done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
     case = partial(work or partial(compute, code=campaign.code), campaign)  # one object, so that it is serialized once
@@ -303,7 +320,8 @@ def run(
 
     def records_of(batch: list[Future]) -> list[dict[str, Any]]:
         finished = [future for future in batch if future.status == "finished"]
-        records = client.gather(finished)  # one message for all of them
+        ask = partial(client.gather, finished, asynchronous=True)  # one message for all of them
+        records = _answered(client, ask) if finished else []
         for future in batch:
             if future.status == "error":
                 if isinstance(future.exception(), StretchSimCalError):
@@ -314,27 +332,55 @@ def run(
                 raise RunFailure(GONE.format(future.status))
         return records
 
+    def count_workers(before: int = 1) -> int:
+        found = len(_answered(client, lambda: client.scheduler.ncores()))
+        if not found and before:
+            warn("the scheduler has no workers: cases wait until one comes")
+        return found
+
     try:
-        workers, looked = _workers(client), time.monotonic()
-        waiting = as_completed(submit(WAITING_PER_WORKER * workers))
-        for batch in waiting.batches():
+        workers, looked = count_workers(), time.monotonic()
+        waiting = as_completed(submit(WAITING_PER_WORKER * max(workers, 1)), loop=client.loop)
+        while not waiting.is_empty():
+            batch = _next_batch(waiting, FLUSH)
             for record in records_of(batch):
                 results.add(record)
                 tell(record)
             batch.clear()  # or the scheduler keeps their results
+            results.flush(FLUSH)
             if time.monotonic() - looked > LOOK_AT_WORKERS:
-                workers, looked = _workers(client), time.monotonic()
+                workers, looked = count_workers(workers), time.monotonic()
             # New ones go out together, as soon as every worker has used up one of those that it had waiting.
-            if (left := waiting.count()) <= (WAITING_PER_WORKER - 1) * workers:
-                waiting.update(submit(WAITING_PER_WORKER * workers - left))
-    except (OSError, TimeoutError, RuntimeError) as error:
-        raise RunFailure(GONE.format(error)) from error
+            if (left := waiting.count()) <= (WAITING_PER_WORKER - 1) * max(workers, 1):
+                waiting.update(submit(WAITING_PER_WORKER * max(workers, 1) - left))
+    except StretchSimCalError:
+        raise
+    except Exception as error:  # of Dask's client, which raises many kinds once it has lost the scheduler
+        if client.status == "running" and not isinstance(error, (OSError, RuntimeError)):
+            raise
+        raise RunFailure(GONE.format(one_line(error) or repr(error))) from error
     finally:
         results.flush()
 
 
-def _workers(client: Client) -> int:
-    return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+def _next_batch(waiting: as_completed, seconds: float) -> list[Future]:
+    """Return the futures that have ended by now, or else within some seconds."""
+    until = time.monotonic() + seconds
+    while not (waiting.has_ready() or waiting.is_empty()) and time.monotonic() < until:
+        with waiting.thread_condition:
+            waiting.thread_condition.wait(0.1)
+    return waiting.next_batch(block=False)
+
+
+def _answered(client: Client, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Return what the scheduler answers. Raises `TimeoutError` if it does not within `ANSWERED_WITHIN`, and
+    `RunFailure` if the client has lost it: such a client may never be told what has become of its cases."""
+    if client.status != "running":
+        raise RunFailure(GONE.format(client.status))
+    try:
+        return client.sync(ask, callback_timeout=ANSWERED_WITHIN)
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer within {ANSWERED_WITHIN:g} s") from error
 
 
 def local_workers(asked: int | None) -> int:
