@@ -65,6 +65,21 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
     )
 
 
+def is_path(name: str | Path) -> bool:
+    """Return whether a name is a path, and not that of a shipped file: it has a folder or a suffix."""
+    return len(Path(name).parts) > 1 or bool(Path(name).suffix)
+
+
+def named_in(source: str | Path, name: str | Path) -> str:
+    """Return the file that the file `source` names: as an absolute path if it lies beside it (relative paths start at
+    its folder) or, a path, in the working directory. Every other name is returned as it is, as of a shipped file."""
+    path = Path(os.path.expanduser(name))
+    for file in (Path(source).parent / path, *([path] if is_path(path) else [])):
+        if os.path.isfile(file):
+            return str(file.resolve())
+    return str(name)
+
+
 def read_text(path: str | Path) -> str:
     """Return the text of a UTF-8 file. Raises `InputError` naming the file and the cause."""
     try:

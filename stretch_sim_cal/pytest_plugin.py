@@ -73,6 +73,8 @@ def simcal_seed(request: pytest.FixtureRequest) -> int:
 def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     """What the lidars see (`stretch_sim_cal.Simulated`), for the marker `simcal`."""
     from stretch_sim_cal import simulate
+    from stretch_sim_cal.files import named_in
+    from stretch_sim_cal.validate import BETWEEN
 
     marker = request.node.get_closest_marker(MARKER)
     asked = _asked(request.node)
@@ -82,9 +84,10 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     asked.pop("seeds", None)
     asked.pop("backend", None)
     asked["seed"] = simcal_seed
-    robot, folder = asked.get("robot"), request.path.parent
-    if isinstance(robot, str | Path) and (folder / robot).is_file():
-        asked["robot"] = folder / robot
+    for key in ("robot", "world", "sensor"):
+        if isinstance(asked.get(key), str | Path):
+            names = str(asked[key]).split(BETWEEN)
+            asked[key] = BETWEEN.join(named_in(request.path, name.strip()) for name in names)
     return simulate(**asked)
 
 

@@ -21,6 +21,7 @@ from stretch_sim_cal.ros.node_main import NodeContext, ending_signals
 from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.sensor.sensor import CORRECTIONS
 from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
+from stretch_sim_cal.validate import BETWEEN
 
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2
@@ -64,8 +65,10 @@ def simulation_setup(options: Any) -> SimulationSetup:
 
 
 def _from_here(value: Any) -> Any:
-    is_path = isinstance(value, str) and len(Path(value).parts) > 1
-    return str(Path(value).expanduser().resolve()) if is_path else value
+    if not isinstance(value, str):
+        return value
+    names = [name.strip() for name in value.split(BETWEEN)]
+    return BETWEEN.join(str(Path(name).expanduser().resolve()) if files.is_path(name) else name for name in names)
 
 
 def _numbers(name: str, text: str, count: int) -> list[float]:
