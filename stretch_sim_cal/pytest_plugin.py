@@ -12,7 +12,6 @@ Nothing of the package is imported before a test asks for a fixture, or a scenar
 import contextlib
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -208,10 +207,11 @@ class ScenarioItem(pytest.Item):
         backend = self.config.getoption("--simcal-backend")
         _skip_without(backend)
         from stretch_sim_cal.errors import StretchSimCalError
+        from stretch_sim_cal.files import scratch_folder
 
         artifacts = self.config.getoption("--simcal-artifacts")
-        with tempfile.TemporaryDirectory(prefix="simcal_") as scratch:
-            folder = Path(scratch) if artifacts is None else artifacts / _file_name(self.nodeid)
+        with scratch_folder() as scratch:
+            folder = scratch if artifacts is None else artifacts / _file_name(self.nodeid)
             try:
                 complaint = self._run(folder, backend)
             except StretchSimCalError as error:

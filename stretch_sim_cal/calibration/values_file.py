@@ -7,7 +7,6 @@ the replaced file is kept as a backup.
 
 import datetime
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,8 +91,8 @@ def values_text(
     """Return the text of the values file at `path` (which need not exist) with the joints recorded."""
     path = Path(path)
     old = _existing(path)
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / FILE_NAME
+    with files.scratch_folder() as folder:
+        copy = folder / FILE_NAME
         if old:
             files.write_yaml(copy, old)
         record = _recorder(old, path)

@@ -32,7 +32,7 @@ from dask.distributed import Client, Future, LocalCluster, Security, as_complete
 from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign
 from stretch_sim_cal.command import one_line, warn
 from stretch_sim_cal.errors import InputError, RunFailure, StretchSimCalError
-from stretch_sim_cal.files import read_text, write_atomic, write_text
+from stretch_sim_cal.files import read_text, remove_abandoned, scratch_folder, write_atomic, write_text
 from stretch_sim_cal.programs import THREADS
 
 FLUSH = 2.0  # s from write to write; what was computed since is computed again after a kill, with the same result
@@ -135,6 +135,7 @@ class CaseProcess:
             self._process.kill()
             self._process.wait()
             self._process = None
+            remove_abandoned()
 
     __del__ = _end
 
@@ -297,9 +298,9 @@ def cluster(
                 log.setLevel(level)
             return
         # The worker itself is small; the limit is for the process that computes, which sets it itself.
-        with LocalCluster(
+        with scratch_folder() as scratch, dask.config.set({"temporary-directory": str(scratch)}), LocalCluster(
             n_workers=workers, threads_per_worker=1, processes=True, memory_limit=f"{memory_limit:.0f}MB",
-            dashboard_address="127.0.0.1:0",
+            dashboard_address="127.0.0.1:0", env={"TMPDIR": str(scratch)},
         ) as local, Client(local) as client:  # fmt: skip
             yield client
 

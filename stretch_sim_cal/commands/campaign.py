@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from stretch_sim_cal.command import add_ci_arguments, only_with, show
+from stretch_sim_cal.command import add_ci_arguments, only_with, show, sigterm_interrupts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 
@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--cluster-tls: {path}: there is no such file")
     if args.cluster is not None and args.workers is not None:
         raise InputError("--workers and --cluster exclude each other; give one of them")
-    return _whole(args, campaign, folder)
+    with sigterm_interrupts():
+        return _whole(args, campaign, folder)
 
 
 def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from plugged_in import plugged_in
 from stretch_sim_cal.campaign import engine
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.cli import main
+from stretch_sim_cal.command import INTERRUPTED
 from stretch_sim_cal.errors import InputError, RunFailure
 
 SAID = {
@@ -176,7 +178,17 @@ def methods(tmp_path, monkeypatch):
     return kind
 
 
-def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder in which this process and those that it starts make temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods, temporary):
     process = engine.CaseProcess()
     for kind, status, message in (
         ("raises", "crashed", "ValueError('no such patch')"), ("grows", "crashed", "out of memory"), ("", "done", ""),
@@ -187,6 +199,7 @@ def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods):
         limit = 2.0 if kind == "hangs" else 1000.0
         record = process.run(campaign(methods={"alignment": "quick"}, time_limit=limit), 4)
         assert (record["index"], record["status"], record["message"]) == (4, status, message)
+        assert not list(temporary.iterdir())
     assert process._waited() >= 0.0
     if Path("/proc/self/schedstat").exists():  # how long it waited for a core
         assert 0.0 < process._waited() < 1e4
@@ -376,6 +389,26 @@ def test_a_cluster_without_workers_is_told_and_waited_for(tmp_path, monkeypatch)
         monkeypatch.setattr(engine, "warn", lambda text: (said.append(text), cluster.scale(1)))
         assert len(run(client, tmp_path / "out", 3, counted(tmp_path / "done"))) == 3
     assert said == ["the scheduler has no workers: cases wait until one comes"]
+
+
+@pytest.mark.slow
+def test_a_campaign_that_is_ended_leaves_no_files_and_one_that_is_killed_none_after_the_next(
+    tmp_path, methods, start, temporary
+):
+    def started() -> subprocess.Popen:
+        before = set(temporary.rglob("room.sdf"))
+        command = start(PROGRAM, *arguments(tmp_path, "--workers", "1"))
+        wait_for(lambda: set(temporary.rglob("room.sdf")) - before, "no case was begun", command)
+        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in temporary.iterdir())
+        return command
+
+    methods.write_text("waits")
+    kill(started())
+    assert list(temporary.iterdir())
+    command = started()
+    command.terminate()
+    assert command.wait(PATIENCE) == INTERRUPTED
+    assert not list(temporary.iterdir())
 
 
 def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, methods, capfd):
