@@ -424,6 +424,7 @@ def _asked(said: str) -> Campaign:
 def serve() -> int:
     """Run the cases asked for on standard input, a JSON object a line, and answer with a line each, until it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the parent has exited, even during a case
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's to answer: no case has crashed by it
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # a method that prints must not garble the answers
     answers.write("ready\n")

@@ -53,6 +53,7 @@ CONFIGURATION = {
 DEFINITION = "campaign_definition.json"  # in the folder of a campaign
 DONE = "done"  # the status of a case that was computed
 GONE = "the scheduler was lost ({}); finished cases are kept: run the same command again"
+KILLED = "the computation of cases was ended"
 MOST_TOLD = 4000  # characters of the last output of a crashed process
 
 
@@ -65,6 +66,7 @@ class CaseProcess:
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
+        self._killed = False
         self._log = tempfile.TemporaryFile("a+")
 
     def run(
@@ -72,8 +74,10 @@ class CaseProcess:
     ) -> dict[str, Any]:
         """Return the record of case `index`, or of the `point` of the unit cube with its `seed`, under that number; its
         `status` is done, crashed or timeout."""
-        if self._process is None or self._process.poll() is not None:
+        if not self._killed and (self._process is None or self._process.poll() is not None):
             self._start()
+        if self._killed:
+            raise RunFailure(KILLED)
         process = self._process
         request = json.dumps({"campaign": dict(campaign.data), "index": index, "point": point, "seed": seed})
         try:
@@ -89,9 +93,17 @@ class CaseProcess:
             return json.loads(answer)
         code = process.wait()
         self._end()
+        if self._killed:  # so this is no result
+            raise RunFailure(KILLED)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         failed = {"index": index, "status": "crashed", "message": f"its process was ended by {how}"}
         return failed | {"traceback": self._logged()}
+
+    def kill(self) -> None:
+        """Let nothing more be computed, nor what another thread computes here: its `run` raises `RunFailure`."""
+        self._killed = True
+        if (process := self._process) is not None:
+            process.kill()
 
     def _answer(self, limit: float) -> str:
         """Return the process's next line, "" if it ended. Raises `TimeoutError` after `limit` s, not counting the time

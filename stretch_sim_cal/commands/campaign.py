@@ -63,11 +63,13 @@ def run(args: argparse.Namespace) -> int:
     if args.case is not None:
         others = {name: value for name, value in DEFAULTS.items() if name not in ("case", "robot")}
         only_with(args, others | {"seed": 0}, "a whole campaign")
-        return _one(args, campaign, folder)
+        with sigterm_interrupts():
+            return _one(args, campaign, folder)
     if args.search is not None:
         others = dict.fromkeys(("cluster", "cluster_tls", "junit", "summary")) | {"again": False}
         only_with(args, others, "a campaign without --search")
-        return _search(args, campaign, folder)
+        with sigterm_interrupts():
+            return _search(args, campaign, folder)
     only_with(args, {"seed": 0}, "--search")
     if args.cluster_tls is not None and not (args.cluster or "").startswith("tls://"):
         raise InputError("--cluster-tls goes with --cluster tls://HOST:PORT only")

@@ -210,7 +210,7 @@ def test_a_case_that_waits_for_a_core_does_not_take_longer_for_it(monkeypatch):
     answers, late = os.pipe()
     with open(answers) as stdout:
         monkeypatch.setattr(process, "_process", SimpleNamespace(stdout=stdout))
-        monkeypatch.setattr(process, "_waited", lambda: 0.9 * time.monotonic())
+        monkeypatch.setattr(process, "_waited", time.monotonic)  # all of the time, however late the answer
         threading.Timer(0.6, os.write, [late, b"late\n"]).start()
         assert process._answer(0.25) == "late\n"
         monkeypatch.setattr(process, "_waited", lambda: 0.0)
@@ -422,6 +422,23 @@ def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, metho
         assert (out / "worst_0" / name).is_file()
     assert main(asked) == 0 and (out / "worst_0.jsonl").read_text() == tried
     assert capfd.readouterr().out == said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_that_is_ended_keeps_what_it_computed_and_no_case_has_crashed_by_it(
+    tmp_path, methods, start, temporary, number
+):
+    methods.write_text("waits")
+    methods.with_name("kind.permission").touch()
+    command = start(PROGRAM, *arguments(tmp_path, "--search", "worst", "--workers", "1"))
+    kept = tmp_path / "out" / "worst_0.jsonl"
+    wait_for(lambda: kept.is_file() and list(temporary.rglob("room.sdf")), "no case was computed", command)
+    for process in (*psutil.Process(command.pid).children(recursive=True), command):
+        process.send_signal(number if process is command or number == signal.SIGINT else 0)  # Ctrl-C reaches all
+    assert command.wait(PATIENCE) == INTERRUPTED
+    (record,) = (json.loads(line)["record"] for line in kept.read_text().splitlines())
+    assert record["status"] == "done" and not list(temporary.iterdir())
 
 
 def test_no_scheduler_at_an_address_is_told(tmp_path, methods, capfd, monkeypatch):
