@@ -355,6 +355,7 @@ time.sleep(10_000)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "later", "said"),
     [
