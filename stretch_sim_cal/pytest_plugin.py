@@ -85,7 +85,7 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     asked["seed"] = simcal_seed
     for key in ("robot", "world", "sensor"):
         if isinstance(asked.get(key), str | Path):
-            names = str(asked[key]).split(BETWEEN)
+            names = str(asked[key]).split(BETWEEN) if key == "sensor" else [str(asked[key])]
             asked[key] = BETWEEN.join(named_in(request.path, name.strip()) for name in names)
     return simulate(**asked)
 

@@ -41,7 +41,8 @@ TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
 WAITING_PER_WORKER = 3  # cases: enough to hide the way to the scheduler, few enough to bound the client's memory
 LOOK_AT_WORKERS = 5.0  # s from count to count of them; they come and go
 SCHEDULER_SILENT = "10s"
-ANSWERED_WITHIN = 60.0  # s for the scheduler to answer a question, and for a process that computes cases to start
+ANSWERED_WITHIN = 60.0  # s for the scheduler to answer a question
+STARTED_WITHIN = 300.0  # s for a process that computes cases, without the time for which it waits for a core
 CONFIGURATION = {
     "distributed.scheduler.allowed-failures": 3,  # workers that may die under a case until it is taken for the cause
     "distributed.worker.memory.target": False, "distributed.worker.memory.spill": False,
@@ -130,7 +131,7 @@ class CaseProcess:
             stderr=self._log, text=True, env=environment,
         )  # fmt: skip
         try:
-            ready = self._answer(ANSWERED_WITHIN)
+            ready = self._answer(STARTED_WITHIN)
         except TimeoutError:
             ready = ""
         if not ready:

@@ -219,6 +219,16 @@ def test_a_case_that_waits_for_a_core_does_not_take_longer_for_it(monkeypatch):
     os.close(late)
 
 
+def test_a_process_that_does_not_come_up_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(engine.sys, "executable", str(program))
+    monkeypatch.setattr(engine, "STARTED_WITHIN", 0.2)
+    with pytest.raises(engine.CannotCompute, match="does not start"):
+        engine.CaseProcess().run(campaign(), 0)
+
+
 def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):
     def fails(campaign: Campaign, index: int) -> dict:
         return {"index": index, "status": "timeout" if index % 2 else "done", "alignment.translation_mm": 1.0}

@@ -153,8 +153,9 @@ def test_files_on_the_command_line_are_those_of_the_working_directory(tmp_path, 
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert setup_of("--scenario", str(scenario)).world == str(tmp_path / "lab.sdf")
-    setup = setup_of("--scenario", str(scenario), "--world", "lab.sdf", "--sensor", "own.yaml,jt128")
-    assert setup.world == str(tmp_path / "here" / "lab.sdf")
+    given = "--world", "lab, 2nd floor.sdf", "--sensor", "own.yaml,jt128", "--real-time-factor", "0.5"
+    setup = setup_of("--scenario", str(scenario), *given)
+    assert setup.world == str(tmp_path / "here" / "lab, 2nd floor.sdf") and setup.real_time_factor == 0.5
     assert setup.sensor == f"{tmp_path / 'here' / 'own.yaml'},jt128"
 
 
