@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -142,6 +143,20 @@ def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
     finally:
         if path and isinstance(sys.exception(), StretchSimCalError | None):  # a crash is none
             write_text(path, json.dumps(outcome, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """A context that SIGTERM ends as Ctrl-C does, so that nothing is left behind."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def run(action: Callable[[], int | None]) -> int:

@@ -9,6 +9,8 @@ import itertools
 import math
 import os
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ DEEPEST_YAML = 100
 EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow parser, with its better messages
 KEPT = 20  # backups of a file
 ROLLED_BACK = ".rolled_back"
+SCRATCH = f"{PACKAGE}_scratch_"  # begins the names of scratch folders, and of nothing else: they are removed
 LOCK_WAIT = 30.0  # s for another process to finish its update; one takes milliseconds
 
 
@@ -63,6 +66,21 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
     raise InputError(
         f"'{name}' is not known in {folder}/; available: {', '.join(sorted(known)) or 'nothing'}, or give a path"
     )
+
+
+def is_path(name: str | Path) -> bool:
+    """Return whether a name is a path, and not that of a shipped file: it has a folder or a suffix."""
+    return len(Path(name).parts) > 1 or bool(Path(name).suffix)
+
+
+def named_in(source: str | Path, name: str | Path) -> str:
+    """Return the file that the file `source` names: as an absolute path if it lies beside it (relative paths start at
+    its folder) or, a path, in the working directory. Every other name is returned as it is, as of a shipped file."""
+    path = Path(os.path.expanduser(name))
+    for file in (Path(source).parent / path, *([path] if is_path(path) else [])):
+        if os.path.isfile(file):
+            return str(file.resolve())
+    return str(name)
 
 
 def read_text(path: str | Path) -> str:
@@ -194,6 +212,49 @@ def locked(path: str | Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new temporary folder that only this user can enter. It is removed at the end; that of a process that was
+    killed is removed when the next one is made. A lock on the folder (`flock`) tells them apart."""
+    remove_abandoned()
+    handle = None
+    while handle is None:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
+        try:
+            handle = _locked_folder(folder)
+        except (BlockingIOError, FileNotFoundError):  # one that removes abandoned ones was faster
+            continue
+        except OSError:  # nothing can be locked there: a kill leaves the folder
+            handle = os.open(folder, os.O_RDONLY)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def remove_abandoned() -> None:
+    """Remove the scratch folders of this user's processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+        with contextlib.suppress(OSError):  # in use, another user's, a file, or gone meanwhile
+            handle = _locked_folder(folder)
+            if os.fstat(handle).st_uid == os.geteuid():
+                shutil.rmtree(folder, ignore_errors=True)
+            os.close(handle)
+
+
+def _locked_folder(folder: Path) -> int:
+    """Return a descriptor that holds the lock of a folder. Raises `OSError` if it is in use or gone."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.stat(folder)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ Nothing of the package is imported before a test asks for a fixture, or a scenar
 import contextlib
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,6 +72,8 @@ def simcal_seed(request: pytest.FixtureRequest) -> int:
 def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     """What the lidars see (`stretch_sim_cal.Simulated`), for the marker `simcal`."""
     from stretch_sim_cal import simulate
+    from stretch_sim_cal.files import named_in
+    from stretch_sim_cal.validate import BETWEEN
 
     marker = request.node.get_closest_marker(MARKER)
     asked = _asked(request.node)
@@ -82,9 +83,10 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     asked.pop("seeds", None)
     asked.pop("backend", None)
     asked["seed"] = simcal_seed
-    robot, folder = asked.get("robot"), request.path.parent
-    if isinstance(robot, str | Path) and (folder / robot).is_file():
-        asked["robot"] = folder / robot
+    for key in ("robot", "world", "sensor"):
+        if isinstance(asked.get(key), str | Path):
+            names = str(asked[key]).split(BETWEEN) if key == "sensor" else [str(asked[key])]
+            asked[key] = BETWEEN.join(named_in(request.path, name.strip()) for name in names)
     return simulate(**asked)
 
 
@@ -205,10 +207,11 @@ class ScenarioItem(pytest.Item):
         backend = self.config.getoption("--simcal-backend")
         _skip_without(backend)
         from stretch_sim_cal.errors import StretchSimCalError
+        from stretch_sim_cal.files import scratch_folder
 
         artifacts = self.config.getoption("--simcal-artifacts")
-        with tempfile.TemporaryDirectory(prefix="simcal_") as scratch:
-            folder = Path(scratch) if artifacts is None else artifacts / _file_name(self.nodeid)
+        with scratch_folder() as scratch:
+            folder = scratch if artifacts is None else artifacts / _file_name(self.nodeid)
             try:
                 complaint = self._run(folder, backend)
             except StretchSimCalError as error:

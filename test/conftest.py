@@ -12,7 +12,8 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ.update(dict.fromkeys(THREADS, "1"))  # as the programs do, and before numpy is imported
 
 # The same examples on every machine, however slow.
-hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
+SLOW = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None, suppress_health_check=SLOW)
 hypothesis.settings.load_profile("reproducible")
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,25 @@ def test_a_value_that_stands_in_two_places_is_written_out_in_both(tmp_path):
     write_yaml(tmp_path / "some.yaml", {"left": {"data": pose}, "right": {"data": pose}})
     assert not set("&*") & set((tmp_path / "some.yaml").read_text())
     assert read_yaml(tmp_path / "some.yaml") == {"left": {"data": pose}, "right": {"data": pose}}
+
+
+def test_a_scratch_folder_is_private_and_goes_with_its_process_even_if_that_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    own, file = tmp_path / "stretch_sim_cal_copy", tmp_path / f"{files.SCRATCH}notes"
+    own.mkdir()
+    file.touch()
+    hold = "from stretch_sim_cal.files import scratch_folder\nwith scratch_folder() as folder:\n"
+    hold += "    (folder / 'file').touch()\n    print(folder, flush=True)\n    input()\n"
+    started = [subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+               for _ in range(2)]  # fmt: skip
+    killed, alive = (Path(process.stdout.readline().strip()) for process in started)
+    assert killed.stat().st_mode & 0o777 == 0o700 and killed.parent == tmp_path
+    with started[0] as process:
+        process.kill()
+    with files.scratch_folder() as folder, files.scratch_folder() as other:
+        assert not killed.exists() and {folder, other, alive, own, file} == set(tmp_path.iterdir())
+        assert (alive / "file").exists()
+    with started[1] as process:
+        process.communicate("\n")
+    assert set(tmp_path.iterdir()) == {own, file}

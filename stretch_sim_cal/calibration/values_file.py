@@ -7,7 +7,6 @@ kept as a backup.
 
 import datetime
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,8 +94,8 @@ def values_text(
     from stretch4_urdf.utils.calibration_utils import record_joint_calibration
 
     old = _existing(Path(path))
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / FILE_NAME
+    with files.scratch_folder() as folder:
+        copy = folder / FILE_NAME
         if old:
             files.write_yaml(copy, old)
         for joint in joints:

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
 from stretch_sim_cal.campaign.plan import TOOLS, Campaign
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.files import find_shared, write_atomic
+from stretch_sim_cal.files import find_shared, scratch_folder, write_atomic
 from stretch_sim_cal.geometry.planes import floor_between, floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.fitted_body import RobotBody, fit_dataset
@@ -161,7 +160,7 @@ class SimulatedCase:
         found = aligned.to_first, floor.footprint_from_base
         recorder = BodyDatasetRecorder(simulator, aligned.known, found, self._tick)
         values = [grids[joint] for joint in profile.planned_names]
-        with tempfile.TemporaryDirectory(prefix="campaign_") as folder:
+        with scratch_folder() as folder:
             recorder.record(folder, [*itertools.product(*values)], int(self.numbers["recording.body_shape_frames"]))
             dataset = read_dataset(Path(folder))
             body = RobotBody(model, dataset.footprint_from_base_link, profile)
@@ -222,8 +221,8 @@ def run_numbers(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the record of the case of these inputs; `seed` decides all that they leave open."""
     began = time.process_time()
-    with tempfile.TemporaryDirectory(prefix="campaign_") as scratch:
-        place = folder or Path(scratch)
+    with scratch_folder() as scratch:
+        place = folder or scratch
         case = SimulatedCase(campaign, numbers, seed, place)
         record = {f"input.{name}": value for name, value in numbers.items()} | _solved(case)
         record |= {"status": "done", "message": "", "seconds": time.process_time() - began}
@@ -425,6 +424,7 @@ def _asked(said: str) -> Campaign:
 def serve() -> int:
     """Run the cases asked for on standard input, a JSON object a line, and answer with a line each, until it ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the parent has exited, even during a case
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's to answer: no case has crashed by it
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # a method that prints must not garble the answers
     answers.write("ready\n")

@@ -8,6 +8,7 @@ each Dask worker: one that crashes, hangs or needs too much memory is a result o
 import fcntl
 import itertools
 import json
+import logging
 import os
 import re
 import select
@@ -17,8 +18,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ import pyarrow.parquet as pq
 from dask.distributed import Client, Future, LocalCluster, Security, as_completed
 
 from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign
-from stretch_sim_cal.command import one_line
+from stretch_sim_cal.command import one_line, warn
 from stretch_sim_cal.errors import InputError, RunFailure, StretchSimCalError
-from stretch_sim_cal.files import read_text, write_atomic, write_text
+from stretch_sim_cal.files import read_text, remove_abandoned, scratch_folder, write_atomic, write_text
 from stretch_sim_cal.programs import THREADS
 
 FLUSH = 2.0  # s from write to write; what was computed since is computed again after a kill, with the same result
@@ -40,6 +41,8 @@ TLS_FILES = ("tls_ca_file", "tls_client_cert", "tls_client_key")
 WAITING_PER_WORKER = 3  # cases: enough to hide the way to the scheduler, few enough to bound the client's memory
 LOOK_AT_WORKERS = 5.0  # s from count to count of them; they come and go
 SCHEDULER_SILENT = "10s"
+ANSWERED_WITHIN = 60.0  # s for the scheduler to answer a question
+STARTED_WITHIN = 300.0  # s for a process that computes cases, without the time for which it waits for a core
 CONFIGURATION = {
     "distributed.scheduler.allowed-failures": 3,  # workers that may die under a case until it is taken for the cause
     "distributed.worker.memory.target": False, "distributed.worker.memory.spill": False,
@@ -51,6 +54,7 @@ CONFIGURATION = {
 DEFINITION = "campaign_definition.json"  # in the folder of a campaign
 DONE = "done"  # the status of a case that was computed
 GONE = "the scheduler was lost ({}); finished cases are kept: run the same command again"
+KILLED = "the computation of cases was ended"
 MOST_TOLD = 4000  # characters of the last output of a crashed process
 
 
@@ -63,6 +67,7 @@ class CaseProcess:
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
+        self._killed = False
         self._log = tempfile.TemporaryFile("a+")
 
     def run(
@@ -70,8 +75,10 @@ class CaseProcess:
     ) -> dict[str, Any]:
         """Return the record of case `index`, or of the `point` of the unit cube with its `seed`, under that number; its
         `status` is done, crashed or timeout."""
-        if self._process is None or self._process.poll() is not None:
+        if not self._killed and (self._process is None or self._process.poll() is not None):
             self._start()
+        if self._killed:
+            raise RunFailure(KILLED)
         process = self._process
         request = json.dumps({"campaign": dict(campaign.data), "index": index, "point": point, "seed": seed})
         try:
@@ -87,9 +94,17 @@ class CaseProcess:
             return json.loads(answer)
         code = process.wait()
         self._end()
+        if self._killed:  # so this is no result
+            raise RunFailure(KILLED)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         failed = {"index": index, "status": "crashed", "message": f"its process was ended by {how}"}
         return failed | {"traceback": self._logged()}
+
+    def kill(self) -> None:
+        """Let nothing more be computed, nor what another thread computes here: its `run` raises `RunFailure`."""
+        self._killed = True
+        if (process := self._process) is not None:
+            process.kill()
 
     def _answer(self, limit: float) -> str:
         """Return the process's next line, "" if it ended. Raises `TimeoutError` after `limit` s, not counting the time
@@ -115,7 +130,12 @@ class CaseProcess:
             [sys.executable, "-m", "stretch_sim_cal.campaign.case"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self._log, text=True, env=environment,
         )  # fmt: skip
-        if not self._process.stdout.readline():  # "ready"
+        try:
+            ready = self._answer(STARTED_WITHIN)
+        except TimeoutError:
+            ready = ""
+        if not ready:
+            self._end()
             last = self._logged().strip().splitlines()[-1:]
             raise CannotCompute(f"the process that computes cases does not start: {last}")
 
@@ -128,6 +148,7 @@ class CaseProcess:
             self._process.kill()
             self._process.wait()
             self._process = None
+            remove_abandoned()
 
     __del__ = _end
 
@@ -175,6 +196,7 @@ class Results:
         content = {"key": campaign.key, "code": campaign.code, "data": dict(campaign.data)}
         write_text(definition, json.dumps(content, indent=1) + "\n")
         self._records: list[dict[str, Any]] = []  # of the present part
+        self._unwritten = 0
         self._written = time.monotonic()
         self._number = 1 + max((int(part.stem.split("_")[1]) for part in parts_of(folder)), default=0)
 
@@ -190,18 +212,20 @@ class Results:
         }  # fmt: skip
 
     def add(self, record: dict[str, Any]) -> None:
-        """Keep a record; it is in a file after at most `FLUSH` seconds of further records, or at the next flush."""
+        """Keep a record, and write those that wait for it since `FLUSH` s."""
         self._records.append(record)
-        if time.monotonic() - self._written > FLUSH:
-            self.flush()
+        self._unwritten += 1
+        self.flush(FLUSH)
 
-    def flush(self) -> None:
-        if self._records:
-            table = pa.Table.from_pylist(self._records, SCHEMA)
-            write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
+    def flush(self, after: float = 0.0) -> None:
+        """Write what was added, if the last time was at least `after` s ago."""
+        if not self._unwritten or time.monotonic() - self._written < after:
+            return
+        table = pa.Table.from_pylist(self._records, SCHEMA)
+        write_atomic(self.cases / f"part_{self._number:06d}.parquet", lambda stream: pq.write_table(table, stream))
         if len(self._records) >= PART:
             self._records, self._number = [], self._number + 1
-        self._written = time.monotonic()
+        self._unwritten, self._written = 0, time.monotonic()
 
 
 FLOAT, TEXT = pa.float64(), pa.string()
@@ -276,13 +300,20 @@ def cluster(
                 client = Client(address, timeout=SCHEDULER_SILENT, security=security)
             except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates
                 raise InputError(f"--cluster {address}: there is no usable Dask scheduler ({error})") from error
-            with client:
+            log = logging.getLogger("distributed.client")
+            level = log.level
+            log.setLevel(logging.CRITICAL)  # that it lost the scheduler is raised, and needs no traceback of its own
+            try:
                 yield client
+            finally:
+                with suppress(TimeoutError):  # of a scheduler that does not answer
+                    client.close()
+                log.setLevel(level)
             return
         # The worker itself is small; the limit is for the process that computes, which sets it itself.
-        with LocalCluster(
+        with scratch_folder() as scratch, dask.config.set({"temporary-directory": str(scratch)}), LocalCluster(
             n_workers=workers, threads_per_worker=1, processes=True, memory_limit=f"{memory_limit:.0f}MB",
-            dashboard_address="127.0.0.1:0",
+            dashboard_address="127.0.0.1:0", env={"TMPDIR": str(scratch)},
         ) as local, Client(local) as client:  # fmt: skip
             yield client
 
@@ -292,7 +323,7 @@ def run(
     work: Callable[[Campaign, int], dict[str, Any]] | None = None,
 ) -> None:  # fmt: skip
     """Compute those of the first `count` cases that `results` lacks; `tell` takes each record. Raises `RunFailure` if
-    the scheduler goes away; finished cases are in `results`."""
+    the scheduler goes away or no longer answers; finished cases are in `results`."""
     done, this_run = results.indices(), uuid.uuid4().hex  # an earlier run's cases may still be with the scheduler
     missing = iter([index for index in range(count) if index not in done])
     case = partial(work or partial(compute, code=campaign.code), campaign)  # one object, so that it is serialized once
@@ -303,7 +334,8 @@ def run(
 
     def records_of(batch: list[Future]) -> list[dict[str, Any]]:
         finished = [future for future in batch if future.status == "finished"]
-        records = client.gather(finished)  # one message for all of them
+        ask = partial(client.gather, finished, asynchronous=True)  # one message for all of them
+        records = _answered(client, ask) if finished else []
         for future in batch:
             if future.status == "error":
                 if isinstance(future.exception(), StretchSimCalError):
@@ -314,27 +346,55 @@ def run(
                 raise RunFailure(GONE.format(future.status))
         return records
 
+    def count_workers(before: int = 1) -> int:
+        found = len(_answered(client, lambda: client.scheduler.ncores()))
+        if not found and before:
+            warn("the scheduler has no workers: cases wait until one comes")
+        return found
+
     try:
-        workers, looked = _workers(client), time.monotonic()
-        waiting = as_completed(submit(WAITING_PER_WORKER * workers))
-        for batch in waiting.batches():
+        workers, looked = count_workers(), time.monotonic()
+        waiting = as_completed(submit(WAITING_PER_WORKER * max(workers, 1)), loop=client.loop)
+        while not waiting.is_empty():
+            batch = _next_batch(waiting, FLUSH)
             for record in records_of(batch):
                 results.add(record)
                 tell(record)
             batch.clear()  # or the scheduler keeps their results
+            results.flush(FLUSH)
             if time.monotonic() - looked > LOOK_AT_WORKERS:
-                workers, looked = _workers(client), time.monotonic()
+                workers, looked = count_workers(workers), time.monotonic()
             # New ones go out together, as soon as every worker has used up one of those that it had waiting.
-            if (left := waiting.count()) <= (WAITING_PER_WORKER - 1) * workers:
-                waiting.update(submit(WAITING_PER_WORKER * workers - left))
-    except (OSError, TimeoutError, RuntimeError) as error:
-        raise RunFailure(GONE.format(error)) from error
+            if (left := waiting.count()) <= (WAITING_PER_WORKER - 1) * max(workers, 1):
+                waiting.update(submit(WAITING_PER_WORKER * max(workers, 1) - left))
+    except StretchSimCalError:
+        raise
+    except Exception as error:  # of Dask's client, which raises many kinds once it has lost the scheduler
+        if client.status == "running" and not isinstance(error, (OSError, RuntimeError)):
+            raise
+        raise RunFailure(GONE.format(one_line(error) or repr(error))) from error
     finally:
         results.flush()
 
 
-def _workers(client: Client) -> int:
-    return max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+def _next_batch(waiting: as_completed, seconds: float) -> list[Future]:
+    """Return the futures that have ended by now, or else within some seconds."""
+    until = time.monotonic() + seconds
+    while not (waiting.has_ready() or waiting.is_empty()) and time.monotonic() < until:
+        with waiting.thread_condition:
+            waiting.thread_condition.wait(0.1)
+    return waiting.next_batch(block=False)
+
+
+def _answered(client: Client, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Return what the scheduler answers. Raises `TimeoutError` if it does not within `ANSWERED_WITHIN`, and
+    `RunFailure` if the client has lost it: such a client may never be told what has become of its cases."""
+    if client.status != "running":
+        raise RunFailure(GONE.format(client.status))
+    try:
+        return client.sync(ask, callback_timeout=ANSWERED_WITHIN)
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer within {ANSWERED_WITHIN:g} s") from error
 
 
 def local_workers(asked: int | None) -> int:

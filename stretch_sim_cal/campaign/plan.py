@@ -15,7 +15,7 @@ from scipy.special import chdtrc, ndtri
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import find_shared, read_yaml, share_directory
+from stretch_sim_cal.files import find_shared, named_in, read_yaml, share_directory
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.profile import load_profile, profile_called
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
@@ -216,10 +216,10 @@ class Campaign:
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign of a file. Raises `InputError` naming `source` and the key."""
         data, usual = dict(data), {}
+        for key in ("robot", "sensor"):
+            if key in data:  # as an absolute path: workers start elsewhere
+                data[key] = named_in(source, validate.text(data[key], f"{source}: {key}"))
         if "robot" in data:
-            robot = validate.text(data["robot"], f"{source}: robot")
-            if (beside := Path(source).parent / robot).is_file():  # workers start elsewhere
-                data["robot"] = str(beside.resolve())
             usual["sensor"] = load_profile(data["robot"]).sensor
         inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
         drawn = {name: Distribution.read(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()}

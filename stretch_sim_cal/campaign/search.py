@@ -4,10 +4,11 @@ An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial",
 the unit cube that the campaign's distributions are drawn from: every case it tries is one that the campaign may draw.
 """
 
+import contextlib
 import json
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,9 @@ def search(
     key, writing = f"{campaign.key} {campaign.code}", threading.Lock()
     known = _known(kept, key)
     processes: queue.SimpleQueue[CaseProcess] = queue.SimpleQueue()
-    for _ in range(workers):
-        processes.put(CaseProcess())
+    every = [CaseProcess() for _ in range(workers)]
+    for each in every:
+        processes.put(each)
 
     def tried(numbered: tuple[int, np.ndarray]) -> dict[str, Any]:
         number, reduced = numbered
@@ -65,7 +67,7 @@ def search(
                 stream.write(line)
         return record
 
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(workers) as pool, _ending(every):
         while number < evaluations:
             if strategy is None or strategy.stop():  # converged, or nothing is accepted there: start over
                 options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
@@ -81,6 +83,17 @@ def search(
             if len(asked) == strategy.popsize:
                 strategy.tell(asked, [-score for score in scores])
     return worst
+
+
+@contextlib.contextmanager
+def _ending(processes: Sequence[CaseProcess]) -> Iterator[None]:
+    """A context that an exception ends without waiting for the cases that are being computed."""
+    try:
+        yield
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
 
 
 def _known(kept: Path | None, key: str) -> dict[str, dict[str, Any]]:

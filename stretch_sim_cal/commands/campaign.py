@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from stretch_sim_cal.command import add_ci_arguments, only_with, show
+from stretch_sim_cal.command import add_ci_arguments, only_with, show, sigterm_interrupts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
 
@@ -63,11 +63,13 @@ def run(args: argparse.Namespace) -> int:
     if args.case is not None:
         others = {name: value for name, value in DEFAULTS.items() if name not in ("case", "robot")}
         only_with(args, others | {"seed": 0}, "a whole campaign")
-        return _one(args, campaign, folder)
+        with sigterm_interrupts():
+            return _one(args, campaign, folder)
     if args.search is not None:
         others = dict.fromkeys(("cluster", "cluster_tls", "junit", "summary")) | {"again": False}
         only_with(args, others, "a campaign without --search")
-        return _search(args, campaign, folder)
+        with sigterm_interrupts():
+            return _search(args, campaign, folder)
     only_with(args, {"seed": 0}, "--search")
     if args.cluster_tls is not None and not (args.cluster or "").startswith("tls://"):
         raise InputError("--cluster-tls goes with --cluster tls://HOST:PORT only")
@@ -76,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--cluster-tls: {path}: there is no such file")
     if args.cluster is not None and args.workers is not None:
         raise InputError("--workers and --cluster exclude each other; give one of them")
-    return _whole(args, campaign, folder)
+    with sigterm_interrupts():
+        return _whole(args, campaign, folder)
 
 
 def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:

@@ -69,16 +69,12 @@ def named_robot(robot: str | Path | None, source: str | Path | None = None, tool
 
 def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobot | None, dict[str, str]]:
     """Return the robot of the keys robot, description and tool of a mapping, None without them, and the keys with
-    absolute paths. Paths start at the folder of the file `source` if they exist there. Raises `InputError` naming the
+    absolute paths. Files are searched beside the file `source` first (see `named_in`). Raises `InputError` naming the
     key."""
     given = {key: validate.text(str(data[key]), f"{where}: {key}") for key in ROBOT_KEYS if data.get(key) is not None}
     if not given:
         return None, given
-    for key, name in given.items():
-        for file in (Path(source).parent / name, Path(name).expanduser()):
-            if file.is_file():
-                given[key] = str(file.resolve())
-                break
+    given = {key: files.named_in(source, name) for key, name in given.items()}
     try:
         return spawned_robot(named_robot(given.get("robot"), given.get("description"), given.get("tool"))), given
     except (InputError, Refused) as error:

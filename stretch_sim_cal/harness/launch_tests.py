@@ -21,13 +21,11 @@ import atexit
 import contextlib
 import functools
 import importlib.util
-import shutil
-import tempfile
 import threading
 from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_yaml
+from stretch_sim_cal.files import scratch_folder, write_yaml
 from stretch_sim_cal.harness.processes import RunFiles, isolated_environment, own_domain, scenario_processes
 from stretch_sim_cal.harness.run import conclude
 from stretch_sim_cal.harness.scenario import load_scenario
@@ -76,8 +74,7 @@ class LaunchedScenario:
         from launch import LaunchDescription
         from stretch_sim_cal.harness.launched import LaunchedSequence
 
-        folder = Path(tempfile.mkdtemp(prefix=f"{self.scenario.name}_"))
-        self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = self._resources.enter_context(scratch_folder())
         domain = self._resources.enter_context(own_domain())
         self.files = RunFiles(folder)
         write_yaml(self.files.scenario, self.scenario.data | {"simulation": self.scenario.simulation.to_mapping()})

@@ -5,9 +5,11 @@ The runner starts them in order of readiness, keeps their output, and stops ever
 
 import contextlib
 import errno
+import fcntl
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stretch_sim_cal.command import sigterm_interrupts
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.files import PACKAGE, read_text
 from stretch_sim_cal.harness.scenario import Scenario
@@ -32,9 +35,26 @@ DOMAIN_VARIABLE = "ROS_DOMAIN_ID"
 DOMAINS = range(101, 0, -1)
 
 
+SHARED_MEMORY = Path("/dev/shm")
+OF_FAST_DDS = re.compile(r"(fastrtps_(?:[0-9a-f]{16}|port\d+))_[es]l")
+
+
+def remove_abandoned_shared_memory(folder: Path = SHARED_MEMORY) -> None:
+    """Remove what nodes that were killed left in shared memory, half a megabyte each. As `fastdds shm clean` does:
+    segments and ports of Fast DDS whose lock nobody holds any more."""
+    for lock in folder.glob("fastrtps_*"):
+        if found := OF_FAST_DDS.fullmatch(lock.name):
+            with contextlib.suppress(OSError), lock.open("rb") as stream:  # in use, another user's, or gone
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for name in (found[1], f"sem.{found[1]}_mutex", lock.name):
+                    (folder / name).unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def own_domain() -> Iterator[int]:
-    """Hold a ROS domain that no other run on this machine holds. Raises `RunFailure` without a free one."""
+    """Hold a ROS domain that no other run on this machine holds; what killed runs left in shared memory is removed.
+    Raises `RunFailure` without a free one."""
+    remove_abandoned_shared_memory()
     for domain in DOMAINS:
         # A name in Linux's abstract namespace: all users see it, no file is left, and it ends with the process.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
@@ -311,10 +331,8 @@ class Runner:
         self.unclean: list[str] = []
 
     def __enter__(self) -> "Runner":
-        def interrupt(_number, _frame):
-            raise KeyboardInterrupt
-
-        self._former = signal.signal(signal.SIGTERM, interrupt)
+        self._ending = sigterm_interrupts()
+        self._ending.__enter__()
         return self
 
     def __exit__(self, *_exception) -> None:
@@ -324,7 +342,7 @@ class Runner:
             running.reader.join(timeout=GRACE)
             if alive and not ended_when_asked and running.process.ready_line is not None:
                 self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
-        signal.signal(signal.SIGTERM, self._former)
+        self._ending.__exit__(None, None, None)
 
     def run(self, sequence: ProcessSequence) -> None:
         """Run a sequence until it is over; processes with a ready line live on until the context ends. Raises

@@ -21,6 +21,7 @@ from stretch_sim_cal.ros.node_main import NodeContext, ending_signals
 from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.sensor.sensor import CORRECTIONS
 from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
+from stretch_sim_cal.validate import BETWEEN
 
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2
@@ -48,7 +49,10 @@ def simulation_setup(options: Any) -> SimulationSetup:
             raise InputError(f"{path}: simulation: expected a mapping")
     given = {name: value for name, value in vars(options).items() if value is not None}
     # Files on the command line are relative to where the command is called, not to the scenario's folder.
-    found = {name: _from_here(given[name]) for name in SIMPLE if name in given}
+    found = {name: given[name] for name in SIMPLE if name in given}
+    found |= {name: _from_here(found[name]) for name in ("robot", "description", "tool", "world") if name in found}
+    if "sensor" in found:
+        found["sensor"] = BETWEEN.join(_from_here(name.strip()) for name in found["sensor"].split(BETWEEN))
     for name in given.keys() & {f"lidar_{side}_error" for side in SIDES}:
         values = _numbers(name, given[name], 6)
         found[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
@@ -63,9 +67,8 @@ def simulation_setup(options: Any) -> SimulationSetup:
     return SimulationSetup.from_mapping(mapping | found, source=source)
 
 
-def _from_here(value: Any) -> Any:
-    is_path = isinstance(value, str) and len(Path(value).parts) > 1
-    return str(Path(value).expanduser().resolve()) if is_path else value
+def _from_here(value: str) -> str:
+    return str(Path(value).expanduser().resolve()) if files.is_path(value) else value
 
 
 def _numbers(name: str, text: str, count: int) -> list[float]:

@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 from stretch_sim_cal import validate
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_from_mapping
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import named_in
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -170,9 +171,8 @@ class SimulationSetup:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
-        """Return the setup of the `simulation:` mapping of a scenario; absent keys are defaults. Relative paths of
-        world and sensor start at the folder of the file `source` if they exist there. Raises `InputError` naming
-        `source` and the key."""
+        """Return the setup of the `simulation:` mapping of a scenario; absent keys are defaults. Files are searched
+        beside the file `source` first (see `named_in`). Raises `InputError` naming `source` and the key."""
         where = f"{source}: simulation"
         data = validate.mapping(data, KEYS, where)
         robot, robot_keys = robot_from_mapping(data, source, where)
@@ -221,16 +221,14 @@ class SimulationSetup:
         return replace(self, seed=seed)
 
 
-def _file(value: Any, source: str, where: str) -> str | Path:
-    name = validate.text(str(value) if isinstance(value, Path) else value, where)
-    beside = Path(source).parent / name
-    return beside.resolve() if len(Path(name).parts) > 1 and beside.is_file() else name
+def _file(value: Any, source: str, where: str) -> str:
+    return named_in(source, validate.text(str(value) if isinstance(value, Path) else value, where))
 
 
-def _sensor(value: Any, source: str, where: str) -> str | Path:
+def _sensor(value: Any, source: str, where: str) -> str:
     if validate.BETWEEN not in str(value):
         return _file(value, source, where)
-    return validate.BETWEEN.join(str(_file(name.strip(), source, where)) for name in str(value).split(validate.BETWEEN))
+    return validate.BETWEEN.join(_file(each.strip(), source, where) for each in str(value).split(validate.BETWEEN))
 
 
 def pose_mapping(pose: PoseError) -> dict[str, Any]:

@@ -1,16 +1,20 @@
 """Campaigns on Dask: nothing is lost or counted twice, whatever is killed; failures are results of their kind."""
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,14 +24,16 @@ from plugged_in import plugged_in
 from stretch_sim_cal.campaign import engine
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.cli import main
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.command import INTERRUPTED
+from stretch_sim_cal.errors import InputError, RunFailure
 
 SAID = {
     "name": "tiny", "sensor": "jt128_sparse", "stages": ["alignment"], "seed": 3,
     "inputs": {"recording.alignment_frames": 1, "room.furniture": 2, "room.yaw_deg": {"uniform": [-180, 180]}},
     "limits": {"alignment.translation_mm": 50}, "share": 0.1,
 }  # fmt: skip
-CASES = 24  # so many that some are left for a while after the first are in files, however late one looks
+CASES = 6
+PATIENCE = 300.0  # s, of machines that have much else to do
 PROGRAM = str(Path(sys.executable).with_name("stretch-sim-cal"))
 
 
@@ -124,8 +130,17 @@ import numpy as np
 from stretch_sim_cal.calibration.results import AlignmentResult
 
 
+def permitted():
+    "Return whether there was a permission; it is taken, and holds for one case."
+    try:
+        os.remove(os.environ["KIND"] + ".permission")
+    except FileNotFoundError:
+        return False
+    return True
+
+
 class Quick:
-    "Answers the description's transform, at once or after some time."
+    "Answers the description's transform, at once or when it is permitted."
 
     def __init__(self, guess, settings):
         self.right_to_left = guess
@@ -136,8 +151,8 @@ class Quick:
     def solve(self):
         print("a method may print")
         kind = open(os.environ["KIND"]).read()
-        if kind == "slow":
-            time.sleep(0.5)
+        while open(os.environ["KIND"]).read() == "waits" and not permitted():
+            time.sleep(0.05)
         if kind == "raises":
             raise ValueError("no such patch")
         if kind == "dies":
@@ -154,7 +169,8 @@ class Quick:
 def methods(tmp_path, monkeypatch):
     """Another package's method, `quick`, which fails as the file says that is returned."""
     folder = plugged_in(tmp_path / "plugin", "quick", METHODS, "Quick")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    # With this very code before an installed one: the program and Dask's workers must not be of different code.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(Path(__file__).parents[2])]))
     monkeypatch.syspath_prepend(str(folder))
     kind = tmp_path / "kind"
     kind.write_text("")
@@ -162,7 +178,17 @@ def methods(tmp_path, monkeypatch):
     return kind
 
 
-def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods):
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder in which this process and those that it starts make temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods, temporary):
     process = engine.CaseProcess()
     for kind, status, message in (
         ("raises", "crashed", "ValueError('no such patch')"), ("grows", "crashed", "out of memory"), ("", "done", ""),
@@ -173,6 +199,7 @@ def test_a_method_that_fails_is_a_result_and_the_next_case_is_computed(methods):
         limit = 2.0 if kind == "hangs" else 1000.0
         record = process.run(campaign(methods={"alignment": "quick"}, time_limit=limit), 4)
         assert (record["index"], record["status"], record["message"]) == (4, status, message)
+        assert not list(temporary.iterdir())
     assert process._waited() >= 0.0
     if Path("/proc/self/schedstat").exists():  # how long it waited for a core
         assert 0.0 < process._waited() < 1e4
@@ -183,13 +210,23 @@ def test_a_case_that_waits_for_a_core_does_not_take_longer_for_it(monkeypatch):
     answers, late = os.pipe()
     with open(answers) as stdout:
         monkeypatch.setattr(process, "_process", SimpleNamespace(stdout=stdout))
-        monkeypatch.setattr(process, "_waited", lambda: 0.9 * time.monotonic())
+        monkeypatch.setattr(process, "_waited", time.monotonic)  # all of the time, however late the answer
         threading.Timer(0.6, os.write, [late, b"late\n"]).start()
         assert process._answer(0.25) == "late\n"
         monkeypatch.setattr(process, "_waited", lambda: 0.0)
         with pytest.raises(TimeoutError):
             process._answer(0.25)
     os.close(late)
+
+
+def test_a_process_that_does_not_come_up_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(engine.sys, "executable", str(program))
+    monkeypatch.setattr(engine, "STARTED_WITHIN", 0.2)
+    with pytest.raises(engine.CannotCompute, match="does not start"):
+        engine.CaseProcess().run(campaign(), 0)
 
 
 def test_cases_that_failed_are_computed_again_if_asked_for(client, tmp_path):
@@ -214,21 +251,28 @@ def test_results_do_not_depend_on_how_many_workers_compute_them(tmp_path):
     assert set(tables[0]["status"].to_pylist()) == {"done"}
 
 
-def wait_for(condition, what: str, seconds: float = 300.0):
-    end = time.monotonic() + seconds
+def wait_for(condition, what: str, *running: subprocess.Popen):
+    """Return what a condition comes to once that is true. Fails if that takes too long, or if one of the programs ends
+    that have to run until then."""
+    end = time.monotonic() + PATIENCE
     while not (found := condition()):
+        for process in running:
+            assert process.poll() is None, f"{what}: {process.output.read_text()}"
         assert time.monotonic() < end, what
         time.sleep(0.1)
     return found
 
 
 @pytest.fixture
-def start():
-    """A function that starts a program; all end with the test."""
+def start(tmp_path):
+    """A function that starts a program, its output in the file `output`; all end with the test."""
     started: list[subprocess.Popen] = []
 
     def start(*arguments: str) -> subprocess.Popen:
-        started.append(subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        output = tmp_path / f"output_{len(started)}.txt"
+        with output.open("w") as stream:  # not a pipe: nobody reads it, and once full it would stop the program
+            started.append(subprocess.Popen(arguments, stdout=stream, stderr=subprocess.STDOUT))
+        started[-1].output = output
         return started[-1]
 
     yield start
@@ -237,12 +281,25 @@ def start():
             process.kill()
 
 
+def kill(process: subprocess.Popen) -> None:
+    """Kill a program, and wait until the processes that it has started have ended with it."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait(PATIENCE)
+    assert not psutil.wait_procs(children, PATIENCE)[1]
+
+
 def scheduler_at(folder: Path, start) -> tuple[subprocess.Popen, str]:
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
     process = start(sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
                     "--no-dashboard", "--scheduler-file", str(file))  # fmt: skip
-    return process, json.loads(wait_for(lambda: file.exists() and file.read_text(), "no scheduler"))["address"]
+
+    def address() -> str | None:
+        with contextlib.suppress(OSError, ValueError):  # not there, or not whole
+            return json.loads(file.read_text())["address"]
+
+    return process, wait_for(address, "no scheduler", process)
 
 
 def worker_of(address: str, start) -> subprocess.Popen:
@@ -256,38 +313,113 @@ def arguments(folder: Path, *further: str, cases: int = CASES) -> list[str]:
     return ["campaign", str(file), "--cases", str(cases), "--out", str(folder / "out"), *further]
 
 
-def some(folder: Path) -> int:
-    """Return how many cases are in files."""
-    return sum(len(engine.pq.read_table(part)) for part in (folder / "out" / "cases").glob("*.parquet"))
-
-
 @pytest.mark.long
 def test_whoever_is_killed_no_case_is_lost(tmp_path, methods, start):
-    methods.write_text("slow")
+    def one_more_case(by: str) -> None:
+        """Let one case be computed, and wait until it is in a file; the next one is begun, and waits."""
+        kept = list(indices())
+        methods.with_name("kind.permission").touch()
+        wait_for(lambda: len(indices()) > len(kept), f"no case was computed {by}", client)
+
+    def indices() -> list[int]:
+        parts = (tmp_path / "out" / "cases").glob("*.parquet")
+        return [index for part in parts for index in pq.read_table(part)["index"].to_pylist()]
+
+    methods.write_text("waits")
     scheduler, address = scheduler_at(tmp_path, start)
     worker = worker_of(address, start)
     client = start(PROGRAM, *arguments(tmp_path, "--cluster", address))
 
-    wait_for(lambda: some(tmp_path) >= 1, "no case was computed")
-    os.kill(worker.pid, signal.SIGKILL)
-    worker_of(address, start)
-    wait_for(lambda: some(tmp_path) >= 3, "no case was computed after a worker died")
-    os.kill(scheduler.pid, signal.SIGKILL)
-    said, _ = client.communicate(timeout=600)
-    assert client.returncode == 3 and "the scheduler was lost" in said and "run the same command again" in said
+    one_more_case("at all")
+    kill(worker)
+    worker = worker_of(address, start)
+    one_more_case("after a worker died")
+    kill(scheduler)
+    assert client.wait(PATIENCE) == 3
+    said = client.output.read_text()
+    assert "the scheduler was lost" in said and "run the same command again" in said and "Traceback" not in said
     kept = engine.read_table(tmp_path / "out")
-    assert set(kept["status"].to_pylist()) == {"done"}
+    assert kept["status"].to_pylist() == ["done", "done"]
 
+    kill(worker)
     _, address = scheduler_at(tmp_path, start)
     worker_of(address, start)
     client = start(PROGRAM, *arguments(tmp_path, "--cluster", address))
-    wait_for(lambda: some(tmp_path) > len(kept), "no case was computed by a new scheduler")
-    os.kill(client.pid, signal.SIGKILL)
-    client.communicate()
+    one_more_case("by a new scheduler")
+    kill(client)
+    methods.write_text("")
     assert main(arguments(tmp_path, "--cluster", address)) == 0
     table = engine.read_table(tmp_path / "out")
     assert table["index"].to_pylist() == list(range(CASES)) and set(table["status"].to_pylist()) == {"done"}
-    assert table.slice(0, 1).equals(kept.slice(0, 1))
+    known = table.filter([index in kept["index"].to_pylist() for index in range(CASES)])
+    assert known.equals(kept)
+
+
+CLUSTER = """
+import time
+from dask.distributed import LocalCluster
+
+options = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "protocol": "tcp://"}
+print(LocalCluster(n_workers=1, **options).scheduler_address, flush=True)
+time.sleep(10_000)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "later", "said"),
+    [
+        (signal.SIGKILL, 0.0, ""),
+        (signal.SIGKILL, 0.5, "connecting"),  # after the client has noticed
+        (signal.SIGSTOP, 0.0, "no answer within 10 s"),
+    ],
+)
+def test_a_scheduler_that_is_lost_while_results_are_kept_is_told(tmp_path, start, monkeypatch, number, later, said):
+    monkeypatch.setattr(engine, "LOOK_AT_WORKERS", 0.0)
+    monkeypatch.setattr(engine, "ANSWERED_WITHIN", 10.0)
+    scheduler = start(sys.executable, "-c", CLUSTER)
+    line = re.compile(r"^tcp://\S+(?=\n)", re.MULTILINE)
+    address = wait_for(lambda: line.search(scheduler.output.read_text()), "no scheduler", scheduler)[0]
+    told = []
+
+    def tell(record: dict) -> None:
+        told.append(record)
+        if len(told) == 3:
+            os.kill(scheduler.pid, number)
+            time.sleep(later)
+
+    with pytest.raises(RunFailure, match=rf"the scheduler was lost \(.*{said}"):
+        with engine.cluster(address, 1, 1000.0) as client:
+            run(client, tmp_path / "out", 1000, counted(tmp_path / "done"), tell)
+    assert len(told) >= 3 and len(engine.read_table(tmp_path / "out")) == len(told)
+
+
+def test_a_cluster_without_workers_is_told_and_waited_for(tmp_path, monkeypatch):
+    said = []
+    with local_cluster(0) as cluster, Client(cluster) as client:
+        monkeypatch.setattr(engine, "warn", lambda text: (said.append(text), cluster.scale(1)))
+        assert len(run(client, tmp_path / "out", 3, counted(tmp_path / "done"))) == 3
+    assert said == ["the scheduler has no workers: cases wait until one comes"]
+
+
+@pytest.mark.slow
+def test_a_campaign_that_is_ended_leaves_no_files_and_one_that_is_killed_none_after_the_next(
+    tmp_path, methods, start, temporary
+):
+    def started() -> subprocess.Popen:
+        before = set(temporary.rglob("room.sdf"))
+        command = start(PROGRAM, *arguments(tmp_path, "--workers", "1"))
+        wait_for(lambda: set(temporary.rglob("room.sdf")) - before, "no case was begun", command)
+        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in temporary.iterdir())
+        return command
+
+    methods.write_text("waits")
+    kill(started())
+    assert list(temporary.iterdir())
+    command = started()
+    command.terminate()
+    assert command.wait(PATIENCE) == INTERRUPTED
+    assert not list(temporary.iterdir())
 
 
 def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, methods, capfd):
@@ -301,6 +433,23 @@ def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, metho
         assert (out / "worst_0" / name).is_file()
     assert main(asked) == 0 and (out / "worst_0.jsonl").read_text() == tried
     assert capfd.readouterr().out == said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_that_is_ended_keeps_what_it_computed_and_no_case_has_crashed_by_it(
+    tmp_path, methods, start, temporary, number
+):
+    methods.write_text("waits")
+    methods.with_name("kind.permission").touch()
+    command = start(PROGRAM, *arguments(tmp_path, "--search", "worst", "--workers", "1"))
+    kept = tmp_path / "out" / "worst_0.jsonl"
+    wait_for(lambda: kept.is_file() and list(temporary.rglob("room.sdf")), "no case was computed", command)
+    for process in (*psutil.Process(command.pid).children(recursive=True), command):
+        process.send_signal(number if process is command or number == signal.SIGINT else 0)  # Ctrl-C reaches all
+    assert command.wait(PATIENCE) == INTERRUPTED
+    (record,) = (json.loads(line)["record"] for line in kept.read_text().splitlines())
+    assert record["status"] == "done" and not list(temporary.iterdir())
 
 
 def test_no_scheduler_at_an_address_is_told(tmp_path, methods, capfd, monkeypatch):

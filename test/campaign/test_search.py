@@ -29,6 +29,9 @@ def computed(monkeypatch):
                 "alignment.sigmas": inputs["room.width"] - 0.5 * inputs["room.length"] + 1.0,
             }  # fmt: skip
 
+        def kill(self):
+            pass
+
     monkeypatch.setattr(search, "CaseProcess", Process)
     return numbers
 

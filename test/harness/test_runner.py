@@ -8,13 +8,14 @@ import sys
 import textwrap
 import time
 import types
+from pathlib import Path
 
 import pytest
 
 from stretch_sim_cal.command import outcome_in
 from stretch_sim_cal.commands.run import Progress
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, Runner
+from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, Runner, own_domain
 
 
 def script(name: str, code: str, **options) -> Process:
@@ -174,3 +175,37 @@ def test_a_crash_leaves_no_outcome_of_an_earlier_run(tmp_path):
     with pytest.raises(ZeroDivisionError), outcome_in(path):
         raise ZeroDivisionError
     assert not path.exists()
+
+
+NODE = """
+import rclpy
+rclpy.init()
+node = rclpy.create_node("left_behind")
+print("up", flush=True)
+rclpy.spin(node)
+"""
+
+
+@pytest.mark.graph
+def test_what_a_killed_node_leaves_in_shared_memory_is_removed_before_the_next_run():
+    pytest.importorskip("rclpy")
+    nodes = [subprocess.Popen([sys.executable, "-c", NODE], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        killed, alive = (locks_of(node) for node in nodes)
+        assert killed and alive
+        nodes[0].kill()
+        nodes[0].wait()
+        with own_domain():
+            assert not [lock for lock in killed - alive if lock.with_name(lock.name[:-3]).exists() or lock.exists()]
+            assert all(lock.exists() and lock.with_name(lock.name[:-3]).exists() for lock in alive)
+    finally:
+        for node in nodes:
+            with node:
+                node.send_signal(signal.SIGINT)
+
+
+def locks_of(node: subprocess.Popen) -> set[Path]:
+    """Return the locks of the shared memory that a node has, once it is up."""
+    assert node.stdout.readline() == b"up\n"
+    opened = {Path(os.readlink(each)) for each in Path(f"/proc/{node.pid}/fd").iterdir()}
+    return {path for path in opened if path.match("/dev/shm/fastrtps_*_el")}

@@ -64,7 +64,7 @@ def test_a_view_is_served_to_this_machine_unless_an_address_is_given(capfd):
     try:
         page = capfd.readouterr().out.split()[1]
         assert page.startswith(f"http://127.0.0.1:{port}?url=rerun+http://127.0.0.1:")
-        with urllib.request.urlopen(page.partition("?")[0], timeout=10.0) as answer:
+        with urllib.request.urlopen(page.partition("?")[0], timeout=60.0) as answer:
             assert b"<html" in answer.read().lower()
         ports = {port, int(page.rpartition(":")[2].partition("/")[0])}
         assert listening(ports) == {("0100007F", each) for each in ports}  # 127.0.0.1, bytes reversed

@@ -1,6 +1,7 @@
 """The pytest plugin in a user's own tests: fixtures, marker, assertion and what is kept."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,17 @@ def test_a_run_that_does_not_use_the_plugin_imports_nothing_for_it(tmp_path):
         "                and name != 'stretch_sim_cal.pytest_plugin']\n"
     )
     assert run(tmp_path).returncode == 0
+
+
+def test_files_that_a_test_names_lie_beside_it(tmp_path):
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "worlds" / "single_wall.sdf", tmp_path / "tests" / "room.sdf")
+    (tmp_path / "tests" / "test_ours.py").write_text(
+        "import pytest\n\n@pytest.mark.simcal(world='room.sdf', sensor='jt128_sparse', frames=1)\n"
+        "def test_it(sim):\n    assert sim.clouds\n"
+    )
+    ended = run(tmp_path)
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_scenario_files_are_tests(tmp_path):

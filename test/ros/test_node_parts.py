@@ -2,6 +2,7 @@
 only while the node listens, and simulated time has its pace."""
 
 import io
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -145,6 +146,19 @@ def test_options_replace_what_the_scenario_says(tmp_path):
     assert setup.lidar_left_error.xyz == (0.01, 0.0, 0.0)
 
 
+def test_files_on_the_command_line_are_those_of_the_working_directory(tmp_path, monkeypatch):
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("simulation: {world: lab.sdf}")
+    (tmp_path / "lab.sdf").touch()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert setup_of("--scenario", str(scenario)).world == str(tmp_path / "lab.sdf")
+    given = "--world", "lab, 2nd floor.sdf", "--sensor", "own.yaml,jt128", "--real-time-factor", "0.5"
+    setup = setup_of("--scenario", str(scenario), *given)
+    assert setup.world == str(tmp_path / "here" / "lab, 2nd floor.sdf") and setup.real_time_factor == 0.5
+    assert setup.sensor == f"{tmp_path / 'here' / 'own.yaml'},jt128"
+
+
 def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_one_by_one(tmp_path):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(
@@ -154,7 +168,7 @@ def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_o
     setup = setup_of(
         *("--scenario", str(scenario), "--left-unit", "mine.yaml", "--unit-seed", "3", "--distance-correction", "true")
     )
-    assert setup.units == {"left": "mine.yaml", "right": "right.yaml"} and setup.unit_seed == 3
+    assert setup.units == {"left": os.path.abspath("mine.yaml"), "right": "right.yaml"} and setup.unit_seed == 3
     assert setup.driver == {"firing_time_correction": True, "distance_correction": True}
 
 

@@ -60,11 +60,25 @@ def test_another_seed_is_all_that_differs():
     assert setup.with_seed(8) == SimulationSetup(world="tables", seed=8)
 
 
-def test_relative_paths_start_at_the_scenario_s_folder(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "room.sdf").write_text("")
-    setup = SimulationSetup.from_mapping({"world": "mine/room.sdf"}, source=str(tmp_path / "scenario.yaml"))
-    assert setup.world == (tmp_path / "mine" / "room.sdf")
+def test_a_scenario_s_files_are_searched_beside_it_then_by_name_then_in_the_working_directory(tmp_path, monkeypatch):
+    scenario, here = tmp_path / "scenario.yaml", tmp_path / "here"
+    in_here = [f"here/{name}" for name in ("lab.sdf", "own.yaml", "unit.yaml", "tables")]
+    for file in ("lab.sdf", "mine/room.sdf", "own.yaml", *in_here):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("")
+    monkeypatch.chdir(here)
+
+    def world(name: str) -> str:
+        return SimulationSetup.from_mapping({"world": name}, source=str(scenario)).world
+
+    for name in ("lab.sdf", "./lab.sdf", "mine/room.sdf", "here/../lab.sdf"):
+        assert world(name) == str((tmp_path / name).resolve())
+    assert world("tables") == "tables"  # the package's
+    assert world("../here/lab.sdf") == str(here / "lab.sdf")  # from the working directory, as nothing is beside it
+    assert world("missing.sdf") == "missing.sdf"
+    both = {"sensor": "own.yaml, jt128", "units": {"left": "unit.yaml"}}
+    setup = SimulationSetup.from_mapping(both, source=str(scenario))
+    assert (setup.sensor, setup.units) == (f"{tmp_path / 'own.yaml'},jt128", {"left": str(here / "unit.yaml")})
 
 
 @pytest.mark.parametrize(

@@ -335,8 +335,8 @@ def own_partition() -> dict[str, str]:
 
 class Server:
     """A Gazebo, run by `start` with the SDF file `world`. `program` is `gz`, `options` are of `gz sim`; `folder`, which
-    holds the world, is made here and removed when Gazebo is stopped or this process dies. Gazebo's output goes to the
-    file `log`, by default in `folder`."""
+    holds the world, is made here if it is missing, and removed when Gazebo is stopped or this process dies. Gazebo's
+    output goes to the file `log`, by default in `folder`."""
 
     def __init__(
         self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),
@@ -352,7 +352,7 @@ class Server:
             bufsize=0,
             env=dict(os.environ) | dict(environment), start_new_session=True,  # lives on when our group is killed
         )  # fmt: skip
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
     def start(self) -> None:
         self._log.write_bytes(b"")

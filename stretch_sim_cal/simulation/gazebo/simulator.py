@@ -5,10 +5,7 @@ import contextlib
 import dataclasses
 import math
 import os
-import shutil
-import tempfile
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import scratch_folder
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions, turned
 from stretch_sim_cal.simulation.driving import DrivingBase
@@ -43,7 +41,6 @@ from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 ROBOT = "stretch"
-FOLDER = "stretch_sim_cal_gazebo_"
 # Of simulated time, in s.
 WARM_UP = 3.0
 STOW_TIME = 20.0
@@ -105,7 +102,7 @@ class GazeboSimulator:
         self._skipped = 0  # ns
         self._unnoticed: list[tuple[int, int]] = []  # begin and end, ns of Gazebo's time, since somebody listens
         self._complaints: list[str] = []
-        self._folder = Path(tempfile.gettempdir()) / f"{FOLDER}{uuid.uuid4().hex[:12]}"
+        self._resources = contextlib.ExitStack()
         self._rays = {
             device: cast_rays(
                 grid_for(sensor := self._described.sensors[device], self.lidar),
@@ -330,15 +327,16 @@ class GazeboSimulator:
             note = self._world.close()
             self.notes += [f"wall time in Gazebo: {self._world.spent}"] + [note] * bool(note)
             self._world = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._resources.close()
 
     def _start(self, installation: Installation, window: bool, log: Path | None) -> None:
         name, text = gazebo_world(self.setup.world, self.lidar)
-        self._world = RunningWorld(installation, name, self._folder, self._options(window), log)
-        robot_file = self._folder / "robot.urdf"
+        folder = self._resources.enter_context(scratch_folder())
+        self._world = RunningWorld(installation, name, folder, self._options(window), log)
+        robot_file = folder / "robot.urdf"
         self._world.world.write_text(text, encoding="utf-8")
         robot_file.write_text(
-            gazebo_description(self.setup, self._described.sensors, self._described.geometry, self.lidar, self._folder),
+            gazebo_description(self.setup, self._described.sensors, self._described.geometry, self.lidar, folder),
             encoding="utf-8",
         )
         self._world.start()
