@@ -233,13 +233,14 @@ class DirectionCells:
         of `rows`, by default those that hold anything."""
         if self.grid is None:  # a silent lidar
             return model_of_rows(None, np.zeros(1)), np.zeros(1, dtype=int)
+        of_scans = {"scan_begin": self._scan_begin, "num_scans": max(self.num_frames, 1)}
         if self.grid.by_ring:
-            model = replace(self._sensor.error_model(), scan_begin=self._scan_begin)
+            model = replace(self._sensor.error_model(), **of_scans)
             return model, np.arange(len(self.grid.elevations))
         rows, channel = self.rows if rows is None else rows, np.full(len(self.grid.elevations), -1)
         channel[rows] = np.arange(len(rows))
         model = model_of_rows(self._sensor, self.grid.elevations[rows])
-        return replace(model, scan_begin=self._scan_begin), channel
+        return replace(model, **of_scans), channel
 
     def cells(self) -> Cells:
         """Return the occupied cells.

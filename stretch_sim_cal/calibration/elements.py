@@ -31,7 +31,7 @@ from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
 from stretch_sim_cal.geometry.transforms import by_twist
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, SCALARS, SCAN_MOTION
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, SCALARS
 
 PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich
@@ -41,7 +41,7 @@ MIN_NORMAL_COSINE = 0.7
 WITHIN_GAP, WITHIN = 0.7, 0.05
 LEAST_DEVIATION = 0.002  # m
 FEWEST = 50
-COMMON = 6 + len(SCALARS) + len(SCAN_MOTION)  # of a row's entries, those of no channel
+COMMON = 6 + len(SCALARS) + len(OF_SCANS)  # of a row's entries, those of no channel
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def by_unknowns(
     surface: Surface, state: State, unknowns: Unknowns, lidars: Sequence[Lidar], cell: np.ndarray,
     by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return how the heights of cells (K,) over planes, so far `above` (K,), change with the unknowns, (K, 29), in
-    which columns (K, 29), those of channels last. `by_twist` (K, 6), the normal first, is how they change with the
+    """Return how the heights of cells (K,) over planes, so far `above` (K,), change with the unknowns, (K, 39), in
+    which columns (K, 39), those of channels last. `by_twist` (K, 6), the normal first, is how they change with the
     twist of their lidar, `cosines` (K,) those at which their rays meet the planes."""
     side, cosines, first = surface.side[cell], np.clip(cosines, LEAST_COSINE, 1.0), 0
     shape = len(cell), COMMON + len(CHANNEL_KINDS)

@@ -18,7 +18,7 @@ import numpy as np
 from stretch_sim_cal.calibration.normal_equations import columns_of
 from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import exp, inverse, log
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, SCAN_MOTION, ErrorModel
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, OF_SCANS, SCALARS, SCAN_MOTION, ErrorModel
 
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
 POSES = (LEFT, RIGHT)
@@ -90,7 +90,7 @@ class Unknowns:
         return np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in self.units])
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
-        """Return the columns (N, 23) of what all channels have in common, and of the three parameters of channels
+        """Return the columns (N, 33) of what all channels have in common, and of the three parameters of channels
         (N,)."""
         common = self.common_columns(side)
         start, count = self.units[side].start + len(SCALARS), self.models[side].num_channels
@@ -98,12 +98,13 @@ class Unknowns:
         return np.hstack([np.broadcast_to(common, (len(channel), len(common))), channels])
 
     def common_columns(self, side: int) -> np.ndarray:
-        """Return the columns (20,) of a lidar's scalars and of its motion in a scan."""
-        return np.concatenate([self.units[side].start + np.arange(len(SCALARS)), self.scan_motion_columns(side)])
+        """Return the columns (30,) of a lidar's scalars and of `OF_SCANS`."""
+        own = self.units[side]
+        return np.r_[own.start : own.start + len(SCALARS), own.stop - len(OF_SCANS) : own.stop]
 
     def scan_motion_columns(self, side: int) -> np.ndarray:
         """Return the columns (6,) of a lidar's motion in a scan."""
-        return self.units[side].stop - len(SCAN_MOTION) + np.arange(len(SCAN_MOTION))
+        return self.units[side].stop - len(OF_SCANS) + np.arange(len(SCAN_MOTION))
 
     def moved(self, state: State, change: np.ndarray) -> State:
         """Return a state after a change (n,) of the unknowns."""

@@ -53,7 +53,9 @@ ODDS_OF_FAR = 0.01
 AS_WELL = 4.0
 # The frame of a lidar's clouds moves in every scan by so many times `SCAN_MOTION_DEVIATIONS`, with such odds.
 SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
-SCALAR_KINDS = ("scalars", "harmonics", "shares", "scan_motion")
+# Ranges wander by so many times what is typical, none of them likelier beforehand.
+WANDER_SHARES = np.array([0.01, 1.0, 3.0, 10.0])
+SCALAR_KINDS = ("scalars", "harmonics", "shares", "scan_motion", "wander")
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
@@ -134,7 +136,7 @@ class Solver:
 
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
-        self._roots = [model.prior_roots() | {"scan_motion": model.scan_motion_root()} for model in unknowns.models]
+        self._roots = [model.prior_roots() for model in unknowns.models]
         for roots in self._roots:
             # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
             scalars = roots.pop("scalars")
@@ -150,7 +152,9 @@ class Solver:
                     break
             else:
                 self._groups.append([lidar])
-        at_first = {"scan_motion": SCAN_MOTION_SHARES[0] ** 2}
+        for roots, model in zip(self._roots, unknowns.models, strict=True):
+            roots |= model.scan_roots()
+        at_first = {"scan_motion": SCAN_MOTION_SHARES[0] ** 2, "wander": WANDER_SHARES[0] ** 2}
         self._varying = {
             (tuple(group), kind): at_first.get(kind, 1.0) * np.eye(len(group))
             for group in self._groups
@@ -354,7 +358,8 @@ class Solver:
                 if number == lidar:
                     scale[own] = spreads[lidar][kind]
             # The scalars and each kind of the channels' errors have nothing in common.
-            for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS), model.of_scan_motion):
+            of_scans = model.of_scan_motion, model.of_wander
+            for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS), *of_scans):
                 block = basis[unit][part]
                 rows, own = np.flatnonzero(block.any(axis=1)), np.flatnonzero(block.any(axis=0))
                 if not len(rows) or not np.any(values[part]):
@@ -464,6 +469,8 @@ class Solver:
                 trials = _nearly_alike(len(group))
             elif kind == "scan_motion":
                 trials, odds = [share**2 * np.eye(len(group)) for share in SCAN_MOTION_SHARES], ODDS_OF_SCAN_MOTION
+            elif kind == "wander":
+                trials = [share**2 * np.eye(len(group)) for share in WANDER_SHARES]
             else:
                 continue
             self._weigh(varying, trials, evidence, widths[own], odds)

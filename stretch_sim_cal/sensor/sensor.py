@@ -73,7 +73,8 @@ class Sensor:
     `kind` is the name in `config/`, or the path, of the kind's sensor file. `elevations`, `azimuth_offsets`,
     `firing_times` (after the rotor passed the azimuth of the block) and `range_biases` are (C,); channel i reports ring
     i. `optical_centre` (3,) is in the frame that turns with the rotor. `range_drift` is one standard deviation of the
-    growth of ranges over `drift_time` while the unit warms up. A return of intensity i is lost with probability exp(-i
+    growth of ranges over `drift_time` while the unit warms up, `range_wander` one of the first harmonics of a scan's
+    wander. A return of intensity i is lost with probability exp(-i
     / 255 / drop_out_echo). Echoes of a beam within `pulse_length` return as one; of two surfaces farther apart neither
     does in a share `edge_drop_out` of the cases. `packets` of a scan have a time each; 0 for a time of each point.
     `fleet_angle_tables`: a robot's fleet folder may hold the angle tables of its units. `spread` is that of units in
@@ -96,6 +97,7 @@ class Sensor:
     noise_growth: Annotated[NoiseGrowth, Bounds(key="range_noise_growth")] = NoiseGrowth()
     range_biases: Annotated[np.ndarray, Bounds(-1.0, 1.0)]
     range_drift: float
+    range_wander: Annotated[float, Bounds(0.0, 0.1)] = 0.0
     drift_time: float
     quantisation: Share = 0.0
     drop_out_rate: Share = 0.0

@@ -8,7 +8,7 @@ table values, and c the optical centre in the frame that turns with the rotor, t
 
     x = Rz(a) c + d(e + channel_elevation, a + o + channel_azimuth + harmonics(a)) (|p| - error) / (1 + range_scale)
     error = range_offset + near_range exp(-|p| / length) + incidence (1 / cos - 1) + echo exp(-intensity / 255 / 0.08)
-            + channel_range
+            + channel_range + wander(a)
 
 where cos is that of incidence, and d(e, a) = (cos e cos a, cos e sin a, sin e). Positive range errors read too long.
 The errors of incidence and weak echoes are those of J. Laconte et al., "Lidar measurement bias estimation via return
@@ -18,6 +18,9 @@ intrinsic calibrations (e.g. Glennie and Lichti, "Static calibration and analysi
 While a scan is taken, the frame in which its points are given may have been moved: by a driver that deskews by a motion
 that was none, or by a rotor whose angles grow too fast. With the share s of the scan at which a point was taken, from
 -0.5 to 0.5, and the twist m of a scan, that x is seen at exp(-s m) x.
+
+Within a scan the ranges of all channels wander together, differently in each scan: `wander` is a Fourier series of the
+rotor's azimuth. Its mean over a turn is in the range offset.
 
 `optical_centre_share` and `firing_time_share` are the shares of the sensor's optical centre and firing times that the
 driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
@@ -39,6 +42,14 @@ SCALARS = (
 SCAN_MOTION = tuple(f"scan_motion_{axis}" for axis in ("x", "y", "z", "roll", "pitch", "yaw"))
 # Standard deviations of a frame's motion in a scan, if it moves (m, rad).
 SCAN_MOTION_DEVIATIONS = np.r_[np.full(3, 0.002), np.full(3, np.deg2rad(0.04))]
+# The harmonics of a scan's wander, and their standard deviations as shares of the first one's: the variances that real
+# lidars show fall with the number.
+_WANDER = np.arange(1, 6)
+RANGE_WANDER = tuple(f"range_{wave}_{number}" for number in _WANDER for wave in ("cos", "sin"))
+RANGE_WANDER_SHARES = np.repeat(_WANDER, 2) ** -0.5
+TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.md)
+# What is of the scans, and no property of the unit.
+OF_SCANS = SCAN_MOTION + RANGE_WANDER
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
 RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
@@ -107,9 +118,9 @@ class Returns:
 @dataclass(frozen=True)
 class ErrorModel:
     """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels, and
-    `SCAN_MOTION`. The sensor's table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct
+    `OF_SCANS`. The sensor's table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct
     `optical_centre` (3,) in m and `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad. Scans begin
-    with the rotor at the azimuth `scan_begin` in rad."""
+    with the rotor at the azimuth `scan_begin` in rad; clouds are the mean of `num_scans`."""
 
     spread: UnitSpread
     elevations: np.ndarray
@@ -117,6 +128,7 @@ class ErrorModel:
     optical_centre: np.ndarray = field(default_factory=lambda: np.zeros(3))
     firing_azimuths: np.ndarray | None = None
     scan_begin: float = -np.pi
+    num_scans: int = 1
 
     @property
     def num_channels(self) -> int:
@@ -125,12 +137,17 @@ class ErrorModel:
     @property
     def size(self) -> int:
         """The number of parameters."""
-        return len(SCALARS) + len(CHANNEL_KINDS) * self.num_channels + len(SCAN_MOTION)
+        return len(SCALARS) + len(CHANNEL_KINDS) * self.num_channels + len(OF_SCANS)
 
     @property
     def of_scan_motion(self) -> slice:
         """Where the parameters `SCAN_MOTION` lie."""
-        return slice(self.size - len(SCAN_MOTION), self.size)
+        return slice(self.size - len(OF_SCANS), self.of_wander.start)
+
+    @property
+    def of_wander(self) -> slice:
+        """Where the parameters `RANGE_WANDER` lie."""
+        return slice(self.size - len(RANGE_WANDER), self.size)
 
     def of_kind(self, kind: str) -> slice:
         """Return where the C parameters of one of `CHANNEL_KINDS` lie."""
@@ -169,10 +186,14 @@ class ErrorModel:
             roots[name][self.of_kind(kind)] = axes[:, kept] * np.sqrt(variances[kept])
         return roots
 
-    def scan_motion_root(self) -> np.ndarray:
-        """Return a root (n, 6) of the covariance of the frame's motion in a scan, if it moves: which is no property of
-        the unit, and in no other prior."""
-        return np.eye(self.size)[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS
+    def scan_roots(self) -> dict[str, np.ndarray]:
+        """Return, as of `prior_roots`, roots (n, k) of what is no property of the unit, and in no other prior: the
+        frame's motion in a scan, if it moves, and the wander of ranges, if it is typical."""
+        one, wander = np.eye(self.size), TYPICAL_WANDER * RANGE_WANDER_SHARES
+        return {
+            "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
+            "wander": one[:, self.of_wander] * wander / np.sqrt(self.num_scans),
+        }
 
     def prior_covariance(self) -> np.ndarray:
         """Return the parameters' covariance (n, n) of units as they are made; singular if some do not vary."""
@@ -219,8 +240,8 @@ class ErrorModel:
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
         beyond: np.ndarray | float = 0.0,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the derivatives of `normals . corrected(...)` by the scalars and the motion in a scan (N, 20) and, in
-        the order of `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
+        """Return the derivatives of `normals . corrected(...)` by the scalars and `OF_SCANS` (N, 30) and, in the order
+        of `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
         returns they would correlate with the residuals, and bias scale and near range.
@@ -237,7 +258,7 @@ class ErrorModel:
         by_range = -along / (1.0 + values[SCALE] - values[NEAR] / self.spread.near_length * fading)
         harmonics = _harmonics(returns.rotor)
         turned = _turned_normals(returns.rotor, normals)
-        scalars = np.empty((len(returns), len(SCALARS) + len(SCAN_MOTION)))
+        scalars = np.empty((len(returns), len(SCALARS)))
         scalars[:, OFFSET] = by_range
         scalars[:, SCALE] = by_range * distances
         scalars[:, NEAR] = by_range * fading
@@ -250,8 +271,8 @@ class ErrorModel:
         scalars[:, FIRING_SHARE] = by_azimuth * firing
         points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
         levers = np.hstack([normals, np.cross(points, normals)])
-        scalars[:, len(SCALARS) :] = self._shares(returns.rotor)[:, None] * levers
-        return scalars, np.stack([by_range, by_elevation, by_azimuth], axis=1)
+        motion, wander = self._shares(returns.rotor)[:, None] * levers, by_range[:, None] * wander_shapes(returns.rotor)
+        return np.hstack([scalars, motion, wander]), np.stack([by_range, by_elevation, by_azimuth], axis=1)
 
     # What the simulator does: from true rays to published points.
 
@@ -275,6 +296,8 @@ class ErrorModel:
     def _distances(self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray) -> np.ndarray:
         error = values[OFFSET] + values[INCIDENCE] * _incidence(cosines) + values[ECHO] * returns.echo
         error = error + values[self.of_kind("channel_range")][returns.channel]
+        if values[self.of_wander].any():
+            error = error + wander_shapes(returns.rotor) @ values[self.of_wander]
         distances = (returns.ranges - error) / (1.0 + values[SCALE])
         for _ in range(3):  # the near-range error is a function of the true distance
             near = values[NEAR] * np.exp(-distances / self.spread.near_length)
@@ -350,6 +373,12 @@ def _turned_normals(rotor: np.ndarray, normals: np.ndarray) -> np.ndarray:
 
 def _harmonics(rotor: np.ndarray) -> np.ndarray:
     return np.stack([np.cos(rotor), np.sin(rotor), np.cos(2 * rotor), np.sin(2 * rotor)], axis=1)
+
+
+def wander_shapes(rotor: np.ndarray) -> np.ndarray:
+    """Return the values (N, 10) of the harmonics `RANGE_WANDER` at azimuths (N,) of the rotor."""
+    turns = rotor[:, None] * _WANDER
+    return np.stack([np.cos(turns), np.sin(turns)], axis=2).reshape(len(rotor), len(RANGE_WANDER))
 
 
 def _incidence(cosines: np.ndarray | float) -> np.ndarray | float:

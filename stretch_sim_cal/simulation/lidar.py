@@ -23,13 +23,15 @@ from stretch_sim_cal.sensor.unit import (
     FIRING_SHARE,
     HARMONICS,
     LEAST_COSINE,
+    RANGE_WANDER_SHARES,
     WEAK_ECHO,
     directions,
     turned,
+    wander_shapes,
 )
 from stretch_sim_cal.sensor.unit_file import Unit, unit_to_mapping
 
-PURPOSES = ("device", "spin", "scan", "beam", "mix", "unit", "second", "bloom")  # of random numbers
+PURPOSES = ("device", "spin", "scan", "beam", "mix", "unit", "second", "bloom", "wander")  # of random numbers
 # x, y and z are the first 12 bytes of a point; written together that is four times as fast as one by one.
 PLACES = np.dtype({"names": ["xyz"], "formats": ["V12"], "offsets": [0], "itemsize": POINT_DTYPE.itemsize})
 
@@ -196,7 +198,7 @@ class Lidar:
         if rows is not None:
             points["intensity"][rows] = 0.0
             places[rows] = np.zeros((), PLACES["xyz"])
-        ranges = self._ranges(rays.tick, echoes, intensities, numbers, noise[numbers])
+        ranges = self._ranges(rays, echoes, intensities, numbers, noise[numbers])
         xyz = rays.nominal.take(numbers, axis=0) * ranges[:, None]
         if rays.centres is not None:
             xyz += rays.centres.take(numbers, axis=0)
@@ -205,7 +207,7 @@ class Lidar:
         return returned
 
     def _ranges(
-        self, tick: int, echoes: Echoes, intensities: np.ndarray, rays: np.ndarray, noise: np.ndarray
+        self, rays: Rays, echoes: Echoes, intensities: np.ndarray, numbers: np.ndarray, noise: np.ndarray
     ) -> np.ndarray:
         sensor, growth = self.sensor, self.sensor.noise_growth
         ranges = distances = echoes.distances
@@ -213,7 +215,7 @@ class Lidar:
         if self._values[ECHO] or growth.echo:
             weak = np.exp(intensities / np.float32(-255 * WEAK_ECHO))
         if self._values.any():
-            ranges = self.model.measured_ranges(distances, echoes.cosines, weak, self._channels[rays], self._values)
+            ranges = self.model.measured_ranges(distances, echoes.cosines, weak, self._channels[numbers], self._values)
         if growth.range or growth.incidence or growth.echo:
             slanted = 1.0 / np.maximum(echoes.cosines, np.float32(LEAST_COSINE)) - 1.0
             noise = noise * np.sqrt(
@@ -222,10 +224,14 @@ class Lidar:
             )  # fmt: skip
         else:
             noise = noise * np.float32(sensor.range_noise)
-        ranges = ranges + noise + self._biases[rays]
+        ranges = ranges + noise + self._biases[numbers]
         if self.unit.range_drift:
-            warmth = 1.0 - np.exp(-self.start_time(tick) / sensor.drift_time)
+            warmth = 1.0 - np.exp(-self.start_time(rays.tick) / sensor.drift_time)
             ranges += np.float32(self.unit.range_drift * warmth)
+        if sensor.range_wander:
+            way, offsets = rays.nominal[numbers], sensor.azimuth_offsets[self._channels[numbers]]
+            wander = self._generator("wander", rays.tick).normal(0.0, sensor.range_wander * RANGE_WANDER_SHARES)
+            ranges += np.float32(wander_shapes(np.arctan2(way[:, 1], way[:, 0]) - offsets) @ wander)
         if sensor.quantisation:
             ranges = np.rint(ranges / np.float32(sensor.quantisation)) * np.float32(sensor.quantisation)
         return ranges.astype(np.float32, copy=False)

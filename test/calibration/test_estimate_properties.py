@@ -3,10 +3,22 @@
 Limits of differences are in standard deviations: patches are cut differently in another frame.
 """
 
+from dataclasses import replace
+
 import edits_of_returns as returns
 import numpy as np
 import pytest
-from alignment_scenes import FOUR_SIGMA, FRAMES, REAL, RealScene, drawn_scene, normalised
+from alignment_scenes import (
+    FOUR_SIGMA,
+    FRAMES,
+    REAL,
+    RealScene,
+    SimulatedScene,
+    align,
+    drawn_scene,
+    normalised,
+    normalised_error,
+)
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_xyz_rpy, inverse
@@ -23,6 +35,7 @@ from stretch_sim_cal.sensor.unit import (
     SCALARS,
     SCALE,
 )
+from stretch_sim_cal.simulation.lidar import Lidar
 
 MODEL = REAL.error_model()
 ONE_SIGMA = 6.0  # of the squared, normalised difference of two poses
@@ -188,3 +201,14 @@ def test_a_unit_far_beyond_its_sensor_file_is_reported():
     assert "left lidar's azimuth_cos_2" in finding.sentence and "jt128_sparse_real" in finding.sentence
     assert finding.remedy and finding.sentence in " ".join(found.alignment.warnings)  # as nodes show it
     assert normalised(scene.truth, found.left_from_right, found.covariance) < FOUR_SIGMA
+
+
+def test_the_covariance_includes_ranges_that_wander_within_a_scan():
+    """By 1 mm, as the ranges of a VLP-32C do, in one scan of each lidar."""
+    found = []
+    for seed in (1, 2, 3, 4):
+        scene = SimulatedScene("furnished_room", seed)
+        sensor = replace(scene.simulator.sensor, range_wander=0.001)
+        scene.simulator._lidars = {side: Lidar(sensor, side, seed) for side in SIDES}
+        found.append(normalised_error(scene.truth, align([scene.frame(0)], scene.initial, scene.settings)))
+    assert np.mean(found) / 6.0 < 2.0

@@ -18,7 +18,7 @@ from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.unit import OFFSET, SCAN_MOTION, UnitSpread
+from stretch_sim_cal.sensor.unit import OF_SCANS, OFFSET, RANGE_WANDER, UnitSpread
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +80,13 @@ def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the
         np.testing.assert_allclose(getattr(again, name), expected, atol=1e-9 * np.abs(expected).max())
 
 
-def test_files_without_the_lidars_motion_in_a_scan_are_read_as_of_lidars_that_stood_still(aligned, beside):
-    now, motion = aligned.observations, len(SCAN_MOTION)
+@pytest.mark.parametrize("lacking", [OF_SCANS, RANGE_WANDER], ids=["motion and wander", "wander"])
+def test_files_without_what_is_of_the_scans_are_read_as_if_it_were_nothing(aligned, beside, lacking):
+    now, motion = aligned.observations, len(lacking)
     ends = 6 + np.cumsum([model.size for model in now.models])
     kept = np.setdiff1d(np.arange(len(now.gradient)), np.concatenate([end - 1 - np.arange(motion) for end in ends]))
     with np.load(beside) as data:
-        content = {key: data[key] for key in data.files if not key.endswith("scan_begin")}
+        content = {key: data[key] for key in data.files if lacking == RANGE_WANDER or not key.endswith("scan_begin")}
     content |= {f"{side}_{key}": content[f"{side}_{key}"][:-motion] for side in SIDES for key in ("unit", "result")}
     content["information"] = now.information[np.ix_(kept, kept)][np.tril_indices(len(kept))]
     content["gradient"] = now.gradient[kept]

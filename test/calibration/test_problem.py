@@ -32,13 +32,20 @@ from stretch_sim_cal.sensor.unit import (
     OFFSET,
     RANGE_SCALE,
     SCALARS,
-    SCAN_MOTION_DEVIATIONS,
     ErrorModel,
     UnitSpread,
 )
 
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, incidence=0.003), np.linspace(-0.2, 0.2, 4), np.zeros(4))
-STILL = (solving.SCAN_MOTION_SHARES[0] * SCAN_MOTION_DEVIATIONS) ** -2.0  # the precision of a motion in a scan
+OF_SCANS = slice(MODEL.of_scan_motion.start, MODEL.size)
+# The precision of a motion in a scan, and of the ranges' wander.
+STILL = np.concatenate([
+    (share[0] * root[own].diagonal()) ** -2.0
+    for share, own, root in zip(
+        (solving.SCAN_MOTION_SHARES, solving.WANDER_SHARES), (MODEL.of_scan_motion, MODEL.of_wander),
+        MODEL.scan_roots().values(), strict=True,
+    )
+])  # fmt: skip
 NOTHING = State((np.eye(4), np.eye(4)), (np.zeros(MODEL.size), np.zeros(MODEL.size)))
 
 
@@ -201,6 +208,7 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
     monkeypatch.setattr(solving, "SHARES", np.ones(1))
     monkeypatch.setattr(solving, "SCAN_MOTION_SHARES", solving.SCAN_MOTION_SHARES[:1])
     monkeypatch.setattr(solving, "ODDS_OF_SCAN_MOTION", np.ones(1))
+    monkeypatch.setattr(solving, "WANDER_SHARES", solving.WANDER_SHARES[:1])
     unknowns = Unknowns((MODEL, MODEL))
     nominal = replace(POSED, units=NOTHING.units, curvature=np.zeros(3))
     away = 1e-3 * random.normal(size=unknowns.size)
@@ -216,9 +224,9 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
     for unit in unknowns.units:
         for index, deviation in deviations.items():
             precision[unit.start + index] = deviation**-2.0
-        precision[unit][MODEL.of_scan_motion] = STILL
+        precision[unit][OF_SCANS] = STILL
     varied, change, covariance = written_out(seen, np.diag(precision), unknowns.difference(state, nominal))
-    assert len(varied) == 25 + 3 * (curvature > 0)
+    assert len(varied) == 45 + 3 * (curvature > 0)
     np.testing.assert_allclose(found.change[varied], change, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(found.covariance[np.ix_(varied, varied)], covariance, rtol=1e-5, atol=1e-12)
     others = np.setdiff1d(np.arange(unknowns.size), varied)
@@ -350,7 +358,8 @@ def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_pri
     for unit in unknowns.units:
         columns = np.ix_(unit.start + own, unit.start + own)
         precision[columns] = np.linalg.inv(model.prior_covariance()[np.ix_(own, own)])
-        precision[unit, unit][model.of_scan_motion, model.of_scan_motion] = np.diag(STILL)
+        own_scans = slice(model.of_scan_motion.start, model.size)
+        precision[unit, unit][own_scans, own_scans] = np.diag(STILL)
     varied, expected, _ = written_out(seen, precision, unknowns.difference(state, nothing))
     np.testing.assert_allclose(change[varied], expected, rtol=1e-4, atol=1e-8)
 
@@ -401,6 +410,6 @@ def test_errors_eliminated_under_widened_priors_are_those_of_wider_priors_writte
     precision[:12] = 1 / np.tile([0.03**2] * 3 + [0.05**2] * 3, 2)
     for unit, times in zip(solver.unknowns.units, (6.0, 1.0), strict=True):
         precision[unit.start + OFFSET], precision[unit.start + INCIDENCE] = (times * 0.01) ** -2.0, 0.003**-2.0
-        precision[unit][MODEL.of_scan_motion] = STILL
+        precision[unit][OF_SCANS] = STILL
     varied, expected, _ = written_out(seen, np.diag(precision), solver.unknowns.difference(state, NOTHING))
     np.testing.assert_allclose(change[varied], expected, rtol=1e-5, atol=1e-9)

@@ -10,8 +10,8 @@ from stretch_sim_cal.sensor.unit import (
     CENTRE_SHARE,
     CHANNEL_KINDS,
     FIRING_SHARE,
+    OF_SCANS,
     SCALARS,
-    SCAN_MOTION,
     ErrorModel,
     UnitSpread,
     directions,
@@ -58,19 +58,19 @@ def test_what_the_simulator_distorts_by_centimetres_the_calibration_corrects(sce
     assert np.abs(model.corrected(returns, cosines, values) - true_points).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", [*SCALARS, *SCAN_MOTION, *CHANNEL_KINDS])
+@pytest.mark.parametrize("name", [*SCALARS, *OF_SCANS, *CHANNEL_KINDS])
 def test_the_derivative_by_a_parameter_is_that_of_the_corrected_points(scene, name):
     model, values, _, returns, cosines = scene
     normals = np.random.default_rng(0).normal(size=(len(returns), 3))
     step = np.zeros(model.size)
-    if name in SCAN_MOTION:
-        step[model.of_scan_motion][SCAN_MOTION.index(name)] = 1e-6
+    if name in OF_SCANS:
+        step[model.of_scan_motion.start :][OF_SCANS.index(name)] = 1e-6
     else:
         step[SCALARS.index(name) if name in SCALARS else model.of_kind(name)] = 1e-6
     forward, backward = (model.corrected(returns, cosines, values + change) for change in (step, -step))
     expected = np.einsum("ni,ni->n", normals, forward - backward) / 2e-6
     derivatives = np.hstack(model.sensitivity(returns, cosines, normals, values))
-    found = derivatives[:, [*SCALARS, *SCAN_MOTION, *CHANNEL_KINDS].index(name)]
+    found = derivatives[:, [*SCALARS, *OF_SCANS, *CHANNEL_KINDS].index(name)]
     assert np.allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 

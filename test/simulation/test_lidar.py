@@ -279,6 +279,19 @@ def test_ranges_drift_while_the_unit_warms_up():
     assert cold == pytest.approx(0.0, abs=2e-5) and warm == pytest.approx(0.004, rel=0.01)
 
 
+def test_the_ranges_of_all_channels_wander_together_and_differently_in_each_scan():
+    lidar = lidar_with(dataclasses.replace(EXACT, range_wander=0.001))
+    wander = []
+    for tick in range(20):
+        errors = np.linalg.norm(measured(lidar, tick=tick)[0], axis=1) - 4.0
+        by_firing = errors.reshape(-1, lidar.sensor.num_channels)
+        assert np.ptp(by_firing, axis=1).max() < 3e-5  # at one azimuth of the rotor
+        wander.append(by_firing.mean(axis=1))
+    # Harmonics 1 to 5, of which the variance of the n-th is 1 / n of the first one's.
+    assert np.std(wander) == pytest.approx(0.001 * np.sqrt(sum(1.0 / n for n in range(1, 6))), rel=0.2)
+    assert np.abs(np.corrcoef(wander)[0, 1:]).mean() < 0.4
+
+
 def test_a_beam_is_as_wide_as_its_sensor_says():
     lidar = lidar_with(dataclasses.replace(EXACT, beam_divergence=np.radians(0.4)))
     rays = lidar.rays(0)

@@ -41,7 +41,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import by_lidar
-from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS, SCAN_MOTION
+from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
 
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
@@ -358,7 +358,9 @@ class Evidence:
         moving = findings.impossible_scan_motions(self.numbers, self.names)
         if moving:
             columns = np.concatenate([self.unknowns.scan_motion_columns(lidar) for lidar in range(len(units))])
-            if not self._move_poses(columns, np.concatenate([own[-len(SCAN_MOTION) :] for own in values])):
+            models = self.unknowns.models
+            motions = [own[model.of_scan_motion] for own, model in zip(values, models, strict=True)]
+            if not self._move_poses(columns, np.concatenate(motions)):
                 moving = []
         found = findings.impossible_units(self.numbers, self.sensors, self.names)
         columns = [units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
