@@ -45,7 +45,7 @@ LEAST_SPREAD = 0.02
 # Lidars of one kind differ from each other, in their scalars and in each kind of channels' errors, by one of these
 # shares of what units of the kind do, and each in its harmonics by one of those, none of them likelier beforehand.
 SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.03])
-HARMONICS_SHARES = np.array([2.0, 1.0, 0.5])
+HARMONICS_SHARES = np.array([2.0, 1.0, 0.5, 0.2, 0.05])
 # One lidar's range scale may be none that the sensor file describes: so many times further off, each with such odds.
 FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01

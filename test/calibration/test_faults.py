@@ -214,5 +214,8 @@ def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such(scene):
         return returns.scaled(cloud.copy(), np.where(sector, 1.0 + 0.06 / returns.ranges_of(cloud), 1.0))
 
     found = scene.align(left=[edited(cloud) for cloud in scene.left])
-    named = {"dissenting_surfaces", "contradicting_views", "large_residuals", "differing_ranges", "impossible_unit"}
+    named = {
+        "dissenting_surfaces", "contradicting_views", "large_residuals", "differing_ranges", "impossible_unit",
+        "beyond_sensor_file",
+    }  # fmt: skip
     assert named & {each.code for each in found.refusals}

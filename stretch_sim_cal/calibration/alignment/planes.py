@@ -448,11 +448,13 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         )
     ranges = each(lambda _, pair: evidence.differing_ranges(pair), pairs, in_places=False)
     undetermined = each(lambda _, pair: unobserved(found[pair]), against_first, in_places=False)
+    of_units = findings.unit_warnings(numbers, evidence.sensors, names)
     if not refusals and evidence.coarse_covariance is not None:
         refusals = [findings.COARSE_ONLY, *undetermined]
     elif not refusals:
-        # Ranges that may be anybody's leave the lidars' poses open.
-        refusals = ranges + undetermined if undetermined else each(
+        # Ranges that may be anybody's, and errors that no sensor file has, leave the lidars' poses open.
+        why = [finding for finding in of_units if finding.code == "beyond_sensor_file"]
+        refusals = ranges + why + undetermined if undetermined else each(
             lambda _, pair: findings.little_support(blocks, covariance, settings, pair[1]), against_first, False
         )  # fmt: skip
         refusals += findings.large_residuals(scale, evidence.rmse)
@@ -482,7 +484,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         directions=found.get((0, 1), []),
         warnings=[
             *intake.warnings(), *near, *findings.disturbance(max(place.moving for place in places)),
-            *findings.unit_warnings(numbers, evidence.sensors, names),
+            *(finding for finding in of_units if finding not in refusals),
         ],
         refusals=refusals,
         diagnostics={
