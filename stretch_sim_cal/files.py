@@ -65,6 +65,15 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
     )
 
 
+def named_in(folder: str | Path, name: str) -> str | Path:
+    """Return the file that a file in `folder` names: beside it, unless it is a bare name (`lab.sdf`, not
+    `worlds/lab.sdf`) that the working directory has as well; the name itself if there is none."""
+    beside, bare = Path(folder) / name, len(Path(name).parts) == 1
+    if not beside.is_file() or (bare and (not Path(name).suffix or Path(name).is_file())):
+        return name
+    return beside.resolve()
+
+
 def read_text(path: str | Path) -> str:
     """Return the text of a UTF-8 file. Raises `InputError` naming the file and the cause."""
     try:

@@ -143,3 +143,19 @@ def test_a_value_that_stands_in_two_places_is_written_out_in_both(tmp_path):
     write_yaml(tmp_path / "some.yaml", {"left": {"data": pose}, "right": {"data": pose}})
     assert not set("&*") & set((tmp_path / "some.yaml").read_text())
     assert read_yaml(tmp_path / "some.yaml") == {"left": {"data": pose}, "right": {"data": pose}}
+
+
+def test_a_file_that_another_one_names_lies_beside_it_unless_the_working_directory_has_one_of_that_bare_name(
+    tmp_path, monkeypatch
+):
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder in (there / "worlds", here):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    for name in ("lab.sdf", "worlds/lab.sdf", "jt128"):
+        (there / name).touch()
+    for name in ("lab.sdf", "./lab.sdf", "worlds/lab.sdf"):
+        assert files.named_in(there, name) == (there / name).resolve()
+    (here / "lab.sdf").touch()
+    for name in ("lab.sdf", "jt128", "other.sdf"):
+        assert files.named_in(there, name) == name

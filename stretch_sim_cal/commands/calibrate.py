@@ -326,7 +326,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
         with Recording(path) as recording:
             if (source := model or recorded_description(recording)) is None:
                 raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
-            found = recorded_kinds(recording, args, profile.further)
+            found = recorded_kinds(recording, args, profile)
             settings = settings_for(sensor=taken_sensors(found, args, profile))
             robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
             samples = _recorded_samples(recording, args, settings, robot)

@@ -418,8 +418,7 @@ def _sensors(data: Mapping[str, Any], lidars: Mapping[str, ProfiledLidar], path:
         if validate.BETWEEN in name:
             where = f"{path}: sensor" if own is None else f"{path}: lidars: {side}: sensor"
             raise InputError(f"{where}: is '{name}'; name the sensor of each under lidars: {side}: sensor:")
-        beside = path.parent / name
-        names.append(str(beside.resolve()) if len(Path(name).parts) > 1 and beside.is_file() else name)
+        names.append(str(files.named_in(path.parent, name)))
     return names[0] if len(set(names)) == 1 else validate.BETWEEN.join(names)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from stretch_sim_cal import validate
+from stretch_sim_cal import files, validate
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_from_mapping
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
@@ -223,8 +223,7 @@ class SimulationSetup:
 
 def _file(value: Any, source: str, where: str) -> str | Path:
     name = validate.text(str(value) if isinstance(value, Path) else value, where)
-    beside = Path(source).parent / name
-    return beside.resolve() if len(Path(name).parts) > 1 and beside.is_file() else name
+    return files.named_in(Path(source).parent, name)
 
 
 def _sensor(value: Any, source: str, where: str) -> str | Path:
