@@ -20,7 +20,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
-from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly
+from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly, other_ends
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
@@ -48,6 +48,8 @@ MUCH_WORSE = 0.02
 # By such a factor the surfaces may be further apart than under the coarse transform where few are flat; on real
 # recordings they are by 1.014 at most.
 FURTHER_APART = 1.1
+# A direction with a standard deviation below this share of its bound is not tried from elsewhere.
+SURE = 0.2
 # What a driver or a converter may do to a cloud that no mount does: y turned round, x and y exchanged.
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
@@ -165,8 +167,9 @@ class RoomAlignment:
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
             for view, last in zip(views, blocks, strict=True)
         ]
+        ends = 0.0 if worse else other_ends(places, found, solver, SURE * settings.max_std_translation)
         evidence = Evidence(
-            seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, fallback, worse
+            seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, ends, fallback, worse
         )
         self._solved = None if worse else (places[0], found, solver)
         return evidence, found
@@ -261,8 +264,8 @@ class PlaceEvidence:
 @dataclass(frozen=True)
 class Evidence:
     """All that is checked: the evidence of every standing place, which lidars tie each other, the description's poses,
-    the solution that led to the estimate, and the `coarse_covariance` if the estimate is the coarse one, since the
-    patches contradict the views of `worse` pairs."""
+    the solution that led to the estimate, the covariance of its `other_ends`, and the `coarse_covariance` if the
+    estimate is the coarse one, since the patches contradict the views of `worse` pairs."""
 
     places: list[PlaceEvidence]
     ties: Ties
@@ -271,6 +274,7 @@ class Evidence:
     sensors: tuple
     solution: Solution
     unknowns: Unknowns
+    other_ends: np.ndarray | float = 0.0
     coarse_covariance: np.ndarray | None = None
     worse: Sequence[Pair] = ()
 
@@ -298,8 +302,8 @@ class Evidence:
     @cached_property
     def covariance(self) -> np.ndarray:
         """The covariance of the poses; larger than the solution's by as much as the gaps are, and by what a lidar
-        moved, and by where the frames of clouds of unknown lidars are, and if a lidar's errors are beyond its sensor
-        file."""
+        moved, and by where the estimate may end as well, and by where the frames of clouds of unknown lidars are, and
+        if a lidar's errors are beyond its sensor file."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         free, others = self.unknowns.free_poses, len(self.names) - 1
@@ -307,7 +311,8 @@ class Evidence:
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
         against = by_poses(np.eye(4), others)
         scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
-        return self.solution.covariance[np.ix_(free, free)] * scale**2 + moved + against @ frames @ against.T
+        of_solution = self.solution.covariance[np.ix_(free, free)] * scale**2
+        return of_solution + self.other_ends + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: Pair) -> np.ndarray:
         """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""
