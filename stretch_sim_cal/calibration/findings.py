@@ -8,7 +8,7 @@ Python API report the same ones.
 | observed? | `unobserved` (observability.py), `overlap_refusals`, `little_support`, `check_support`, `mount_refusals` |
 | residuals explained? | `large_residuals`, `wrong_minimum`, `check_shape`, `check_disagreement`, `mount_warnings` |
 | moved? | `movement`, `disturbance`, `check_motion` |
-| plausible against the description? | `model_findings`, `mirrored`, `left_off`, `mount_refusals` |
+| plausible against the description? | `model_findings`, `mirrored`, `in_other_axes`, `left_off`, `mount_refusals` |
 | which prior is exceeded? | `unit_warnings` |
 """
 
@@ -449,6 +449,25 @@ def mirrored(sides: Sequence[str]) -> list[Finding]:
     whose = f"the {sides[0]} lidar's clouds are" if len(sides) == 1 else "the clouds of both lidars are"
     sentence = f"{whose} mirrored: with y reversed, or x and y exchanged, the views fit the description"
     return when(bool(sides), "mirrored", sentence, "correct the driver or the converter that wrote them")
+
+
+def in_other_axes(lidars: Sequence[str], change: tuple[str, int] | None) -> list[Finding]:
+    """Return that the clouds of these lidars fit the description once they are turned, by axis and degrees, or, without
+    a `change`, taken for clouds in base_link."""
+    whose = f"the {lidars[0]} lidar's clouds" if len(lidars) == 1 else f"the clouds of lidars {' and '.join(lidars)}"
+    if change is None:
+        return [Finding(
+            "clouds_in_base_frame",
+            f"{whose} are already in the base frame: taken as such, the views fit the description",
+            "use the driver's own clouds, in the lidar's frame, or let the driver not transform them",
+        )]  # fmt: skip
+    axis, degrees = change
+    return [Finding(
+        "turned_clouds",
+        f"{whose} fit the description once they are turned by {degrees} deg about {axis}: the driver has other axes "
+        "(such as x right, y forward), or the description has the lidar turned (such as upside down)",
+        "correct the lidar's orientation in the description, or the driver's frame",
+    )]  # fmt: skip
 
 
 def model_findings(initial: np.ndarray | None, estimate: np.ndarray) -> tuple[list[Finding], list[Finding]]:

@@ -83,6 +83,23 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
     return LidarPoses(poses, of_poses, [], entry.num_frames or 0, entry.rmse or 0.0)
 
 
+def _untied_lidar(name: str, pairs: Sequence[SeenPair]) -> Finding:
+    """Return the refusal of a lidar that nothing ties to the others, with the reason of the pair that has most in
+    common: other reasons than a narrow view come first, since they cause one."""
+    own = [pair for pair in pairs if name in pair.names and not pair.used]
+    likely = max(own, key=lambda pair: (pair.refusals[0].code != NO_ROOM, pair.overlap), default=None)
+    why = None if likely is None else likely.refusals[0]
+    if why is None or why.code == NO_ROOM:
+        seen = "" if why is None or not likely.overlap else f" ({' and '.join(likely.names)}: {why.sentence})"
+        return Finding(
+            "untied_lidar",
+            f"the {name} lidar shares no common view with any other{seen}",
+            "move the robot to where another lidar sees the same surfaces, or give its mount",
+        )
+    sentence = f"the {name} lidar cannot be aligned to any other: {why.sentence} ({' and '.join(likely.names)})"
+    return Finding("untied_lidar", sentence, why.remedy)
+
+
 class LidarAlignment(RoomAlignment):
     """Aligns the lidars of a robot; `add` takes a cloud of each by name, `solve` returns the result."""
 
@@ -132,19 +149,15 @@ class LidarAlignment(RoomAlignment):
         aligned = self.aligned()
         untied = self._untied(aligned.pairs)
         result = self._with_mounts(aligned, untied) if any(self._mounts) else self._by_views(aligned)
-        refusals = [
-            Finding(
-                "untied_lidar",
-                f"the {name} lidar shares no common view with any other",
-                "move the robot to where another lidar sees the same surfaces, or give its mount",
-            ) for name in untied
-        ]  # fmt: skip
+        refusals = [_untied_lidar(name, aligned.pairs) for name in untied]
         warnings = [
             Finding(
                 "pair_left_out",
                 f"lidars {' and '.join(pair.names)} cannot be aligned by their common view: "
                 f"{pair.refusals[0].sentence}",
-            ) for pair in aligned.pairs if not pair.used and pair.refusals[0].code != NO_ROOM
+            ) for pair in aligned.pairs
+            if not pair.used and pair.refusals[0].code != NO_ROOM
+            and not any(pair.refusals[0].sentence in refusal for refusal in refusals)
         ]  # fmt: skip
         return replace(
             result, refusals=list(dict.fromkeys([*result.refusals, *refusals])),

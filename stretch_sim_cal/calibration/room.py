@@ -169,6 +169,13 @@ class RoomBlock:
         gaps[self.gaps.patches[order]] = self.gaps.values[order]
         return SeenPatches(patches.centres, gaps, verdicts)
 
+    def pose_information(self) -> np.ndarray:
+        """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), if the lidars'
+        own errors are known."""
+        jacobian, weights = self.gaps.jacobian, self.weights * self.gaps.shares / self.gaps.variances / self.grids
+        of_gaps = (jacobian * weights[:, None]).T @ jacobian
+        return of_gaps if self.elements is None else of_gaps + self.elements.information
+
     def noise_information(self) -> np.ndarray:
         """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
         from the noise of the normals alone.

@@ -241,8 +241,8 @@ def _ended(
         shared.write(args.out, written or [stage.name for stage in stages], changes, observations, args.json)
     if args.report or view:
         file = CalibrationFile.load_or_empty(args.out)
-        if accepted or (file.right_to_left is not None and not source.profile.further):
-            _report(source, file, clouds, view)
+        if accepted or (file.right_to_left is not None and not source.profile.further) or args.report:
+            _report(source, file, clouds, view, stages)
     return _answer(args, stages)
 
 
@@ -259,11 +259,16 @@ def _as_json(stage: Stage) -> dict[str, Any]:
     return plain(stage.numbers) | outcome
 
 
-def _report(source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any) -> None:
-    """Draw the lidars' clouds before and after, and the floor, as a page and in `view`."""
+def _report(
+    source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any,
+    stages: Sequence[Stage],
+) -> None:  # fmt: skip
+    """Draw the lidars' clouds before and after, and the floor, as a page and in `view`. Of a refused result the page
+    has the reasons, and the clouds where it has them."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds
+    from stretch_sim_cal.harness.pages import rendered
     from stretch_sim_cal.harness.report import clouds as all_clouds
-    from stretch_sim_cal.harness.report import drawn, floor_picture, write_page
+    from stretch_sim_cal.harness.report import drawn, floor_picture, refused_clouds, write_page
     from stretch_sim_cal.harness.run_view import show_calibrated, show_described
 
     every, described = list(clouds), source.described
@@ -272,14 +277,22 @@ def _report(source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str,
     if view is not None:
         view.stage("described")
         show_described(view, seen)
-        view.stage("alignment")
-        show_calibrated(view, seen, file)
+        if file.right_to_left is not None:
+            view.stage("alignment")
+            show_calibrated(view, seen, file)
         view.close()
     if source.args.report is not None:
-        parts = []
-        if len(returns) > 1:
+        refusals = [str(refusal) for stage in stages for refusal in stage.found.refusals]
+        warnings = [str(warning) for stage in stages for warning in stage.found.warnings]
+        lines = [line for stage in stages for line in stage.lines]
+        title = "Refused" if refusals else "Result"
+        parts = [drawn(title, lambda: rendered("said", refusals=refusals, warnings=warnings, lines=lines))]
+        poses = next((stage.found.base_from_lidar for stage in stages if hasattr(stage.found, "base_from_lidar")), None)
+        if len(returns) > 1 and refusals and poses is not None:
+            parts.append(drawn("Clouds as described and as found", lambda: refused_clouds(seen, poses)))
+        elif len(returns) > 1:
             parts.append(drawn("Clouds before and after alignment", lambda: all_clouds(seen, file)))
-        if file.footprint_from_base is not None:
+        if not refusals and file.footprint_from_base is not None:
             parts.append(drawn("Floor residuals", lambda: floor_picture(seen, file)))
         page = write_page(source.args.report / "report.html", f"Calibration from {source.recording.path.name}", parts)
         print(f"report: {page}", file=sys.stderr)
@@ -326,7 +339,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
         with Recording(path) as recording:
             if (source := model or recorded_description(recording)) is None:
                 raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
-            found = recorded_kinds(recording, args, profile.further)
+            found = recorded_kinds(recording, args, profile)
             settings = settings_for(sensor=taken_sensors(found, args, profile))
             robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
             samples = _recorded_samples(recording, args, settings, robot)

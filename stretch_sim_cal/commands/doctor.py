@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 
 EXAMPLE = "stretch-sim-cal doctor this_morning.mcap"
 
@@ -27,8 +28,8 @@ NEEDS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("recording", type=Path, nargs="?", help="a rosbag2 folder or file: check its lidars, too")
-    add("--left-topic", default="/lidar_points_left", help="in the recording; default: %(default)s")
-    add("--right-topic", default="/lidar_points_right", help="in the recording; default: %(default)s")
+    add("--left-topic", help="in the recording (default: the profile's, /lidar_points_left)")
+    add("--right-topic", help="in the recording (default: the profile's, /lidar_points_right)")
     add("--live", action="store_true", help="check whether the running robot is ready to be calibrated")
     add("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
     add("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
@@ -39,7 +40,9 @@ def run(args: argparse.Namespace) -> int:
     """Print what is installed. The exit code is 1 if simulator or nodes cannot run, or with `--live` the robot is not
     ready."""
     if not args.live:
-        only_with(args, {"sensor": "jt128", "robot": None, "use_sim_time": False}, "--live")
+        only_with(args, {"sensor": "jt128", "use_sim_time": False}, "--live")
+        if args.recording is None:
+            only_with(args, {"robot": None}, "--live or a recording")
     versions = [found.version for found in metadata.distributions(name="hello-robot-stretch4-urdf")]
     findings = {
         "python": platform.python_version(),
@@ -71,9 +74,15 @@ def _lidars(args: argparse.Namespace) -> list[str]:
     from stretch_sim_cal.commands.recorded import recorded_kinds
     from stretch_sim_cal.recording.rosbag import Recording
     from stretch_sim_cal.recording.topics import sensor_lines
+    from stretch_sim_cal.robot.profile import profile_called
 
+    profile = profile_called(args.robot)
+    for side in SIDES:
+        topic = f"{side}_topic"
+        if getattr(args, topic) is None:
+            setattr(args, topic, profile.node_defaults[f"{side}_lidar_topic"])
     with Recording(args.recording) as recording:
-        return sensor_lines(recorded_kinds(recording, args))
+        return sensor_lines(recorded_kinds(recording, args, profile))
 
 
 def _has(module: str) -> bool:

@@ -16,6 +16,7 @@ from stretch_sim_cal.calibration.pipeline import together
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.described import urdf_text
+from stretch_sim_cal.conventions.spawned import spawned_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.rosbag import Recording
@@ -30,7 +31,7 @@ from stretch_sim_cal.recording.topics import (
 from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
-from stretch_sim_cal.sensor.sensor import Sensors, by_lidar, for_each, of_two, sensors_called
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar, for_each, of_two, sensors_called
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
 
 MAX_TIME_DIFFERENCE = CLOUD_OPTIONS[-1].default
@@ -58,7 +59,10 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
             help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
             f"the profile's, {profile.sensor}, or the one that fits the recorded points)",
         )  # fmt: skip
-    add("--model", metavar="FILE", help="URDF with the lidars' poses, if the recording has none (or stretch4)")
+    add(
+        "--model", metavar="FILE",
+        help="URDF with the lidars' poses, if the recording has none (or stretch4; default: that of --robot)",
+    )  # fmt: skip
     add("--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)")
 
 
@@ -104,7 +108,7 @@ class Source:
     @cached_property
     def signatures(self) -> dict[str, Signature | InputError]:
         """What the first clouds of each lidar show of sensor and driver."""
-        return recorded_kinds(self.recording, self.args, self.profile.further)
+        return recorded_kinds(self.recording, self.args, self.profile)
 
     @cached_property
     def sensors(self) -> Sensors:
@@ -161,28 +165,37 @@ class Source:
 def open_source(args: argparse.Namespace, recording: Recording) -> Source:
     """Return an open recording as the source of a calibration. Raises `InputError` if something is missing."""
     profile = with_defaults(args)
-    description = urdf_text(args.model, profile.description.packages) if args.model else None
+    recorded = recorded_description(recording)
+    described_by, description = "--model", None
+    if args.model:
+        description = urdf_text(args.model, profile.description.packages)
+    elif args.robot and recorded is None:
+        described_by, description = f"--robot {args.robot}", spawned_robot(profile).text
     frames = recorded_frames(
         recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description,
-        {name: lidar.frame for name, lidar in profile.further.items()},
+        {name: lidar.frame for name, lidar in profile.further.items()}, described_by,
     )  # fmt: skip
     if frames.footprint_from_base is None and args.footprint_frame != stretch_profile().footprint_frame:
         raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
-    recorded = recorded_description(recording)
     if recorded and description and recorded != description:
         warn(f"--model {args.model}: is not used, since the recording has a /robot_description")
     return Source(recording, frames, args, recorded or description, profile)
 
 
-def recorded_kinds(
-    recording, args: argparse.Namespace, further: Further = MappingProxyType({})
-) -> dict[str, Signature | InputError]:
+def candidate_sensors(profile: RobotProfile) -> list[Sensor]:
+    """Return the kinds that a robot's lidars may be: those of its profile, and of `config/`."""
+    own = for_each(sensors_called(profile.sensor), len(profile.every_lidar))
+    kinds = (*known_sensors(), *(sensor for sensor in own if sensor is not None))
+    return list({sensor.name: sensor for sensor in kinds}.values())
+
+
+def recorded_kinds(recording, args: argparse.Namespace, profile: RobotProfile) -> dict[str, Signature | InputError]:
     """Return what the first clouds show of sensor and driver, by lidar. Raises `InputError` if a topic is missing."""
     topics = {"left": args.left_topic, "right": args.right_topic}
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
-    topics |= {name: lidar.topic for name, lidar in further.items()}
-    return recorded_signatures(recording, topics, SCANS, known_sensors())
+    topics |= {name: lidar.topic for name, lidar in profile.further.items()}
+    return recorded_signatures(recording, topics, SCANS, candidate_sensors(profile))
 
 
 def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Namespace, profile: RobotProfile):
@@ -191,6 +204,6 @@ def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Na
         return sensors_called(args.sensor)
     usual = sensors_called(profile.sensor)
     usual = for_each(usual if len(found) > 2 else of_two(usual), len(found))
-    sensors, lines = recognised(found, usual, known_sensors())
+    sensors, lines = recognised(found, usual, candidate_sensors(profile))
     print("\n".join(lines), file=sys.stderr)
     return sensors

@@ -9,14 +9,14 @@ from pathlib import Path
 from stretch_sim_cal.calibration.identification import MIN_FRAMES, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import show, warn
-from stretch_sim_cal.commands.recorded import add_recording_arguments, open_source, with_defaults
+from stretch_sim_cal.commands.recorded import add_recording_arguments, candidate_sensors, open_source, with_defaults
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
-from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.signature import known_sensors, sync_line
+from stretch_sim_cal.sensor.sensor import Sensor, by_lidar, sensors_called
+from stretch_sim_cal.sensor.signature import sync_line
 
 EXAMPLE = "stretch-sim-cal sensor facing_north facing_east --sensor jt128 --out units"
 DEFAULT_SAMPLES = 20
@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rosbag2 folders or files; the robot stands still in each, and is turned in place between them",
     )  # fmt: skip
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html")
-    add("--sensor", metavar="NAME", help="kind of lidar, a name in config/ or a file (default: the one that fits)")
+    add(
+        "--sensor", metavar="NAME",
+        help="kinds of the lidars, separated by commas: names in config/, or files (default: those that fit)",
+    )  # fmt: skip
     add("--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)")
     add_recording_arguments(parser, with_sensor=False)
 
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"{args.out}: is a file; --out is the folder for the unit files and the report")
     profile = with_defaults(args)
-    candidates = [load_sensor(args.sensor)] if args.sensor else known_sensors()
+    candidates = given_sensors(args.sensor) if args.sensor else candidate_sensors(profile)
     pairs = {SIDES: args}
     for name, lidar in profile.further.items():
         given = vars(args) | {"right_topic": lidar.topic, "right_frame": lidar.frame}
@@ -67,6 +70,14 @@ def run(args: argparse.Namespace) -> int:
         if in_sync is False:
             warn(sync)
     return 0
+
+
+def given_sensors(names: str) -> list[Sensor]:
+    """Return the sensors that `--sensor` names. Raises `InputError` for "unknown", which identifies nothing."""
+    kinds = by_lidar(sensors_called(names), names.count(",") + 1)
+    if None in kinds:
+        raise InputError(f"--sensor {names}: an unknown sensor has no table to identify a lidar by")
+    return list({kind.name: kind for kind in kinds if kind is not None}.values())
 
 
 def _identified(args: argparse.Namespace, names: tuple[str, str], candidates):

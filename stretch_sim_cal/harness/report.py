@@ -85,14 +85,17 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
     return _two_states(text, (), seen.points(known), seen.poses_before(old), after)
 
 
-def _two_states(text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping) -> str:
+def _two_states(
+    text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping,
+    titles: tuple[str, str] = ("before: as described", "after: as calibrated"),
+) -> str:  # fmt: skip
     left, now = next(iter(after)), placed(points, after)
     # The pictures have the left cloud as calibrated, so that only the others move.
     then = placed(points, {name: after[left] @ inverse(before[left]) @ before[name] for name in after})
     window = _telling_window(then, now)
     spot = None if window is None else window[0]
     head = ("lidar", "poses", "off, mm", "deg", f"points within {1e3 * AGREE_WITHIN:.0f} mm of the left cloud")
-    to_turn, picture = turnable(points, before, after, spot), clouds_before_and_after(then, now, window)
+    to_turn, picture = turnable(points, before, after, spot), clouds_before_and_after(then, now, window, titles)
     return rendered("clouds", text=text, head=head, rows=rows, turnable=to_turn, png=picture)
 
 
@@ -113,7 +116,14 @@ def true_clouds(files: RunFiles) -> str:
         agreeing = f"{100 * np.mean(np.isfinite(near)):.0f} %"
         rows.append((name, which, f"{1e3 * translation:.2f}", f"{np.degrees(rotation):.3f}", agreeing))
     text = "There is no result. Before: as described; after: the true poses. The points are as published by the lidars."
-    return _two_states(text, rows, points, before, after)
+    return _two_states(text, rows, points, before, after, ("as described", "at the true poses"))
+
+
+def refused_clouds(seen: CapturedClouds, found: Mapping[str, np.ndarray]) -> str:
+    """Return the clouds as HTML, as described and where a refused result `found` the lidars: base_from_lidar (4, 4)."""
+    text = "The result is refused. Before: as described; after: as found. The points are as published by the lidars."
+    after = {name: found[name] for name in seen.returns}
+    return _two_states(text, (), seen.points(), seen.poses_before(), after, ("as described", "as found, refused"))
 
 
 def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
@@ -138,16 +148,17 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 
 
 def clouds_before_and_after(
-    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], window: Window | None = None
-) -> bytes:
-    """Draw the lidars' points (N, 3) in base_link, by lidar, before and after.
+    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], window: Window | None = None,
+    titles: tuple[str, str] = ("before: as described", "after: as calibrated"),
+) -> bytes:  # fmt: skip
+    """Draw the lidars' points (N, 3) in base_link, by lidar, before and after, under these titles.
 
     Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
     shows a disagreement best; left out if no two lidars see a wall."""
     window = window or _telling_window(before, after)
     rows = 2 if window is None else 3
     figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
-    for column, (clouds, title) in enumerate([(before, "before: as described"), (after, "after: as calibrated")]):
+    for column, (clouds, title) in enumerate(zip((before, after), titles, strict=True)):
         colours = dict(zip(clouds, itertools.cycle(COLOURS)))
         drawn = {name: _thinned(points) for name, points in clouds.items()}
         points = np.concatenate(list(drawn.values()))

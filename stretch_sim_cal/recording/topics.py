@@ -38,14 +38,14 @@ class RecordedFrames:
 
 def recorded_frames(
     recording: "Recording", base: str, left: str, right: str, footprint: str, description: str | None = None,
-    further: Mapping[str, str] | None = None,
+    further: Mapping[str, str] | None = None, described_by: str = "--model",
 ) -> RecordedFrames:  # fmt: skip
     """Return the lidars' poses by the recording's /robot_description, else its /tf_static, else `description` (URDF
-    text). `further` are the frames of lidars beyond two by name. Raises `InputError` that names what is missing and
-    what is there.
+    text), which the option `described_by` gave. `further` are the frames of lidars beyond two by name. Raises
+    `InputError` that names what is missing and what is there.
     """
     problems = []
-    for tree in _trees(recording, description):
+    for tree in _trees(recording, description, described_by):
         try:
             beyond = {name: tree.lookup(base, frame) for name, frame in (further or {}).items()}
             found = RecordedFrames(tree.lookup(base, left), tree.lookup(left, right), None, tree.source, beyond)
@@ -57,7 +57,7 @@ def recorded_frames(
         except InputError:  # older descriptions begin at base_link
             return found
     raise InputError(
-        f"{recording.path}: has no poses of the lidars; give the robot's URDF with --model"
+        f"{recording.path}: has no poses of the lidars; give the robot's URDF with --model, or its profile with --robot"
         + (f" ({'; '.join(problems)})" if problems else "")
     )
 
@@ -78,7 +78,7 @@ def recorded_joints(recording: "Recording") -> dict[str, float]:
     return positions
 
 
-def _trees(recording: "Recording", description: str | None) -> Iterator[FrameTree]:
+def _trees(recording: "Recording", description: str | None, described_by: str) -> Iterator[FrameTree]:
     if (recorded := recorded_description(recording)) is not None:
         yield tree_of_description(recorded)
     static = FrameTree("/tf_static")
@@ -91,7 +91,7 @@ def _trees(recording: "Recording", description: str | None) -> Iterator[FrameTre
         yield static
     if description is not None:
         tree = tree_of_description(description)
-        tree.source = "--model"
+        tree.source = described_by
         yield tree
 
 

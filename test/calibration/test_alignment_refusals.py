@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from alignment_scenes import SimulatedScene, align, assert_aligned, errors, frames_of, off_by
 from floor_scenes import box
+from top_and_dome import top_and_dome
 
+import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.alignment import ties
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation import solids
 
@@ -130,3 +132,16 @@ def test_three_planes_are_enough_for_lidars_whose_ranges_are_right():
     scene.simulator.add_surface("wall across", box((40.0, 0.1, 3.0), (0.0, 2.05, 1.5)))
     result = align([scene.frame(tick) for tick in range(5)], scene.initial, scene.settings)
     assert_aligned(scene, result, 2.0)
+
+
+def test_a_height_that_depends_on_where_the_estimate_begins_is_refused(tmp_path):
+    """Edges and small things fit at several heights; each fit alone seems to be good to 3 mm."""
+    sim = cal.simulate(robot=top_and_dome(tmp_path), world="furnished_room", seed=8, frames=6)
+    result, simulator = cal.calibrate(sim.rig, sim.clouds, floor=False), sim.simulator
+    truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
+    off = (result.left_from_right - truth)[:3, 3]
+    assert abs(off[2]) > 0.01  # which is wrong
+    assert [finding.code for finding in result.findings if finding.severity == "error"] == ["unobserved"]
+    assert "sliding along base z" in str(result)
+    deviations = np.sqrt(np.diag(result.covariance))[:3]
+    assert (np.abs(off) < 3.0 * deviations).all() and (deviations[:2] < 0.003).all()

@@ -37,10 +37,11 @@ ROBOT, SCANS = "three_lidar_amr", 5
 OPTIONS = ["--robot", ROBOT, "--sensor", "os0_32_sparse"]
 
 
-def record(folder, simulator, first=0):
+def record(folder, simulator, first=0, described=True):
     """Record scans of every lidar from one of the simulator's on; return the folder."""
     with RecordingWriter(folder) as writer:
-        write_description(writer, simulator.nominal_description)
+        if described:
+            write_description(writer, simulator.nominal_description)
         for tick in range(SCANS):
             for name, lidar in load_profile(ROBOT).every_lidar.items():
                 scan = simulator.scan(name, first + tick)
@@ -294,3 +295,23 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     ]  # collected before the third lidar's clouds were
     (sample, *_), (first, *_) = samples_of(SimpleNamespace(samples=older), robot, ()), samples_of(dataset, robot, ())
     assert list(sample.clouds) == ["left", "right"] and list(first.clouds) == ["left", "right", "mast"]
+
+
+def test_a_profiles_own_sensor_files_and_description_serve_a_recording_that_has_neither(tmp_path):
+    kind = read_yaml(files.share_directory() / "config/os0_32_sparse.yaml")
+    kind["elevations_deg"] = [0.8 * elevation + 1.0 for elevation in kind["elevations_deg"]]
+    write_yaml(tmp_path / "ours.yaml", kind)
+    shared = files.share_directory() / "config/robots" / f"{ROBOT}.yaml"
+    profile = read_yaml(shared) | {"sensor": "ours.yaml"}
+    profile["description"] = {"file": str((shared.parent / profile["description"]["file"]).resolve())}
+    write_yaml(tmp_path / "robot.yaml", profile)
+    simulator = EmbeddedSimulator(load_scenario(ROBOT).simulation, load_sensor(tmp_path / "ours.yaml"))
+    record(tmp_path / "room", simulator, described=False)
+    robot = ["--robot", tmp_path / "robot.yaml"]
+    code, said = told("calibrate", tmp_path / "room", "--out", tmp_path / "c.yaml", "--only", "alignment", *robot)
+    assert code == 0, said
+    assert "lidar poses from --robot" in said and "mast lidar: recognised as ours" in said
+    code, said = told("doctor", tmp_path / "room", *robot)
+    assert code == 0 and "mast lidar: ring: there, 0 to 31; table: ours" in said
+    code, said = told("doctor", *robot)
+    assert code == 2 and "--robot applies to --live or a recording only" in said

@@ -203,9 +203,12 @@ def corridor(tmp_path_factory):
     return folder
 
 
-def test_a_corridor_is_refused_by_its_direction_and_nothing_is_written(corridor, out):
-    code, _, said = calibrate(corridor, out)
+def test_a_corridor_is_refused_by_its_direction_and_only_a_report_is_written(corridor, out, tmp_path):
+    code, _, said = calibrate(corridor, out, "--report", tmp_path / "page")
     assert code == 1 and "refused: the scene does not determine sliding along base x" in said and not out.exists()
+    page = (tmp_path / "page/report.html").read_text()
+    for text in ("the scene does not determine sliding along base x", "as found", "standard deviation"):
+        assert text in page
 
 
 def test_clocks_that_differ_are_found_out(tmp_path, out):

@@ -20,7 +20,14 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, exp, from_xyz_rpy,
 from stretch_sim_cal.harness import report
 from stretch_sim_cal.harness.clouds_3d import MOST_POINTS, CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.report import _telling_window, _two_states, clouds_before_and_after, drawn, sections
+from stretch_sim_cal.harness.report import (
+    _telling_window,
+    _two_states,
+    clouds_before_and_after,
+    drawn,
+    refused_clouds,
+    sections,
+)
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.harness.verdict import _compared_poses
 from stretch_sim_cal.recording.dataset import read_dataset
@@ -228,3 +235,18 @@ def test_the_robots_returns_are_on_its_model_if_the_lidars_own_errors_are_taken_
         return residuals_at(dataset, robot, robot.nominal, known).near.mean()
 
     assert share(known) > 0.99 > 0.95 > share(None)
+
+
+def test_the_pictures_of_a_run_without_a_result_do_not_call_its_poses_calibrated(monkeypatch):
+    drawn_titles = []
+
+    def titles(figure):
+        drawn_titles.extend(axes.get_title() for axes in figure.axes)
+        return b""
+
+    monkeypatch.setattr(report, "as_png", titles)
+    points = {"left": wall(400, (0.0, 1.5)), "right": wall(400, (0.0, 1.5))}
+    poses = dict.fromkeys(points, np.eye(4))
+    refused_clouds(CapturedClouds(points, poses), poses)
+    assert "from above, as described" in drawn_titles and "from above, as found, refused" in drawn_titles
+    assert not any("calibrated" in title for title in drawn_titles)

@@ -1,7 +1,7 @@
 """The lidars' poses by the patches of the rooms that they see, from all standing places, in one estimate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.room import RoomBlock, room_block
 from stretch_sim_cal.calibration.solver import Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
+from stretch_sim_cal.geometry.transforms import exp, inverse, log
 
 # How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
 # how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
@@ -18,6 +19,14 @@ PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 # The last one is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
 # with a smaller bound, directions of which only noise tells would drift from the guess (`by_chance` in `Solver.solve`).
 CONVERGED, MAX_REPEATS = 0.5, 12
+# How far (m) away, to both sides, an estimate is tried from elsewhere: there other cells are next to each other, which
+# may fit as well.
+ELSEWHERE = 0.03
+# What the surfaces determine with a smaller standard deviation (m), if the lidars' errors are known, is not tried: in
+# rooms it is 0.1 to 0.4 mm.
+SURE = 5e-4
+# Ends that are closer to each other, in standard deviations, are the same.
+SAME_END = 2.0
 
 
 @dataclass(frozen=True)
@@ -51,3 +60,42 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         if number >= len(PASSES) - 1 and change @ np.linalg.solve(covariance, change) < CONVERGED**2 * len(poses):
             break
     return JointEstimate(state, solution, equations, by_chance, blocks)
+
+
+def other_ends(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver: Solver) -> np.ndarray:
+    """Return the covariance (6 (n - 1), 6 (n - 1)) of where the estimate ends if a lidar begins elsewhere, along the
+    direction that its surfaces determine least, over that of the estimate: zero if it ends where it did, or if that
+    direction is sure.
+
+    The estimate's own covariance holds for the cells that are next to each other. If these depend on the start, as a
+    few small things and the edges of large ones do, there are several ends, each of which seems to be sure.
+    """
+    free = solver.unknowns.free_poses
+    covariance = found.solution.covariance[np.ix_(free, free)]
+    result = np.zeros_like(covariance)
+    information = sum(block.pose_information() for block in found.blocks) - found.by_chance
+    for lidar in range(1, len(found.state.base_from_lidar)):
+        own = slice(6 * lidar - 6, 6 * lidar - 3)
+        (least, *_), directions = np.linalg.eigh(information[own, own])
+        if least > SURE**-2:
+            continue
+        direction = directions[:, 0]
+        ends = [
+            _ends(places, found.state, solver, lidar, np.r_[sign * ELSEWHERE * direction, np.zeros(3)])
+            for sign in (-1.0, 1.0)
+        ]
+        furthest = max(ends, key=lambda end: float(np.abs(end[own] @ direction)))
+        if (furthest[own] @ direction) ** 2 > SAME_END**2 * direction @ covariance[own, own] @ direction:
+            result += np.outer(furthest, furthest)
+    return result
+
+
+def _ends(
+    places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver, lidar: int, start: np.ndarray
+) -> np.ndarray:  # fmt: skip
+    """Return by which twists (6 (n - 1),) of all lidars but the first an estimate ends elsewhere that begins with one
+    lidar moved by `start` (6,)."""
+    poses = [exp(start) @ pose if number == lidar else pose for number, pose in enumerate(state.base_from_lidar)]
+    end = estimate_jointly(places, replace(state, base_from_lidar=tuple(poses)), solver).state
+    pairs = zip(end.base_from_lidar[1:], state.base_from_lidar[1:], strict=True)
+    return np.concatenate([log(now @ inverse(before)) for now, before in pairs])

@@ -17,17 +17,18 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
-from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly
+from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly, other_ends
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
 from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between, seen_by_another
-from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.finding import OF_ALL_PLACES, Finding
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
@@ -39,7 +40,7 @@ from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_rotation_translation, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
 
@@ -52,6 +53,14 @@ FURTHER_APART = 1.1
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
 MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "little_overlap"}
+
+
+# Codes under which the views may fit once one of them is turned, or taken for one in base_link.
+MAYBE_TURNED = {"contradicting_views", "far_from_description"}
+# How a driver's axes, or a lidar's orientation in the description, may be wrong: axis and degrees.
+TURNS = (("z", 90), ("z", -90), ("z", 180), ("x", 180), ("y", 180))
+# By so much (of -1 to 1) the views have to agree better than as described.
+MUCH_BETTER = 0.1
 
 
 class RoomAlignment:
@@ -165,8 +174,9 @@ class RoomAlignment:
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
             for view, last in zip(views, blocks, strict=True)
         ]
+        ends = 0.0 if worse else other_ends(places, found, solver)
         evidence = Evidence(
-            seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, fallback, worse
+            seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, ends, fallback, worse
         )
         self._solved = None if worse else (places[0], found, solver)
         return evidence, found
@@ -247,6 +257,34 @@ class PlaceEvidence:
                     return tuple(names[lidar] for lidar in turned)
         return ()
 
+    def in_other_axes(
+        self, pair: Pair, initial: Sequence[np.ndarray | None], base_from_first: np.ndarray | None, turns: object = True
+    ) -> tuple[Pair | tuple[int], tuple[str, int] | None] | None:
+        """Return which lidars' clouds of a pair, one lidar's or both, agree with the other's as described once they are
+        changed, and how: by axis and degrees if `turns` are tried, or None if they are in base_link. None if nothing is
+        described or no change makes them agree. `initial` are the described poses (4, 4) in the first one's frame.
+
+        Two that look opposite ways as described may agree once one is turned, as in any room with parallel walls."""
+        if any(initial[lidar] is None for lidar in pair):
+            return None
+        views, given = self.of_pair(pair), between(initial, pair)
+        changes: dict[tuple[str, int] | None, list[np.ndarray]] = {
+            (axis, turn): [from_rotation_translation(_turn(axis, turn), np.zeros(3))] * 2
+            for axis, turn in TURNS if turns
+        }  # fmt: skip
+        if base_from_first is not None:
+            changes[None] = [inverse(base_from_first @ initial[lidar]) for lidar in pair]
+        found = []
+        for turned, (how, (first, second)) in itertools.product((pair[:1], pair[1:], pair), changes.items()):
+            left = inverse(first) if pair[0] in turned else np.eye(4)
+            right = second if pair[1] in turned else np.eye(4)
+            found.append((views.under(left @ given @ right), turned, how))
+        if not found:
+            return None
+        best, turned, how = max(found, key=lambda each: each[0].score)
+        enough = best.overlap >= findings.MIN_OVERLAP and best.score > views.under(given).score + MUCH_BETTER
+        return (turned, how) if enough and credible(best, near=True) else None
+
     @property
     def disturbed(self) -> float:
         """The share of the views that saw something else for a while."""
@@ -261,8 +299,8 @@ class PlaceEvidence:
 @dataclass(frozen=True)
 class Evidence:
     """All that is checked: the evidence of every standing place, which lidars tie each other, the description's poses,
-    the solution that led to the estimate, and the `coarse_covariance` if the estimate is the coarse one, since the
-    patches contradict the views of `worse` pairs."""
+    the solution that led to the estimate, the covariance of its `other_ends`, and the `coarse_covariance` if the
+    estimate is the coarse one, since the patches contradict the views of `worse` pairs."""
 
     places: list[PlaceEvidence]
     ties: Ties
@@ -271,6 +309,7 @@ class Evidence:
     sensors: tuple
     solution: Solution
     unknowns: Unknowns
+    other_ends: np.ndarray | float = 0.0
     coarse_covariance: np.ndarray | None = None
     worse: Sequence[Pair] = ()
 
@@ -298,8 +337,8 @@ class Evidence:
     @cached_property
     def covariance(self) -> np.ndarray:
         """The covariance of the poses; larger than the solution's by as much as the gaps are, and by what a lidar
-        moved, and by where the frames of clouds of unknown lidars are, and if a lidar's errors are beyond its sensor
-        file."""
+        moved, and by where the estimate may end as well, and by where the frames of clouds of unknown lidars are, and
+        if a lidar's errors are beyond its sensor file."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         free, others = self.unknowns.free_poses, len(self.names) - 1
@@ -307,7 +346,8 @@ class Evidence:
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
         against = by_poses(np.eye(4), others)
         scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
-        return self.solution.covariance[np.ix_(free, free)] * scale**2 + moved + against @ frames @ against.T
+        of_solution = self.solution.covariance[np.ix_(free, free)] * scale**2
+        return of_solution + self.other_ends + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: Pair) -> np.ndarray:
         """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""
@@ -386,9 +426,10 @@ class Evidence:
         return None if any(pose is None for pose in given) else between(given, (0, 1))
 
     def unfit_pairs(self) -> dict[Pair, tuple[Consistency, list[Finding]]]:
-        """Return which pairs do not fit what all say of them, how well their views agree, and why."""
+        """Return which pairs do not fit what all say of them, how well their views agree, and why; if some led the
+        estimate away from the views, only those, since of the coarse estimate the others say nothing."""
         unfit = {}
-        for pair in self.ties.pairs:
+        for pair in self.worse or self.ties.pairs:
             why = [findings.COARSE_ONLY] if pair in self.worse else []
             for place, views, opinions in zip(self.places, self.agreement, self.opinions, strict=True):
                 why += findings.wrong_minimum(views[pair], self.near(pair))
@@ -412,6 +453,11 @@ class Evidence:
                 several = in_places and len(self.places) > 1
                 found.append(named.at(f"standing place {number + 1}") if several else named)
         return found
+
+
+def _turn(axis: str, degrees: int) -> np.ndarray:
+    """Return the rotation (3, 3) about an axis."""
+    return Rotation.from_euler(axis, degrees, degrees=True).as_matrix()
 
 
 def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
@@ -472,11 +518,25 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     near = each(lambda _, pair: described[pair][1], against_first, in_places=False)
     near += each(lambda _, pair: narrow[pair][1], pairs, in_places=False)
     near = ([] if refusals else near) + ranges
+    if {finding.code for finding in refusals} <= set(OF_ALL_PLACES):  # another place would not cure exchanged topics
+        refusals = [finding for finding in far if finding.code == "swapped"] or refusals
     refusals = refusals or far or each(lambda n, pair: evidence.opinions[n][pair], pairs)
     if MAYBE_MIRRORED & {finding.code for finding in refusals} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
         refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
+    why = {pair: reasons for pair, (_, reasons) in evidence.ties.left_out.items()}
+    untied = [pair for pair in itertools.combinations(range(len(names)), 2) if not set(pair) <= evidence.ties.tied]
+    suspects = {pair: why.get(pair, []) for pair in untied} or dict.fromkeys(pairs, [*refusals, *far])
+    changed = [
+        places[0].in_other_axes(
+            pair, evidence.initial, settings.base_from_left, MAYBE_TURNED & {finding.code for finding in reasons}
+        ) for pair, reasons in suspects.items() if untied or MAYBE_TURNED & {finding.code for finding in reasons}
+    ]  # fmt: skip
+    refusals = list(dict.fromkeys(
+        finding for found_so in changed if found_so is not None
+        for finding in findings.in_other_axes([names[lidar] for lidar in found_so[0]], found_so[1])
+    )) or refusals  # fmt: skip
     first, of_poses = blocks[0], np.zeros((6 * len(names), 6 * len(names)))
     of_poses[6:, 6:] = covariance
     return LidarPoses(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
-from stretch_sim_cal.calibration.coarse import coarse_alignment
+from stretch_sim_cal.calibration.coarse import coarse_alignment, credible
 from stretch_sim_cal.calibration.consistency import Consistency, Views, between
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import MIN_OVERLAP, model_findings, wrong_minimum
@@ -23,7 +23,7 @@ from stretch_sim_cal.geometry.transforms import exp, inverse
 from stretch_sim_cal.sensor.unit import RANGE_OFFSET, RANGE_SCALE, ErrorModel
 
 # Views of three lidars or more that have less in common where the description has them are not brought together: they
-# may fit in a wrong place as well.
+# may fit in a wrong place as well. If they fit with the description's poses exchanged, their topics may be.
 WORTH_TRYING = 0.5 * MIN_OVERLAP
 
 Pair = tuple[int, int]
@@ -99,7 +99,10 @@ def coarse_ties(surfaces: Sequence[Surface], initial: Sequence[np.ndarray | None
             given = None
             if initial[first] is not None and initial[second] is not None:
                 given = between(initial, pair)
-                if views.under(given).overlap < WORTH_TRYING:
+                swapped = views.under(inverse(given))
+                if views.under(given).overlap < WORTH_TRYING and not (
+                    swapped.overlap >= MIN_OVERLAP and credible(swapped)
+                ):
                     continue
             try:
                 found = coarse_alignment(surfaces[first], surfaces[second], given, settings)
