@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
-from stretch_sim_cal.calibration.cloud_frames import beside_axis
+from stretch_sim_cal.calibration.cloud_frames import WRONG_ROTOR, beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding, when
@@ -83,7 +83,6 @@ IMPOSSIBLE = 10.0
 SCAN_MOTION_SURE = 5.5
 SCAN_MOTION_SHOWN = np.array([0.001, np.deg2rad(0.02)])
 SCAN_MOTION_IMPOSSIBLE = np.array([0.02, np.deg2rad(0.5)])
-WRONG_ROTOR = float(np.deg2rad(0.15))
 
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
