@@ -169,8 +169,8 @@ class Lidar:
             for cells, name in zip(place, names, strict=True):
                 if not cells.num_frames:
                     raise InputError(
-                        f"no usable return of the {name} lidar in any frame{where}; is it running, and in view of "
-                        "anything?"
+                        f"no usable return of the {name} lidar in any frame{where}; is it running, in view of "
+                        "anything, and are its points in m?"
                     )
         by_lidar = []
         for seen in zip(*places, strict=True):

@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         + note
         + [str(said) for each in agreements(calibration) for said in each.findings()],
     }
+    if not args.robot and not args.model and any("description" in problem for problem in findings["problems"]):
+        findings["concerns"].append("compared with the Stretch 4; give another robot's --robot or --model")
     if args.other:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
     agreed = all(part["agrees"] for part in findings.get("comparison", {}).get("parts", []))

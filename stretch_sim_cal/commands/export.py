@@ -90,6 +90,7 @@ def _description_with(joints: list[JointOrigin], model: str | None) -> str:
             origin = ElementTree.SubElement(element, "origin") if origin is None else origin
             origin.set("xyz", joint.xyz)
             origin.set("rpy", joint.rpy)
+    ElementTree.indent(root)  # a xacro's expansion is one line
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 

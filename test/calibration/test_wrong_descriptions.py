@@ -1,10 +1,13 @@
 """What is said of clouds that do not fit the description: exchanged, in other axes, in another frame."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from top_and_dome import top_and_dome
 
 import stretch_sim_cal as cal
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 
 TURNED = from_xyz_rpy((0, 0, 0), (0, 0, np.pi / 2))  # x right, y forward
@@ -76,3 +79,17 @@ def test_a_third_lidar_that_fits_nothing_is_named_with_the_reason_and_leaves_the
     assert (deviations[[0, 1]] < 0.003).all() and (deviations[3:] < np.deg2rad(0.1)).all()
     truth = inverse(scene.simulator.base_from_lidar("left")) @ scene.simulator.base_from_lidar("right")
     assert (np.abs((result.transform("left", "right") - truth)[:2, 3]) < 4.0 * deviations[:2]).all()
+
+
+def test_clouds_in_millimetres_are_not_silent_lidars(two):
+    clouds = {name: [1000.0 * cloud for cloud in own] for name, own in points(two).items()}
+    with pytest.raises(InputError, match=r"no usable return of the left lidar .* are its points in m\?"):
+        cal.calibrate(two.rig, clouds)
+
+
+def test_floor_that_no_lidar_looks_at_has_a_remedy_other_than_another_place(two):
+    lidars = [two.simulator.base_from_lidar(name) for name in ("left", "right")]
+    rig = replace(two.rig, base_from_left=lidars[0], base_from_right=lidars[1])
+    found = cal.calibrate(rig, two.clouds, accept=(0.5, 0.1))
+    one_side = [finding for finding in found.findings if finding.code == "floor_on_one_side"]
+    assert one_side and "if no lidar looks there, tilt one down, or calibrate by driving" in one_side[0].remedy

@@ -124,6 +124,20 @@ def test_an_alignment_that_far_from_its_description_is_noted(calibration):
     assert "right_to_left_transform: far from the description's transform: 1" in printed
 
 
+def test_a_file_far_from_the_default_description_names_the_robot_that_it_was_compared_with(calibration):
+    def other_robot(data):
+        data[RIGHT_TO_LEFT]["data"][0][3] += 0.9
+        del data[RIGHT_TO_LEFT]["digest"]
+
+    path, told = (
+        edited(calibration, other_robot),
+        "compared with the Stretch 4; give another robot's --robot or --model",
+    )
+    code, printed, _ = check(path)
+    assert code == 1 and "problem: right_to_left_transform: far from the description" in printed and told in printed
+    assert told not in check(path, "--robot", "stretch4")[1]
+
+
 @pytest.fixture
 def whole(tmp_path):
     """A file with lidars, floor, mounts and wheels, which agree within their covariances."""

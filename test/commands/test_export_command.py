@@ -40,6 +40,16 @@ def test_a_whole_description_is_written_with_calibrated_joints(calibration, righ
     check_description(tmp_path / "again.urdf", right_to_left)
 
 
+def test_a_description_in_one_line_as_xacro_writes_it_is_written_in_lines(calibration, right_to_left, tmp_path):
+    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
+    joined = "".join(line.strip() for line in (tmp_path / "robot.urdf").read_text().splitlines())
+    (tmp_path / "joined.urdf").write_text(joined)
+    assert run(calibration, "--as", "urdf", "--model", tmp_path / "joined.urdf", "--out", tmp_path / "lines.urdf") == 0
+    check_description(tmp_path / "lines.urdf", right_to_left)
+    lines = (tmp_path / "lines.urdf").read_text().splitlines()
+    assert max(line.count("<joint ") + line.count("<link ") for line in lines) == 1
+
+
 def test_the_printed_joints_are_urdf(calibration, capsys):
     assert run(calibration, "--as", "urdf") == 0
     root = ElementTree.fromstring(f"<robot>{capsys.readouterr().out}</robot>")

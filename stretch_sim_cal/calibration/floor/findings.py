@@ -135,7 +135,8 @@ def check_support(
             "floor_on_one_side",
             f"the floor is seen on one side only: none within {np.degrees(support.gap):.0f} deg "
             f"{direction_in_words(support.gap_bearing)} (at most {np.degrees(MAX_GAP):.0f} deg)",
-            "move the robot to where the floor is free all around",
+            "move the robot to where the floor is free all around; if no lidar looks there, tilt one down, or "
+            "calibrate by driving",
         )
     if support.level_share < MIN_LEVEL_SHARE:
         share, where = 100 * support.level_share, f"; it is {worst_place}" if worst_place else ""
