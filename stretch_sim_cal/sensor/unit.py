@@ -49,8 +49,9 @@ LEAST_RANGE = 1e-6  # m
 # Half of the variance of a channel's elevation varies smoothly over this angle (rad): optics, not assembly.
 SMOOTH_ELEVATION = "channel_elevation_smooth"
 SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
-# A scan's channels begin within this angle (rad); of clouds in the order of time this share does.
-NEAR_BEGIN, IN_ORDER = np.deg2rad(10.0), 0.6
+# A scan's channels, of which those count that have more than this share of the most returns, begin within this angle
+# (rad); of clouds in the order of time this share does.
+SEES_MUCH, NEAR_BEGIN, IN_ORDER = 0.5, np.deg2rad(10.0), 0.6
 NEGLIGIBLE = 1e-5  # axes of a covariance with less than this share of the largest variance are left out
 
 
@@ -311,8 +312,10 @@ class ErrorModel:
 
 def scan_begin(azimuths: np.ndarray, channel: np.ndarray) -> float:
     """Return the rotor's azimuth (rad) where a scan begins: the first of each channel's returns, of which `azimuths`
-    (N,) of the rotor and channels (N,) are given as they were published; -pi if they are not in the order of time."""
-    _, first = np.unique(channel, return_index=True)
+    (N,) of the rotor and channels (N,) are given as they were published; -pi if they are not in the order of time.
+    Channels that see little, as those of a dome that look upwards, see nothing where the scan begins."""
+    _, first, counts = np.unique(channel, return_index=True, return_counts=True)
+    first = first[counts > SEES_MUCH * counts.max(initial=0)]
     middle = np.angle(np.mean(np.exp(1j * azimuths[first]))) if len(first) else np.pi
     near = np.abs(np.angle(np.exp(1j * (azimuths[first] - middle)))) < NEAR_BEGIN
     return float(middle) if np.mean(near) > IN_ORDER else -np.pi

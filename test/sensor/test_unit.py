@@ -103,6 +103,13 @@ def test_where_scans_begin_is_told_by_the_order_of_their_returns(by_channel):
     assert scan_begin(azimuths[shuffled], channels[shuffled]) == -np.pi
 
 
+def test_channels_that_see_little_do_not_tell_where_scans_begin():
+    """Those of a dome that look upwards: most of them see nothing at the scan's begin."""
+    azimuths, channels = np.meshgrid(2.0 + np.arange(0.0, 2.0 * np.pi, 0.01), np.arange(8), indexing="ij")
+    seen = (channels < 3) | (np.abs(azimuths - 3.0 - 0.5 * channels) < 0.1)
+    assert scan_begin(np.angle(np.exp(1j * azimuths[seen])), channels[seen]) == pytest.approx(2.0)
+
+
 def test_units_are_drawn_from_the_prior(scene):
     model = scene[0]
     rng = np.random.default_rng(1)
