@@ -8,6 +8,9 @@ Of an unknown lidar, rays that begin beside the spin axis show a driver that doe
 nobody knows how far the clouds' frame is shifted along that axis, nor how far it is turned about it. All that is in one
 lidar's clouds is in those of another of its kind: between two that stand alike it cancels, between two that are turned
 it does not.
+
+Of a lidar that has no more than a sector of its view in common with others, nobody sees by how much that sector is off
+the whole: its rotor's angles may be wrong there, or its clouds moved by then.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +20,7 @@ import numpy as np
 
 from stretch_sim_cal.geometry.transforms import adjoint
 from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.unit import SCAN_MOTION_DEVIATIONS
 
 BESIDE_AXIS = 0.003  # m: rays of a corrected cloud begin nearer to the spin axis than this
 # Firing times turn a cloud by so much (rad) if nobody corrects them; rays begin at most so far (m) along the axis.
@@ -27,6 +31,11 @@ ALONG_AND_ABOUT = [2, 5]
 BY_CHANCE = 1.2
 UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers know no table of the unit
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
+WRONG_ROTOR = float(np.deg2rad(0.15))  # more than rotor angles are off once a turn by an encoder's error
+# Standard deviations (m, rad) of where a sector is against the whole: at any share of a scan, as far as frames move in
+# one, and about the spin axis as far as rotor angles are off.
+OF_SECTOR = SCAN_MOTION_DEVIATIONS[:6] / np.sqrt(12.0)
+OF_SECTOR[5] = np.hypot(OF_SECTOR[5], WRONG_ROTOR / 3.0)
 
 
 def beside_axis(numbers: Mapping[str, float], name: str) -> tuple[float, float] | None:
@@ -56,6 +65,16 @@ def covariance_of_frames(
         rows = slice(6 * lidar, 6 * lidar + 6)
         by_lidar[rows, own : own + 2] += adjoint(poses[lidar])[:, ALONG_AND_ABOUT] * error.deviations
     return by_lidar @ by_lidar.T
+
+
+def covariance_of_sectors(poses: Sequence[np.ndarray], narrow: Sequence[int]) -> np.ndarray:
+    """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by where the sectors are that the
+    `narrow` ones, by their numbers, have in common with others."""
+    roots = np.zeros((6 * len(poses), 6 * len(poses)))
+    for lidar in narrow:
+        rows = slice(6 * lidar, 6 * lidar + 6)
+        roots[rows, rows] = adjoint(poses[lidar]) * OF_SECTOR
+    return roots @ roots.T
 
 
 class _ErrorOfFrame(NamedTuple):

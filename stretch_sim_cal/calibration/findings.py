@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
-from stretch_sim_cal.calibration.cloud_frames import beside_axis
+from stretch_sim_cal.calibration.cloud_frames import WRONG_ROTOR, beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding, when
@@ -78,12 +78,11 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 BEYOND_SPREAD = 2.0
 # Standard deviations of a sensor file that no unit of the kind is beyond.
 IMPOSSIBLE = 10.0
-# A lidar's motion in every scan is not by chance beyond so many standard deviations (of six values). In m and rad:
+# A lidar's motion in every scan is not by chance beyond so many standard deviations (of seven values). In m and rad:
 # those that are reported, and those that no lidar of a robot at rest seems to have against another one.
 SCAN_MOTION_SURE = 5.5
 SCAN_MOTION_SHOWN = np.array([0.001, np.deg2rad(0.02)])
 SCAN_MOTION_IMPOSSIBLE = np.array([0.02, np.deg2rad(0.5)])
-WRONG_ROTOR = float(np.deg2rad(0.15))
 
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
@@ -155,7 +154,7 @@ def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iter
 
 
 class _ScanMotion(NamedTuple):
-    """How the frame of a lidar's clouds seems to move in every scan: `motion` and `deviations` (6,) in m and rad."""
+    """How the frame of a lidar's clouds seems to move in every scan: `motion` and `deviations` (7,) in m and rad."""
 
     name: str
     motion: np.ndarray

@@ -23,7 +23,11 @@ from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, af
 from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
-from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
+from stretch_sim_cal.calibration.cloud_frames import (
+    covariance_of_frames,
+    covariance_of_sectors,
+    wrong_rotor_angles,
+)
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
 from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between, seen_by_another
@@ -298,13 +302,14 @@ class Evidence:
     @cached_property
     def covariance(self) -> np.ndarray:
         """The covariance of the poses; larger than the solution's by as much as the gaps are, and by what a lidar
-        moved, and by where the frames of clouds of unknown lidars are, and if a lidar's errors are beyond its sensor
-        file."""
+        moved, and by where the frames of clouds of unknown lidars and sectors of clouds are, and if a lidar's errors
+        are beyond its sensor file."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         free, others = self.unknowns.free_poses, len(self.names) - 1
         moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
+        frames += covariance_of_sectors(self.poses, self._narrow)
         against = by_poses(np.eye(4), others)
         scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
         return self.solution.covariance[np.ix_(free, free)] * scale**2 + moved + against @ frames @ against.T
@@ -330,6 +335,15 @@ class Evidence:
             {pair: place.of_pair(pair).under(between(self.poses, pair)) for pair in self.ties.pairs}
             for place in self.places
         ]
+
+    @property
+    def _narrow(self) -> list[int]:
+        """The lidars that have a narrow overlap at most with others, by their numbers."""
+        overlaps = [
+            [views.overlap for place in self.agreement for pair, views in place.items() if lidar in pair]
+            for lidar in range(len(self.names))
+        ]
+        return [lidar for lidar, own in enumerate(overlaps) if own and max(own) < findings.NARROW_OVERLAP]
 
     @cached_property
     def opinions(self) -> list[dict[Pair, list[Finding]]]:
