@@ -34,7 +34,7 @@ UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 WRONG_ROTOR = float(np.deg2rad(0.15))  # more than rotor angles are off once a turn by an encoder's error
 # Standard deviations (m, rad) of where a sector is against the whole: at any share of a scan, as far as frames move in
 # one, and about the spin axis as far as rotor angles are off.
-OF_SECTOR = SCAN_MOTION_DEVIATIONS[:6] / np.sqrt(12.0)
+OF_SECTOR = SCAN_MOTION_DEVIATIONS / np.sqrt(12.0)
 OF_SECTOR[5] = np.hypot(OF_SECTOR[5], WRONG_ROTOR / 3.0)
 
 

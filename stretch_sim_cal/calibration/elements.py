@@ -144,8 +144,8 @@ def by_unknowns(
     surface: Surface, state: State, unknowns: Unknowns, lidars: Sequence[Lidar], cell: np.ndarray,
     by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return how the heights of cells (K,) over planes, so far `above` (K,), change with the unknowns, (K, 30), in
-    which columns (K, 30), those of channels last. `by_twist` (K, 6), the normal first, is how they change with the
+    """Return how the heights of cells (K,) over planes, so far `above` (K,), change with the unknowns, (K, 29), in
+    which columns (K, 29), those of channels last. `by_twist` (K, 6), the normal first, is how they change with the
     twist of their lidar, `cosines` (K,) those at which their rays meet the planes."""
     side, cosines, first = surface.side[cell], np.clip(cosines, LEAST_COSINE, 1.0), 0
     shape = len(cell), COMMON + len(CHANNEL_KINDS)

@@ -78,7 +78,7 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 BEYOND_SPREAD = 2.0
 # Standard deviations of a sensor file that no unit of the kind is beyond.
 IMPOSSIBLE = 10.0
-# A lidar's motion in every scan is not by chance beyond so many standard deviations (of seven values). In m and rad:
+# A lidar's motion in every scan is not by chance beyond so many standard deviations (of six values). In m and rad:
 # those that are reported, and those that no lidar of a robot at rest seems to have against another one.
 SCAN_MOTION_SURE = 5.5
 SCAN_MOTION_SHOWN = np.array([0.001, np.deg2rad(0.02)])
@@ -154,7 +154,7 @@ def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iter
 
 
 class _ScanMotion(NamedTuple):
-    """How the frame of a lidar's clouds seems to move in every scan: `motion` and `deviations` (7,) in m and rad."""
+    """How the frame of a lidar's clouds seems to move in every scan: `motion` and `deviations` (6,) in m and rad."""
 
     name: str
     motion: np.ndarray

@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse, log
-from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_echo
+from stretch_sim_cal.sensor.unit import SCALARS, SCAN_MOTION, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
 PLACES = ".places.npz"
@@ -288,17 +288,14 @@ class Observations:
                 tables = ({name: known[f"{lidar}_{name}"] for name in TABLE} for lidar in lidars)
                 models = tuple(map(_model, tables))
                 at_units, units = (tuple(data[f"{lidar}_{which}"] for lidar in lidars) for which in ("unit", "result"))
-                missing = [model.size - len(own) for model, own in zip(models, at_units, strict=True)]
-                if any(missing):  # written without the lidars' motion in a scan, or their rotors' gain
+                if "left_scan_begin" not in data:  # written without the lidars' motion in a scan
                     present = np.ones(6 * len(poses) + sum(model.size for model in models), bool)
                     ends = 6 * len(poses) + np.cumsum([model.size for model in models])
-                    for end, count in zip(ends, missing, strict=True):
-                        present[end - count : end] = False
+                    present[np.concatenate([end - 1 - np.arange(len(SCAN_MOTION)) for end in ends])] = False
                     change = np.eye(len(present))[:, present]
                     information, gradient = change @ information @ change.T, change @ gradient
                     at_units, units = (
-                        tuple(np.pad(own, (0, count)) for own, count in zip(each, missing, strict=True))
-                        for each in (at_units, units)
+                        tuple(np.pad(own, (0, len(SCAN_MOTION))) for own in each) for each in (at_units, units)
                     )
                 names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None

@@ -90,7 +90,7 @@ class Unknowns:
         return np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in self.units])
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
-        """Return the columns (N, 24) of what all channels have in common, and of the three parameters of channels
+        """Return the columns (N, 23) of what all channels have in common, and of the three parameters of channels
         (N,)."""
         common = self.common_columns(side)
         start, count = self.units[side].start + len(SCALARS), self.models[side].num_channels
@@ -98,11 +98,11 @@ class Unknowns:
         return np.hstack([np.broadcast_to(common, (len(channel), len(common))), channels])
 
     def common_columns(self, side: int) -> np.ndarray:
-        """Return the columns (21,) of a lidar's scalars and of its motion in a scan."""
+        """Return the columns (20,) of a lidar's scalars and of its motion in a scan."""
         return np.concatenate([self.units[side].start + np.arange(len(SCALARS)), self.scan_motion_columns(side)])
 
     def scan_motion_columns(self, side: int) -> np.ndarray:
-        """Return the columns (7,) of a lidar's motion in a scan."""
+        """Return the columns (6,) of a lidar's motion in a scan."""
         return self.units[side].stop - len(SCAN_MOTION) + np.arange(len(SCAN_MOTION))
 
     def moved(self, state: State, change: np.ndarray) -> State:

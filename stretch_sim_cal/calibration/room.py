@@ -279,7 +279,7 @@ class RoomBlock:
         return self.patch_weights[members.patch, self.surface.side[members.cell]]
 
     def _rows(self, unknowns: Unknowns, lidars: Sequence[Lidar], members: Members) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives (K, 30) of the members' heights by the unknowns, and the columns (K, 30) of these."""
+        """Return the derivatives (K, 29) of the members' heights by the unknowns, and the columns (K, 29) of these."""
         patches, fits = self.flat[0], self.fits
         normals = patches.normals[members.patch]
         fitted = np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])

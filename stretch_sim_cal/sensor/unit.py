@@ -17,9 +17,7 @@ intrinsic calibrations (e.g. Glennie and Lichti, "Static calibration and analysi
 
 While a scan is taken, the frame in which its points are given may have been moved: by a driver that deskews by a motion
 that was none, or by a rotor whose angles grow too fast. With the share s of the scan at which a point was taken, from
--0.5 to 0.5, and the twist m of a scan, that x is seen at exp(-s m) x. A rotor's angles may jump back elsewhere than
-where the scan begins: at the encoder's zero, by convention at -pi. With the gain g of a turn, a is increased by
-g (a / 2 pi); if scans begin there, g is part of m.
+-0.5 to 0.5, and the twist m of a scan, that x is seen at exp(-s m) x.
 
 `optical_centre_share` and `firing_time_share` are the shares of the sensor's optical centre and firing times that the
 driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
@@ -38,12 +36,11 @@ SCALARS = (
     "azimuth_cos_1", "azimuth_sin_1", "azimuth_cos_2", "azimuth_sin_2",
     "optical_centre_x", "optical_centre_y", "optical_centre_z", "optical_centre_share", "firing_time_share",
 )  # fmt: skip
-SCAN_MOTION = tuple(f"scan_motion_{axis}" for axis in ("x", "y", "z", "roll", "pitch", "yaw", "rotor"))
-# Standard deviations of a frame's motion in a scan, if it moves, and of its rotor's gain (m, rad).
-SCAN_MOTION_DEVIATIONS = np.r_[np.full(3, 0.002), np.full(4, np.deg2rad(0.04))]
+SCAN_MOTION = tuple(f"scan_motion_{axis}" for axis in ("x", "y", "z", "roll", "pitch", "yaw"))
+# Standard deviations of a frame's motion in a scan, if it moves (m, rad).
+SCAN_MOTION_DEVIATIONS = np.r_[np.full(3, 0.002), np.full(3, np.deg2rad(0.04))]
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
-ROTOR = -1
 RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
 WEAK_ECHO = 0.08  # echoes weaker than this (share of full scale) come late
 # Incidence is not believed beyond this cosine, where 1 / cos grows without bound.
@@ -55,7 +52,6 @@ SMOOTH_SHARE, SMOOTH_ANGLE = 0.5, np.deg2rad(25.0)
 # A scan's channels, of which those count that have more than this share of the most returns, begin within this angle
 # (rad); of clouds in the order of time this share does.
 SEES_MUCH, NEAR_BEGIN, IN_ORDER = 0.5, np.deg2rad(10.0), 0.6
-SAME_SEAM = np.deg2rad(2.0)  # scans that begin this near to -pi begin where the rotor's angles jump back
 NEGLIGIBLE = 1e-5  # axes of a covariance with less than this share of the largest variance are left out
 
 
@@ -175,7 +171,7 @@ class ErrorModel:
         return roots
 
     def scan_motion_root(self) -> np.ndarray:
-        """Return a root (n, 7) of the covariance of the frame's motion in a scan, if it moves: which is no property of
+        """Return a root (n, 6) of the covariance of the frame's motion in a scan, if it moves: which is no property of
         the unit, and in no other prior."""
         return np.eye(self.size)[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS
 
@@ -218,13 +214,13 @@ class ErrorModel:
         if not motion.any():
             return points, origins
         shares = self._shares(returns.rotor)[:, None]
-        return tuple(own + shares * (motion[:3] + np.cross(motion[3:6], own)) for own in (points, origins))
+        return tuple(own + shares * (motion[:3] + np.cross(motion[3:], own)) for own in (points, origins))
 
     def sensitivity(
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
         beyond: np.ndarray | float = 0.0,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the derivatives of `normals . corrected(...)` by the scalars and the motion in a scan (N, 21) and, in
+        """Return the derivatives of `normals . corrected(...)` by the scalars and the motion in a scan (N, 20) and, in
         the order of `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
@@ -255,8 +251,7 @@ class ErrorModel:
         scalars[:, FIRING_SHARE] = by_azimuth * firing
         points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
         levers = np.hstack([normals, np.cross(points, normals)])
-        scalars[:, len(SCALARS) : ROTOR] = self._shares(returns.rotor)[:, None] * levers
-        scalars[:, ROTOR] = by_azimuth * self._turns(returns.rotor)
+        scalars[:, len(SCALARS) :] = self._shares(returns.rotor)[:, None] * levers
         return scalars, np.stack([by_range, by_elevation, by_azimuth], axis=1)
 
     # What the simulator does: from true rays to published points.
@@ -291,8 +286,6 @@ class ErrorModel:
         turn = values[self.of_kind("channel_azimuth")][channel] + _harmonics(rotor) @ values[HARMONICS]
         if self.firing_azimuths is not None:
             turn = turn + values[FIRING_SHARE] * self.firing_azimuths[channel]
-        if values[ROTOR]:
-            turn = turn + values[ROTOR] * self._turns(rotor)
         return elevation + values[self.of_kind("channel_elevation")][channel], azimuth + turn
 
     def _measured(self, returns: Returns, values: np.ndarray) -> tuple[Returns, float]:
@@ -312,12 +305,6 @@ class ErrorModel:
     def _shares(self, rotor: np.ndarray) -> np.ndarray:
         """Return the shares (N,) of the scan, -0.5 to 0.5, at azimuths (N,) of the rotor."""
         return (rotor - self.scan_begin) / (2.0 * np.pi) % 1.0 - 0.5
-
-    def _turns(self, rotor: np.ndarray) -> np.ndarray:
-        """Return the share (N,) of a turn, -0.5 to 0.5, at azimuths (N,) of the rotor; 0 if it is that of the scan."""
-        if np.cos(self.scan_begin) < -np.cos(SAME_SEAM):
-            return np.zeros(len(rotor))
-        return (rotor / (2.0 * np.pi) + 0.5) % 1.0 - 0.5
 
     def _centres(self, rotor: np.ndarray, values: np.ndarray, added: float = 0.0) -> np.ndarray:
         return turned(rotor, values[CENTRE] + (added + values[CENTRE_SHARE]) * self.optical_centre)

@@ -218,7 +218,7 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
             precision[unit.start + index] = deviation**-2.0
         precision[unit][MODEL.of_scan_motion] = STILL
     varied, change, covariance = written_out(seen, np.diag(precision), unknowns.difference(state, nominal))
-    assert len(varied) == 27 + 3 * (curvature > 0)
+    assert len(varied) == 25 + 3 * (curvature > 0)
     np.testing.assert_allclose(found.change[varied], change, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(found.covariance[np.ix_(varied, varied)], covariance, rtol=1e-5, atol=1e-12)
     others = np.setdiff1d(np.arange(unknowns.size), varied)
