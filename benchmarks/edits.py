@@ -424,4 +424,5 @@ EDITS: dict[str, Edit] = {
     "a mount shaken within scans": shaken,
     "optical frame": another_frame,
     "sensor file of another model": another_sensor,
+    "azimuths that jump at 180 deg": returns.encoder_from_behind,
 }

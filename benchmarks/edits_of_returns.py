@@ -168,10 +168,19 @@ def quantised(case: Case, random: np.random.Generator) -> bool:
 
 def encoder(case: Case, random: np.random.Generator) -> bool:
     """A rotor whose angles grow too fast in a scan, and an eccentricity."""
+    return _encoder(case, random, shares_of_scan)
+
+
+def encoder_from_behind(case: Case, random: np.random.Generator) -> bool:
+    """The same, if the angles jump back at +-180 deg, wherever scans begin."""
+    return _encoder(case, random, lambda cloud: azimuths_of(cloud) / (2.0 * np.pi))
+
+
+def _encoder(case: Case, random: np.random.Generator, shares: Callable[[np.ndarray], np.ndarray]) -> bool:
     gain, bend = random.uniform(-0.002, 0.002), np.radians(random.uniform(0.0, 0.3))
 
     def edit(cloud: np.ndarray, _: int) -> np.ndarray:
-        return turned(cloud, gain * 2.0 * np.pi * shares_of_scan(cloud) + bend * np.sin(azimuths_of(cloud)))
+        return turned(cloud, gain * 2.0 * np.pi * shares(cloud) + bend * np.sin(azimuths_of(cloud)))
 
     case.change(some_sides(random), edit)
     return False

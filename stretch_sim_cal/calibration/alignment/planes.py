@@ -342,8 +342,7 @@ class Evidence:
     def covariance(self) -> np.ndarray:
         """The covariance of the poses; larger than the solution's by as much as the gaps are, and by what a lidar
         moved, and by where the estimate may end as well, and by where the frames of clouds of unknown lidars, and the
-        sectors of views that hardly overlap, are, and
-        if a lidar's errors are beyond its sensor file."""
+        sectors of views that hardly overlap, are, and if a lidar's errors are beyond its sensor file."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         free, others = self.unknowns.free_poses, len(self.names) - 1
