@@ -45,7 +45,7 @@ LEAST_SPREAD = 0.02
 # Lidars of one kind differ from each other, in their scalars and in each kind of channels' errors, by one of these
 # shares of what units of the kind do, and each in its harmonics by one of those, none of them likelier beforehand.
 SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.03])
-HARMONICS_SHARES = np.array([2.0, 1.0, 0.5, 0.2, 0.05])
+HARMONICS_SHARES = np.array([2.0, 1.0, 0.5, 0.1])
 # One lidar's range scale may be none that the sensor file describes: so many times further off, each with such odds.
 FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
@@ -136,6 +136,9 @@ class Solver:
 
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
+        # Whether the data may tell by how much scans move and wander: where the poses are given, wrong ones
+        # look like that.
+        self.learns_scans = True
         self._roots = [model.prior_roots() for model in unknowns.models]
         for roots in self._roots:
             # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
@@ -467,9 +470,9 @@ class Solver:
             elif kind == "scalars" and len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
                 trials = _nearly_alike(len(group))
-            elif kind == "scan_motion":
+            elif kind == "scan_motion" and self.learns_scans:
                 trials, odds = [share**2 * np.eye(len(group)) for share in SCAN_MOTION_SHARES], ODDS_OF_SCAN_MOTION
-            elif kind == "wander":
+            elif kind == "wander" and self.learns_scans:
                 trials = [share**2 * np.eye(len(group)) for share in WANDER_SHARES]
             else:
                 continue

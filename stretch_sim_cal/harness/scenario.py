@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal import files, validate
+from stretch_sim_cal.calibration import methods
+from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
@@ -16,6 +18,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.harness.tolerances import defaults_of, known_of
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.sensor.sensor import sensors_called
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
 from stretch_sim_cal.simulation.worlds import load_world
@@ -32,6 +35,11 @@ STAGE_OPTIONS = {
         "max_duration", "continuous",
     )),
 }  # fmt: skip
+NODES = {
+    "alignment": "ros_align_dual_lidar", "floor": "ros_find_floor_calibration", "mounts": "ros_calibrate_lidar_mounts",
+    "body_shape": "ros_collect_body_shape_data", "drive": "ros_calibrate_by_driving",
+}  # fmt: skip
+"""The nodes whose parameters the options of stages are."""
 PLANNED_STAGES = ("mounts", "body_shape")
 """Those with a plan of arm poses; the settings files in `config/` are called as they are."""
 REFUSAL_KEYS = ("stage", "mentions")
@@ -125,12 +133,30 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
         if stage in data:
             options = validate.mapping(data[stage], set(STAGE_OPTIONS[stage]), f"{path}: stages: {stage}")
             stages[stage] = STAGE_OPTIONS[stage] | options
+            _check_options(stage, stages[stage], f"{path}: stages: {stage}")
     needed = {"floor": "alignment", "mounts": "floor", "body_shape": "floor"}
     if any(stage in stages and before not in stages for stage, before in needed.items()):
         raise InputError(
             f"{path}: stages: floor needs alignment, and mounts and body_shape need floor, to run before it"
         )
     return stages
+
+
+def _check_options(stage: str, options: dict[str, Any], where: str) -> None:
+    """Raise `InputError` for what the stage's node would not take: a run would notice only when its turn comes."""
+    parameters = {option.name: option for option in NODE_COMMANDS[NODES[stage]].options}
+    for key, value in options.items():
+        if value is None:
+            continue
+        try:
+            if key == "method":
+                (methods.alignment_method if stage == "alignment" else methods.floor_method)(str(value))
+            elif key == "fit_method":
+                validate.choice(value, FIT_METHODS, key)
+            else:
+                parameters[key].value(value)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
 
 
 def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:

@@ -133,6 +133,7 @@ class JointFloor:
             self._alignment = self._alignment.of_the_transform()
         # Observations with the lidars' errors replace the room that several lidars see here.
         with_room = self._alignment is None or not self._alignment.knows_units
+        solver.learns_scans = not with_room
         state, noise, trust = replace(state, floor=None), Noise.first(len(lidars)), None
         given = solver.solve(self._prior_equations(state, unknowns), state)
         for slack, grids, on_floor in PASSES:
