@@ -74,12 +74,11 @@ class Sensor:
     `firing_times` (after the rotor passed the azimuth of the block) and `range_biases` are (C,); channel i reports ring
     i. `optical_centre` (3,) is in the frame that turns with the rotor. `range_drift` is one standard deviation of the
     growth of ranges over `drift_time` while the unit warms up, `range_wander` one of the first harmonics of a scan's
-    wander. A return of intensity i is lost with probability exp(-i
-    / 255 / drop_out_echo). Echoes of a beam within `pulse_length` return as one; of two surfaces farther apart neither
-    does in a share `edge_drop_out` of the cases. `packets` of a scan have a time each; 0 for a time of each point.
-    `fleet_angle_tables`: a robot's fleet folder may hold the angle tables of its units. `spread` is that of units in
-    simulation, `expected` that of real ones, `CLASS_SPREAD` (then in `unsaid`) if the file has none. `unit` is the one
-    of a unit file.
+    wander. A return of intensity i is lost with probability exp(-i / 255 / drop_out_echo). Echoes of a beam within
+    `pulse_length` return as one; of two surfaces farther apart neither does in a share `edge_drop_out` of the cases.
+    `packets` of a scan have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may
+    hold the angle tables of its units. `spread` is that of units in simulation, `expected` that of real ones,
+    `CLASS_SPREAD` (then in `unsaid`) if the file has none. `unit` is the one of a unit file.
     """
 
     name: str
