@@ -36,15 +36,19 @@ DOMAINS = range(101, 0, -1)
 
 
 SHARED_MEMORY = Path("/dev/shm")
-OF_FAST_DDS = re.compile(r"(fastrtps_(?:[0-9a-f]{16}|port\d+))_[es]l")
+OF_FAST_DDS = re.compile(r"(fastrtps_[0-9a-f]{16})_el")
+SETTLED = 60.0  # s, after which the process that made a lock holds it, or has ended
 
 
-def remove_abandoned_shared_memory(folder: Path = SHARED_MEMORY) -> None:
-    """Remove what nodes that were killed left in shared memory, half a megabyte each. As `fastdds shm clean` does:
-    segments and ports of Fast DDS whose lock nobody holds any more."""
+def remove_abandoned_shared_memory(folder: Path = SHARED_MEMORY, settled: float = SETTLED) -> None:
+    """Remove what nodes that were killed left in shared memory, half a megabyte each: the segments of Fast DDS whose
+    lock, `settled` s old, nobody holds any more. Ports stay: nodes that are alive may write to one without a lock, and
+    would go on to where nobody reads."""
     for lock in folder.glob("fastrtps_*"):
         if found := OF_FAST_DDS.fullmatch(lock.name):
             with contextlib.suppress(OSError), lock.open("rb") as stream:  # in use, another user's, or gone
+                if time.time() - os.fstat(stream.fileno()).st_mtime < settled:
+                    continue
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for name in (found[1], f"sem.{found[1]}_mutex", lock.name):
                     (folder / name).unlink(missing_ok=True)
