@@ -13,6 +13,7 @@ import contextlib
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     """What the lidars see (`stretch_sim_cal.Simulated`), for the marker `simcal`."""
     from stretch_sim_cal import simulate
     from stretch_sim_cal.files import named_in
-    from stretch_sim_cal.validate import BETWEEN
+    from stretch_sim_cal.validate import each_between
 
     marker = request.node.get_closest_marker(MARKER)
     asked = _asked(request.node)
@@ -85,8 +86,9 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     asked["seed"] = simcal_seed
     for key in ("robot", "world", "sensor"):
         if isinstance(asked.get(key), str | Path):
-            names = str(asked[key]).split(BETWEEN) if key == "sensor" else [str(asked[key])]
-            asked[key] = BETWEEN.join(named_in(request.path, name.strip()) for name in names)
+            beside = partial(named_in, request.path)
+            name = str(asked[key])
+            asked[key] = each_between(name, beside) if key == "sensor" else beside(name.strip())
     return simulate(**asked)
 
 

@@ -6,7 +6,7 @@ other functions check small mappings and single values.
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from numbers import Real
 from types import UnionType
@@ -17,6 +17,11 @@ import numpy as np
 from stretch_sim_cal.errors import InputError, did_you_mean
 
 BETWEEN = ","  # between the values of the left and of the right lidar, and so on
+
+
+def each_between(value: str, change: Callable[[str], str]) -> str:
+    """Return a value for one lidar or several with that of each changed."""
+    return BETWEEN.join(change(each.strip()) for each in value.split(BETWEEN))
 
 
 def mapping(value: Any, known: set[str], where: str) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
 
 
 def _untied_lidar(name: str, pairs: Sequence[SeenPair]) -> Finding:
-    """Return the refusal of a lidar that nothing ties to the others, with the reason of the pair that has most in
+    """Return the refusal of a lidar that cannot be aligned to any other, with the reason of the pair that has most in
     common: other reasons than a narrow view come first, since they cause one."""
     own = [pair for pair in pairs if name in pair.names and not pair.used]
     likely = max(own, key=lambda pair: (pair.refusals[0].code != NO_ROOM, pair.overlap), default=None)

@@ -18,7 +18,7 @@ import numpy as np
 from stretch_sim_cal.calibration.normal_equations import columns_of
 from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
 from stretch_sim_cal.geometry.transforms import exp, inverse, log
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, OF_SCANS, SCALARS, SCAN_MOTION, ErrorModel
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, OF_SCANS, SCALARS, ErrorModel
 
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
 POSES = (LEFT, RIGHT)
@@ -104,7 +104,7 @@ class Unknowns:
 
     def scan_motion_columns(self, side: int) -> np.ndarray:
         """Return the columns (6,) of a lidar's motion in a scan."""
-        return self.units[side].stop - len(OF_SCANS) + np.arange(len(SCAN_MOTION))
+        return self.units[side].start + np.r_[self.models[side].of_scan_motion]
 
     def moved(self, state: State, change: np.ndarray) -> State:
         """Return a state after a change (n,) of the unknowns."""

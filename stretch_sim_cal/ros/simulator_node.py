@@ -21,7 +21,7 @@ from stretch_sim_cal.ros.node_main import NodeContext, ending_signals
 from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.sensor.sensor import CORRECTIONS
 from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
-from stretch_sim_cal.validate import BETWEEN
+from stretch_sim_cal.validate import each_between
 
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2
@@ -52,7 +52,7 @@ def simulation_setup(options: Any) -> SimulationSetup:
     found = {name: given[name] for name in SIMPLE if name in given}
     found |= {name: _from_here(found[name]) for name in ("robot", "description", "tool", "world") if name in found}
     if "sensor" in found:
-        found["sensor"] = BETWEEN.join(_from_here(name.strip()) for name in found["sensor"].split(BETWEEN))
+        found["sensor"] = each_between(found["sensor"], _from_here)
     for name in given.keys() & {f"lidar_{side}_error" for side in SIDES}:
         values = _numbers(name, given[name], 6)
         found[name] = {"xyz": values[:3], "rpy_deg": values[3:]}

@@ -228,7 +228,7 @@ def _file(value: Any, source: str, where: str) -> str:
 def _sensor(value: Any, source: str, where: str) -> str:
     if validate.BETWEEN not in str(value):
         return _file(value, source, where)
-    return validate.BETWEEN.join(_file(each.strip(), source, where) for each in str(value).split(validate.BETWEEN))
+    return validate.each_between(str(value), lambda each: _file(each, source, where))
 
 
 def pose_mapping(pose: PoseError) -> dict[str, Any]:

@@ -17,18 +17,13 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly, other_ends
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
-from stretch_sim_cal.calibration.cloud_frames import (
-    covariance_of_frames,
-    covariance_of_sectors,
-    wrong_rotor_angles,
-)
+from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, covariance_of_sectors, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances, credible
 from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between, seen_by_another
@@ -44,7 +39,7 @@ from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_rotation_translation, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
 
@@ -57,8 +52,6 @@ FURTHER_APART = 1.1
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
 MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "little_overlap"}
-
-
 # Codes under which the views may fit once one of them is turned, or taken for one in base_link.
 MAYBE_TURNED = {"contradicting_views", "far_from_description"}
 # How a driver's axes, or a lidar's orientation in the description, may be wrong: axis and degrees.
@@ -273,7 +266,7 @@ class PlaceEvidence:
             return None
         views, given = self.of_pair(pair), between(initial, pair)
         changes: dict[tuple[str, int] | None, list[np.ndarray]] = {
-            (axis, turn): [from_rotation_translation(_turn(axis, turn), np.zeros(3))] * 2
+            (axis, turn): [from_xyz_rpy((0, 0, 0), np.radians(turn) * np.eye(3)["xyz".index(axis)])] * 2
             for axis, turn in TURNS if turns
         }  # fmt: skip
         if base_from_first is not None:
@@ -469,11 +462,6 @@ class Evidence:
         return found
 
 
-def _turn(axis: str, degrees: int) -> np.ndarray:
-    """Return the rotation (3, 3) about an axis."""
-    return Rotation.from_euler(axis, degrees, degrees=True).as_matrix()
-
-
 def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
     """Return what every two lidars see in common."""
     found, ties = [], evidence.ties
@@ -539,9 +527,9 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
         refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
-    why = {pair: reasons for pair, (_, reasons) in evidence.ties.left_out.items()}
+    left_out = {pair: reasons for pair, (_, reasons) in evidence.ties.left_out.items()}
     untied = [pair for pair in itertools.combinations(range(len(names)), 2) if not set(pair) <= evidence.ties.tied]
-    suspects = {pair: why.get(pair, []) for pair in untied} or dict.fromkeys(pairs, [*refusals, *far])
+    suspects = {pair: left_out.get(pair, []) for pair in untied} or dict.fromkeys(pairs, [*refusals, *far])
     changed = [
         places[0].in_other_axes(
             pair, evidence.initial, settings.base_from_left, MAYBE_TURNED & {finding.code for finding in reasons}
