@@ -371,12 +371,15 @@ def firing_order(case: Case, random: np.random.Generator) -> bool:
 
 
 def beam_origin(case: Case, random: np.random.Generator) -> bool:
-    """A driver without the distance between axis and beam origin, or with it twice."""
+    """A driver without the distance between axis and beam origin, or with it twice: it turns with the rotor."""
     by = random.choice([-1, 1]) * random.uniform(0.005, 0.04)
+    offsets = np.zeros(1) if case.rig.sensor is None else case.rig.sensor.azimuth_offsets
+    ahead = offsets - np.median(offsets)  # of the usual channel
 
     def edit(cloud: np.ndarray, _: int) -> np.ndarray:
-        points, azimuths = coordinates(cloud).astype(float), azimuths_of(cloud)
-        return placed(cloud, points + by * np.column_stack([np.cos(azimuths), np.sin(azimuths), 0.0 * azimuths]))
+        rotor = azimuths_of(cloud) - ahead[np.minimum(cloud["ring"], len(ahead) - 1)]
+        origins = by * np.column_stack([np.cos(rotor), np.sin(rotor), np.zeros(len(rotor))])
+        return placed(cloud, coordinates(cloud).astype(float) + origins)
 
     case.change(some_sides(random), edit)
     return False

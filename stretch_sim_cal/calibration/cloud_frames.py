@@ -33,8 +33,9 @@ UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers know n
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 WRONG_ROTOR = float(np.deg2rad(0.15))  # more than rotor angles are off once a turn by an encoder's error
 # Standard deviations (m, rad) of where a sector is against the whole: at any share of a scan, as far as frames move in
-# one, and about the spin axis as far as rotor angles are off.
-OF_SECTOR = SCAN_MOTION_DEVIATIONS / np.sqrt(12.0)
+# one, as far as a table of angles may be wrong, and about the spin axis as far as rotor angles are off.
+WRONG_TABLE = float(np.deg2rad(0.03))
+OF_SECTOR = np.hypot(SCAN_MOTION_DEVIATIONS / np.sqrt(12.0), [0.0, 0.0, 0.0, *[WRONG_TABLE] * 3])
 OF_SECTOR[5] = np.hypot(OF_SECTOR[5], WRONG_ROTOR / 3.0)
 
 

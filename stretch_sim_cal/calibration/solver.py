@@ -24,6 +24,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.unit import (
+    CENTRE,
     CENTRE_SHARE,
     CHANNEL_KINDS,
     FIRING_SHARE,
@@ -51,11 +52,15 @@ FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
 AS_WELL = 4.0
-# The frame of a lidar's clouds moves in every scan by so many times `SCAN_MOTION_DEVIATIONS`, with such odds.
+# What is of the scans and not of the unit is so many times what `ErrorModel.scan_roots` has, with such odds.
 SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
-# Ranges wander by so many times what is typical, none of them likelier beforehand.
 WANDER_SHARES = np.array([0.01, 1.0, 3.0, 10.0])
-SCALAR_KINDS = ("scalars", "harmonics", "shares", "scan_motion", "wander")
+FIRING_ORDER_SHARES, ODDS_OF_FIRING_ORDER = np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])
+SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float]] = {
+    "scan_motion": (SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION), "wander": (WANDER_SHARES, 1.0),
+    "firing_order": (FIRING_ORDER_SHARES, ODDS_OF_FIRING_ORDER),
+}  # fmt: skip
+SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
@@ -97,7 +102,9 @@ def sensor_numbers(
             numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"] = float(value), float(deviation)
         for kind in CHANNEL_KINDS:
             if getattr(model.spread, kind):
-                numbers[f"{kind}_spread_{side}"] = spreads[kind] * getattr(model.spread, kind)
+                # What all have in common by their order is in the values alone.
+                values = np.sqrt(np.mean(state.units[lidar][model.of_kind(kind)] ** 2))
+                numbers[f"{kind}_spread_{side}"] = max(spreads[kind] * getattr(model.spread, kind), float(values))
     return numbers
 
 
@@ -157,9 +164,9 @@ class Solver:
                 self._groups.append([lidar])
         for roots, model in zip(self._roots, unknowns.models, strict=True):
             roots |= model.scan_roots()
-        at_first = {"scan_motion": SCAN_MOTION_SHARES[0] ** 2, "wander": WANDER_SHARES[0] ** 2}
+        first_shares = {kind: shares[0] for kind, (shares, _) in SHARES_OF_SCANS.items()}
         self._varying = {
-            (tuple(group), kind): at_first.get(kind, 1.0) * np.eye(len(group))
+            (tuple(group), kind): first_shares.get(kind, 1.0) ** 2 * np.eye(len(group))
             for group in self._groups
             for kind in self._roots[group[0]]
         }
@@ -225,7 +232,7 @@ class Solver:
             root = _root(information + prior)
             solution = cho_solve((root, True), gradient - prior @ present)
             # A prior that the data exceeds by far must neither pull the estimate nor pretend to know it.
-            times = np.abs(solution + present)[scalars] / wide[scalars]
+            times = self._exceeding(kinds, np.abs(solution + present) / wide)[scalars]
             exceeded = times > BEYOND_PRIOR
             widths[scalars[exceeded]] = (wide[scalars] * times)[exceeded]
             settled = not exceeded.any()
@@ -350,6 +357,16 @@ class Solver:
             prior[columns[:, None], columns] = np.linalg.inv(self._varying[varying])[:, :, None]
         return prior / widths / widths[:, None]
 
+    def _exceeding(self, kinds: dict, times: np.ndarray) -> np.ndarray:
+        """Return how many standard deviations of their priors the errors of lidars are, of their own `times` (k,): an
+        optical centre that is elsewhere than the sensor file has it is so as a whole."""
+        found = times.copy()
+        for (lidar, kind), own in kinds.items():
+            if kind == "scalars":
+                centre = own.start + np.flatnonzero(self._roots[lidar][kind][CENTRE].any(axis=0))
+                found[centre] = times[centre].max(initial=0.0)
+        return found
+
     def _present(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
         """Return where the units' parameters of a state are in the basis (k,): the most likely way to make them up."""
         present, spreads = np.zeros(basis.shape[1]), self.spreads
@@ -470,10 +487,9 @@ class Solver:
             elif kind == "scalars" and len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
                 trials = _nearly_alike(len(group))
-            elif kind == "scan_motion" and self.learns_scans:
-                trials, odds = [share**2 * np.eye(len(group)) for share in SCAN_MOTION_SHARES], ODDS_OF_SCAN_MOTION
-            elif kind == "wander" and self.learns_scans:
-                trials = [share**2 * np.eye(len(group)) for share in WANDER_SHARES]
+            elif kind in SHARES_OF_SCANS and self.learns_scans:
+                shares, odds = SHARES_OF_SCANS[kind]
+                trials = [share**2 * np.eye(len(group)) for share in shares]
             else:
                 continue
             self._weigh(varying, trials, evidence, widths[own], odds)

@@ -48,6 +48,8 @@ _WANDER = np.arange(1, 6)
 RANGE_WANDER = tuple(f"range_{wave}_{number}" for number in _WANDER for wave in ("cos", "sin"))
 RANGE_WANDER_SHARES = np.repeat(_WANDER, 2) ** -0.5
 TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.md)
+# Root mean square over the channels (rad) of azimuths by another firing order than the table has.
+FIRING_ORDER_DEVIATION = float(np.deg2rad(0.1))
 # What is of the scans, and no property of the unit.
 OF_SCANS = SCAN_MOTION + RANGE_WANDER
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
@@ -188,10 +190,17 @@ class ErrorModel:
         return roots
 
     def scan_roots(self) -> dict[str, np.ndarray]:
-        """Return, as of `prior_roots`, roots (n, k) of what is no property of the unit, and in no other prior: the
-        frame's motion in a scan, if it moves, and the wander of ranges, if it is typical."""
+        """Return, as of `prior_roots`, roots (n, k) of what is no property of the unit: the frame's motion in a scan,
+        if it moves, the wander of ranges, if it is typical, and the channels' azimuths, if they fire in another order
+        than the driver knows."""
         one, wander = np.eye(self.size), TYPICAL_WANDER * RANGE_WANDER_SHARES
+        number = np.arange(self.num_channels) - (self.num_channels - 1) / 2.0
+        # In proportion to their number, half of them, every second one.
+        shapes = np.column_stack([number, np.sign(number), (-1.0) ** np.arange(self.num_channels)])
+        shapes -= shapes.mean(axis=0)  # the mean of all channels' azimuths is part of the unit's pose
+        order = one[:, self.of_kind("channel_azimuth")] @ shapes / np.maximum(np.sqrt((shapes**2).mean(axis=0)), 1e-9)
         return {
+            "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & (self.spread.channel_azimuth > 0)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
             "wander": one[:, self.of_wander] * wander / np.sqrt(self.num_scans),
         }

@@ -25,6 +25,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
 from stretch_sim_cal.sensor.unit import (
+    CENTRE,
     CENTRE_SHARE,
     CHANNEL_KINDS,
     FIRING_SHARE,
@@ -39,13 +40,13 @@ from stretch_sim_cal.sensor.unit import (
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, incidence=0.003), np.linspace(-0.2, 0.2, 4), np.zeros(4))
 OF_SCANS = slice(MODEL.of_scan_motion.start, MODEL.size)
 # The precision of a motion in a scan, and of the ranges' wander.
-STILL = np.concatenate([
-    (share[0] * root[own].diagonal()) ** -2.0
-    for share, own, root in zip(
-        (solving.SCAN_MOTION_SHARES, solving.WANDER_SHARES), (MODEL.of_scan_motion, MODEL.of_wander),
-        MODEL.scan_roots().values(), strict=True,
-    )
-])  # fmt: skip
+ROOTS = MODEL.scan_roots()
+STILL = np.concatenate(
+    [
+        (solving.SCAN_MOTION_SHARES[0] * ROOTS["scan_motion"][MODEL.of_scan_motion].diagonal()) ** -2.0,
+        (solving.WANDER_SHARES[0] * ROOTS["wander"][MODEL.of_wander].diagonal()) ** -2.0,
+    ]
+)
 NOTHING = State((np.eye(4), np.eye(4)), (np.zeros(MODEL.size), np.zeros(MODEL.size)))
 
 
@@ -371,6 +372,35 @@ def test_scalars_are_named_by_side_with_their_deviations():
     assert numbers[f"{SCALARS[3]}_right"] == POSED.units[1][3] and numbers[f"{SCALARS[3]}_right_std"] == 17.0
     assert f"{SCALARS[0]}_left" not in numbers  # neither value nor deviation
     assert f"{SCALARS[1]}_left" in scalar_numbers(NOTHING, covariance) and f"{SCALARS[0]}_right" in numbers
+
+
+@pytest.mark.parametrize("slope", [np.radians(0.03), 0.0])
+def test_channels_that_see_nothing_fire_in_the_order_of_the_others(slope):
+    """Of 16 channels, whose azimuths differ by 0.01 deg, in proportion to their number or not; ten see something."""
+    model = ErrorModel(UnitSpread(channel_azimuth=np.radians(0.01)), np.linspace(-0.2, 0.2, 16), np.zeros(16))
+    unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    azimuths = np.arange(unknowns.units[0].start, unknowns.units[0].stop)[model.of_kind("channel_azimuth")]
+    seen, random = NormalEquations.empty(unknowns.size), np.random.default_rng(5)
+    true = slope * (np.arange(16) - 7.5) + random.normal(0.0, np.radians(0.01), 16)
+    seen.information[azimuths[:10], azimuths[:10]] = np.radians(0.002) ** -2.0
+    seen.gradient[azimuths[:10]] = true[:10] * np.radians(0.002) ** -2.0
+    solution = Solver(unknowns, Priors(nothing)).solve(seen, nothing)
+    off, deviations = solution.change[azimuths] - true, np.sqrt(np.diag(solution.covariance)[azimuths])
+    assert np.mean((off / deviations) ** 2) < 3.0
+    assert deviations[:10].max() < np.radians(0.0025) and deviations[10:].max() < np.radians(0.012)
+
+
+def test_an_optical_centre_that_is_elsewhere_is_not_known_along_the_axis_either():
+    """20 mm beside where the sensor file has it, to 0.5 mm."""
+    model = ErrorModel(UnitSpread(optical_centre=(5e-4,) * 3), np.zeros(4), np.zeros(4))
+    unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    centre = unknowns.units[0].start + np.arange(model.size)[CENTRE]
+    for size, deviation in ((2e-4, 5e-4), (0.02, 0.01)):
+        seen = NormalEquations.empty(unknowns.size)
+        seen.information[centre[0], centre[0]], seen.gradient[centre[0]] = 1e7, 1e7 * size
+        solution = Solver(unknowns, Priors(nothing)).solve(seen, nothing)
+        along = np.sqrt(solution.covariance[centre[2], centre[2]])
+        assert 0.5 * deviation < along < 3.0 * deviation
 
 
 @pytest.mark.parametrize(

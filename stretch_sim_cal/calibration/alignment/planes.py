@@ -523,7 +523,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     if {finding.code for finding in refusals} <= set(OF_ALL_PLACES):  # another place would not cure exchanged topics
         refusals = [finding for finding in far if finding.code == "swapped"] or refusals
     refusals = refusals or far or each(lambda n, pair: evidence.opinions[n][pair], pairs)
-    if MAYBE_MIRRORED & {finding.code for finding in refusals} or evidence.ties.left_out:
+    if MAYBE_MIRRORED & {finding.code for finding in [*refusals, *far]} or evidence.ties.left_out:
         suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
         whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
         refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
