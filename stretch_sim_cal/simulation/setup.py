@@ -71,9 +71,10 @@ class SimulationSetup:
 
     `joint_errors` are errors of joint origins; along or about a joint's axis, of its zero. Lidars are units of the
     sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side; `driver` replaces
-    fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4. `lidar_geometry` is
-    what the simulated lidars see, by default the profile's; only the simulator knows it. `real_time_factor` is for the
-    caller that steps the simulation: 1 is real time, 0 as fast as possible.
+    fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4; `from_mapping` takes
+    its name. `lidar_geometry` is what the simulated lidars see, by default the profile's; only the simulator knows it.
+    `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible. Raises
+    `InputError` for a `robot` of another type.
     """
 
     world: str | Path = "furnished_room"
@@ -98,6 +99,13 @@ class SimulationSetup:
     """How wrong wheel odometry may be; drawn from the seed."""
     floor: tuple[float, float] | None = None
     """How uneven the floor is: root mean square height and wavelength in m. None: the world's."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.robot, SpawnedRobot | None):
+            raise InputError(
+                f"robot: is of type {type(self.robot).__name__}, expected a SpawnedRobot; of a name or path "
+                "SimulationSetup.from_mapping({'robot': ...}) makes it, of a loaded profile spawned_robot(...)"
+            )
 
     @property
     def profile(self) -> RobotProfile:
