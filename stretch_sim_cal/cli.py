@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": "Print which parts of ROS, Gazebo and the robot are installed, and the lidars of a recording.",
     "lint": "List the departures of a robot description from a convention: the Stretch's, REP 199's or the iCub's.",
     "robot": "Write a robot's profile from its description (init), or calibrate the robot in one command (calibrate).",
+    "schema": "Print the JSON schema of profiles, sensor files, scenarios or campaigns, for editors.",
     "normalize": "Convert a robot description to a convention, and prove that its mechanism stays the same.",
 }
 """Every sub-command with its help."""
@@ -35,7 +36,7 @@ MODULES = {
 """The modules of `commands/`, imported when called, of sub-commands that have none of their own name."""
 
 
-WITHOUT_JSON = ("sim", "robot")
+WITHOUT_JSON = ("sim", "robot", "schema")
 
 
 class _SubParser(command.Parser):

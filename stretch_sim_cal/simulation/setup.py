@@ -32,6 +32,8 @@ MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
 PUSH_ANGLE = 0.017453292519943295
 CRASH_EXIT_CODE = 70
+FLOOR = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
+"""The keys of an uneven floor: the least value of each, the greatest one and, if there is one, the default."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +192,7 @@ class SimulationSetup:
         units = validate.mapping(data.get("units"), {*SIDES, *further}, f"{where}: units")
         geometry, floor = data.get("lidar_geometry"), data.get("floor")
         if floor is not None:
-            bounds = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
-            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **bounds).values()
+            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
             floor = 1e-3 * millimetres, wavelength
         given = {
             "world": _file(data.get("world", cls.world), source, f"{where}: world"),

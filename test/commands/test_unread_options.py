@@ -256,6 +256,7 @@ def test_every_command_suggests_the_option_that_was_misspelled(name, capsys):
     without_json = {
         "robot": ("--hepl", "--help"),
         "sim": ("--seeed", "--seed"),
+        "schema": ("--hepl", "--help"),
         "robot calibrate": ("--dirve", "--drive"),
     }
     option, near = without_json.get(name, ("--jsno", "--json"))
