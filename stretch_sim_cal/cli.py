@@ -18,7 +18,7 @@ COMMANDS = {
     "verify": "Check whether the stored calibration is still valid, on a recording or, without one, on the live robot.",
     "history": "Print and plot the history of the drift monitor (ros_watch_calibration) over weeks and months.",
     "check": "Print the content, age and uncertainty of a calibration file and check its consistency; or compare two.",
-    "export": "Export a calibration: as a URDF's joints, static transforms, or the robot's own values file.",
+    "export": "Export a calibration: joints for a URDF or xacro, static transforms, or the robot's own values file.",
     "fk": "Print the pose of a frame of a robot at given joint positions (forward kinematics).",
     "mobility": "Count the degrees of freedom of a robot or mechanism (Gruebler/Kutzbach), closed loops included.",
     "workspace": "Compute the points that a frame of a robot can reach: extent, volume, hull, and a picture.",
