@@ -469,20 +469,24 @@ def in_other_axes(lidars: Sequence[str], change: tuple[str, int] | None) -> list
     )]  # fmt: skip
 
 
-def model_findings(initial: np.ndarray | None, estimate: np.ndarray) -> tuple[list[Finding], list[Finding]]:
-    """Compare `estimate` with the description's transform `initial`, both (4, 4), and with its inverse: refusals and
-    warnings. The description may be off by a few centimetres; what is farther off is another robot's."""
+def model_findings(
+    initial: np.ndarray | None, estimate: np.ndarray, lidars: Sequence[str]
+) -> tuple[list[Finding], list[Finding]]:
+    """Compare `estimate` with the description's transform `initial`, both (4, 4), and, of two `lidars` by name, with
+    its inverse: refusals and warnings. The description may be off by a few centimetres; what is farther off is another
+    robot's."""
     if initial is None:
         return [], []
     distance, angle = error(initial, estimate)
     if distance <= MAX_MODEL_TRANSLATION and angle <= MAX_MODEL_ROTATION:
         return [], []
+    two, both = len(lidars) > 1, " and ".join(lidars)
     sentence = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
     swapped_distance, swapped_angle = error(inverse(initial), estimate)
-    if swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
-        sentence = f"{sentence}; near its inverse, as if left and right were swapped"
-        return [Finding("swapped", sentence, "exchange left and right")], []
-    remedy = "check the model, the mounts and whether left and right are swapped"
+    if two and swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
+        sentence = f"{sentence}; near its inverse, as if {both} were swapped"
+        return [Finding("swapped", sentence, f"exchange {both}")], []
+    remedy = f"check the model, the mounts and whether {both} are swapped" if two else "check the model and the mounts"
     far = [Finding("far_from_description", sentence, remedy)]
     beyond = max(distance / MAX_MODEL_TRANSLATION, angle / MAX_MODEL_ROTATION)
     return (far, []) if beyond > ANOTHER_ROBOT else ([], far)
