@@ -371,11 +371,13 @@ def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
 
 
 def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
-    """Check that robot, lidars and scene did not move; with too few patches `used`, motion is not observable."""
+    """Check that robot, lidars and scene did not move; with too few patches `used`, motion is not observable, nor is a
+    large one of surfaces that are seen only before or only after it. A robot that moved sees another view."""
     enough = used >= MIN_PATCHES
+    moved = enough and (motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION)
     return [
         *when(
-            enough and (motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION),
+            moved,
             "moved",
             f"the robot moved by {1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg while "
             "the frames were taken",
@@ -389,10 +391,11 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
             "tighten its mount, and repeat",
         ),
         *when(
-            disturbed > MAX_DISTURBED,
+            disturbed > MAX_DISTURBED and not moved,
             "moving_scene",
-            f"{100.0 * disturbed:.0f} % of the view changed while the frames were taken",
-            "repeat when nothing moves",
+            f"the robot moved, or much around it: {100.0 * disturbed:.0f} % of the view changed while the frames were "
+            "taken",
+            "keep it still, and repeat when nothing moves",
         ),
     ]
 
@@ -575,8 +578,7 @@ def mount_refusals(
 
 
 def _deviation(direction: Direction) -> str:
-    digits = 2 if direction.unit == "deg" else 1
-    return f"{direction.factor * direction.standard_deviation:.{digits}f} {direction.unit}"
+    return direction.said(direction.standard_deviation, ".2f" if direction.unit == "deg" else ".1f")
 
 
 def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding]:
