@@ -103,6 +103,7 @@ setup(
             "build>=1.2,<2",
             "hypothesis>=6.90,<7",
             "icub-models>=3,<4",
+            "jsonschema>=4.10,<5",
             "mcap>=1.3,<2",
             "mcap-ros2-support>=0.5,<1",
             "mypy==2.4.1",

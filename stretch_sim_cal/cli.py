@@ -18,13 +18,14 @@ COMMANDS = {
     "verify": "Check whether the stored calibration is still valid, on a recording or, without one, on the live robot.",
     "history": "Print and plot the history of the drift monitor (ros_watch_calibration) over weeks and months.",
     "check": "Print the content, age and uncertainty of a calibration file and check its consistency; or compare two.",
-    "export": "Export a calibration: as a URDF's joints, static transforms, or the robot's own values file.",
+    "export": "Export a calibration: joints for a URDF or xacro, static transforms, or the robot's own values file.",
     "fk": "Print the pose of a frame of a robot at given joint positions (forward kinematics).",
     "mobility": "Count the degrees of freedom of a robot or mechanism (Gruebler/Kutzbach), closed loops included.",
     "workspace": "Compute the points that a frame of a robot can reach: extent, volume, hull, and a picture.",
     "doctor": "Print which parts of ROS, Gazebo and the robot are installed, and the lidars of a recording.",
     "lint": "List the departures of a robot description from a convention: the Stretch's, REP 199's or the iCub's.",
     "robot": "Write a robot's profile from its description (init), or calibrate the robot in one command (calibrate).",
+    "schema": "Print the JSON schema of profiles, sensor files, scenarios or campaigns, for editors.",
     "normalize": "Convert a robot description to a convention, and prove that its mechanism stays the same.",
 }
 """Every sub-command with its help."""
@@ -35,7 +36,7 @@ MODULES = {
 """The modules of `commands/`, imported when called, of sub-commands that have none of their own name."""
 
 
-WITHOUT_JSON = ("sim", "robot")
+WITHOUT_JSON = ("sim", "robot", "schema")
 
 
 class _SubParser(command.Parser):

@@ -86,7 +86,7 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
     if calibration.right_to_left is None and plane is None and MOUNTS not in calibration.data:
         sentences.append("has neither an alignment of the lidars nor a floor")
     for name, pose in calibration.to_left.items():
-        far, _ = model_findings(described.to_left.get(name), pose)
+        far, _ = model_findings(described.to_left.get(name), pose, ("left", name))
         sentences += [f"{name}{TO_LEFT}: {finding}" for finding in far]
     if plane is not None and plane.offset < 0:
         sentences.append(f"base_link lies {-plane.offset * 1e3:.1f} mm below the floor; the transform may be inverted")
@@ -158,7 +158,7 @@ def concerns(
         for part in calibration.edited
     ]
     for name, pose in calibration.to_left.items():
-        _, far = model_findings((described or Described()).to_left.get(name), pose)
+        _, far = model_findings((described or Described()).to_left.get(name), pose, ("left", name))
         sentences += [f"{name}{TO_LEFT}: {finding}" for finding in far]
     for key in calibration.data:
         near = get_close_matches(str(key), READ, 1, MISSPELLED)

@@ -410,7 +410,8 @@ class DrivenArray:
             where = f"lidar {name} to {names[0]}" if count > 2 else ""
             refusals += [finding.at(where) if where else finding for finding in unobserved(found)]
             described = inverse(self._described[0]) @ self._described[names.index(name)]
-            for kind, findings in zip((far, near), model_findings(described, between_two), strict=True):
+            against = model_findings(described, between_two, (names[0], name))
+            for kind, findings in zip((far, near), against, strict=True):
                 kind += findings
         refusals = refusals or large_residuals(last.scale, result.rmse)
         refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
@@ -461,7 +462,7 @@ class DrivenArray:
             f"the wheels slipped {drive.slip:.1f} times as much as expected",
             "clean the wheels, drive more slowly, or set the slip of this floor",
         )
-        beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0])
+        beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0], self._names[:2])
         refusals += [Finding(far.code, f"relative to the wheels {far.sentence}", far.remedy) for far in beyond]
         return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 

@@ -371,11 +371,13 @@ def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
 
 
 def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
-    """Check that robot, lidars and scene did not move; with too few patches `used`, motion is not observable."""
+    """Check that robot, lidars and scene did not move; with too few patches `used`, motion is not observable, nor is a
+    large one of surfaces that are seen only before or only after it. A robot that moved sees another view."""
     enough = used >= MIN_PATCHES
+    moved = enough and (motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION)
     return [
         *when(
-            enough and (motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION),
+            moved,
             "moved",
             f"the robot moved by {1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg while "
             "the frames were taken",
@@ -389,10 +391,11 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
             "tighten its mount, and repeat",
         ),
         *when(
-            disturbed > MAX_DISTURBED,
+            disturbed > MAX_DISTURBED and not moved,
             "moving_scene",
-            f"{100.0 * disturbed:.0f} % of the view changed while the frames were taken",
-            "repeat when nothing moves",
+            f"the robot moved, or much around it: {100.0 * disturbed:.0f} % of the view changed while the frames were "
+            "taken",
+            "keep it still, and repeat when nothing moves",
         ),
     ]
 
@@ -469,20 +472,24 @@ def in_other_axes(lidars: Sequence[str], change: tuple[str, int] | None) -> list
     )]  # fmt: skip
 
 
-def model_findings(initial: np.ndarray | None, estimate: np.ndarray) -> tuple[list[Finding], list[Finding]]:
-    """Compare `estimate` with the description's transform `initial`, both (4, 4), and with its inverse: refusals and
-    warnings. The description may be off by a few centimetres; what is farther off is another robot's."""
+def model_findings(
+    initial: np.ndarray | None, estimate: np.ndarray, lidars: Sequence[str]
+) -> tuple[list[Finding], list[Finding]]:
+    """Compare `estimate` with the description's transform `initial`, both (4, 4), and, of two `lidars` by name, with
+    its inverse: refusals and warnings. The description may be off by a few centimetres; what is farther off is another
+    robot's."""
     if initial is None:
         return [], []
     distance, angle = error(initial, estimate)
     if distance <= MAX_MODEL_TRANSLATION and angle <= MAX_MODEL_ROTATION:
         return [], []
+    two, both = len(lidars) > 1, " and ".join(lidars)
     sentence = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
     swapped_distance, swapped_angle = error(inverse(initial), estimate)
-    if swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
-        sentence = f"{sentence}; near its inverse, as if left and right were swapped"
-        return [Finding("swapped", sentence, "exchange left and right")], []
-    remedy = "check the model, the mounts and whether left and right are swapped"
+    if two and swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
+        sentence = f"{sentence}; near its inverse, as if {both} were swapped"
+        return [Finding("swapped", sentence, f"exchange {both}")], []
+    remedy = f"check the model, the mounts and whether {both} are swapped" if two else "check the model and the mounts"
     far = [Finding("far_from_description", sentence, remedy)]
     beyond = max(distance / MAX_MODEL_TRANSLATION, angle / MAX_MODEL_ROTATION)
     return (far, []) if beyond > ANOTHER_ROBOT else ([], far)
@@ -571,8 +578,7 @@ def mount_refusals(
 
 
 def _deviation(direction: Direction) -> str:
-    digits = 2 if direction.unit == "deg" else 1
-    return f"{direction.factor * direction.standard_deviation:.{digits}f} {direction.unit}"
+    return direction.said(direction.standard_deviation, ".2f" if direction.unit == "deg" else ".1f")
 
 
 def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding]:

@@ -73,7 +73,10 @@ class PairwiseAlignment:
             name: alignment_method(method)(
                 inverse(first.base_from_lidar) @ other.base_from_lidar,
                 AlignmentSettings(
-                    base_from_left=first.base_from_lidar, sensor=of_two((first.sensor, other.sensor)), **settings
+                    base_from_left=first.base_from_lidar,
+                    sensor=of_two((first.sensor, other.sensor)),
+                    names=(self._first, name),
+                    **settings,
                 ),
             )
             for name, other in others

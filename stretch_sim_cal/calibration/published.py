@@ -66,7 +66,7 @@ class GicpAlignment:
     def __init__(self, initial_right_to_left: np.ndarray, settings: AlignmentSettings | None = None):
         self._settings = settings or AlignmentSettings()
         self._initial = check_rigid(initial_right_to_left, "initial right_to_left")
-        self._intake = FrameIntake()
+        self._intake = FrameIntake(self._settings.names)
         self._clouds: tuple[list, list] = ([], [])
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
@@ -77,9 +77,9 @@ class GicpAlignment:
 
     def solve(self) -> AlignmentResult:
         """Return the alignment. Raises `InputError` if a lidar gave no return at all."""
-        for kept, side in zip(self._clouds, SIDES, strict=True):
+        for kept, name in zip(self._clouds, self._settings.names, strict=True):
             if not kept:
-                raise InputError(f"no usable return of the {side} lidar in any frame; is it running, and not covered?")
+                raise InputError(f"no usable return of the {name} lidar in any frame; is it running, and not covered?")
         settings, voxel = self._settings, self._settings.downsampling_resolution
         (target, tree), (source, _) = (
             small_gicp.preprocess_points(np.concatenate(kept).astype(float), voxel, num_neighbors=20, num_threads=1)
@@ -101,7 +101,7 @@ class GicpAlignment:
         found_directions = settings.directions(covariance, settings.base_from_left)
         sentence = f"registration did not converge in {settings.max_iterations} iterations"
         refusals = when(not registration.converged, "not_converged", sentence) + unobserved(found_directions)
-        other_robot, against_model = model_findings(self._initial, estimate)
+        other_robot, against_model = model_findings(self._initial, estimate, settings.names)
         return AlignmentResult(
             estimate, covariance, rmse, self._intake.num_frames, self.name, float(np.mean(matched)), found_directions,
             warnings=self._intake.warnings() + against_model, refusals=refusals or other_robot,

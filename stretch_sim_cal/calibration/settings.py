@@ -9,7 +9,7 @@ import numpy as np
 from stretch_sim_cal.calibration.observability import Direction, directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import check_rigid
+from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import Sensors
 
 
@@ -57,6 +57,8 @@ class AlignmentSettings(LidarSettings):
     # Nominal pose of the left lidar in base_link (4, 4): names directions in base axes, and locates the robot's own
     # body.
     base_from_left: np.ndarray | None = None
+    # The names of the left and the right lidar, in findings and errors.
+    names: tuple[str, str] = SIDES
 
     def __post_init__(self):
         super().__post_init__()

@@ -67,6 +67,9 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
     """Return an alignment and its `alignment_numbers` as lines for the terminal."""
     base, places, further = numbers["right_in_base_link"], result.diagnostics.get("places", 1), numbers["further_place"]
     standing = f" from {places} standing places" if places > 1 else ""
+    agree = (
+        f"surfaces agree to {numbers['rmse_mm']:.2f} mm (rms)" if math.isfinite(result.rmse) else "no surface agrees"
+    )
     lines = [
         f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds{standing}):",
         f"  xyz  {listed(numbers['xyz'], 5)} m    standard deviation {listed(numbers['standard_deviation_mm'], 3)} mm",
@@ -75,12 +78,12 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         f"  in base_link: xyz {listed(base['xyz'], 5)} m, rpy {listed(base['rpy_deg'], 4)} deg",
         f"  {numbers['moved_from_first_guess_mm']:.2f} mm and {numbers['turned_from_first_guess_deg']:.3f} deg from the"
         " initial guess",
-        f"  surfaces agree to {numbers['rmse_mm']:.2f} mm (rms), overlap {100 * result.overlap:.0f} %",
+        f"  {agree}, overlap {100 * result.overlap:.0f} %",
     ]
     for direction in result.directions:
-        scale, unit = direction.factor, direction.unit
-        bound = f"{direction.standard_deviation * scale:.4f} {unit} (bound {direction.bound * scale:.3g} {unit})"
-        lines.append(f"  {direction.name}: {bound}{'' if direction.observed else '  <- not determined by this scene'}")
+        deviation, bound = direction.said(direction.standard_deviation, ".4f"), direction.said(direction.bound, ".3g")
+        unknown = "" if direction.observed else "  <- not determined by this scene"
+        lines.append(f"  {direction.name}: {deviation} (bound {bound}){unknown}")
     if further is not None:
         (before, after), (angle_before, angle_after) = (further[f"standard_deviation_{of}"] for of in ("mm", "deg"))
         lines.append(
@@ -198,9 +201,12 @@ def floor_numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) 
 
 
 def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
-    """Return a floor and its `floor_numbers` as lines for the terminal."""
+    """Return a floor and its `floor_numbers` as lines for the terminal; of none that it is not known."""
+    title = f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):"
+    if not np.isfinite(result.covariance).all():
+        return [f"{title} unknown"]
     lines = [
-        f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):",
+        title,
         f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation"
         f" {numbers['height_standard_deviation_mm']:.3f} mm"
         f" ({numbers['higher_than_described_mm']:+.2f} mm relative to the description)",

@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import json
+import re
 from itertools import starmap
 from pathlib import Path
 from xml.etree import ElementTree
@@ -24,13 +25,16 @@ from stretch_sim_cal.robot.profile import profile_called
 
 EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transform"
 
+XACRO = "http://www.ros.org/wiki/xacro"
+NO_IDENTIFIER = re.compile(r"\W|^(?=\d)")  # what a property's name may not have
+USE = 'include this in the description, and write in each joint NAME: <origin xyz="${NAME_xyz}" rpy="${NAME_rpy}"/>'
 RIGHT_CALIBRATED, LEFT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "lidar_left_calibrated", "floor_plane"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
-    add("--as", dest="form", required=True, choices=("urdf", "static-transform", "calibration-values"))
+    add("--as", dest="form", required=True, choices=("urdf", "xacro", "static-transform", "calibration-values"))
     add("--model", metavar="FILE", help=MODEL_HELP)
     add("--robot", metavar="FILE", help=ROBOT_HELP)
     add(
@@ -44,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.form != "calibration-values":
         only_with(args, {"record": False, "rollback": False}, "--as calibration-values")
-    if args.out and args.form == "urdf":
+    if args.out and args.form in ("urdf", "xacro"):
         only_with(args, {"json": False}, "what is printed, not with --out,")
     if args.rollback:
         return _roll_back(args)
@@ -53,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     found = problems(calibration)
     if found:
         raise Refused(f"{path}: {'; '.join(found)}")
-    export = {"urdf": _urdf, "static-transform": _static_transforms, "calibration-values": _values}[args.form]
-    return export(calibration, args)
+    forms = {"urdf": _urdf, "xacro": _xacro, "static-transform": _static_transforms, "calibration-values": _values}
+    return forms[args.form](calibration, args)
 
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
@@ -94,6 +98,27 @@ def _description_with(joints: list[JointOrigin], model: str | None) -> str:
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
+def _xacro(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+    joints = _joints(calibration, args)
+    if args.json:
+        show(args, _as_json(joints), [])
+        return 0
+    lines = [
+        f'  <xacro:property name="{NO_IDENTIFIER.sub("_", joint.name)}_{key}" value="{getattr(joint, key)}"/>'
+        for joint in joints for key in ("xyz", "rpy")
+    ]  # fmt: skip
+    _put(args, "\n".join([f'<robot xmlns:xacro="{XACRO}">', f"  <!-- {USE} -->", *lines, "</robot>"]) + "\n")
+    return 0
+
+
+def _put(args: argparse.Namespace, text: str) -> None:
+    if args.out:
+        files.write_text(args.out, text)
+        print(f"{args.out}: written")
+    else:
+        print(text, end="")
+
+
 def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> int:
     transforms, profile = [], profile_called(args.robot)
     if calibration.right_to_left is not None:
@@ -112,11 +137,7 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     if args.json:
         keys = ("parent", "child", "xyz", "quaternion_xyzw")
         text = json.dumps([dict(zip(keys, pose, strict=True)) for pose in poses], indent=1, default=list) + "\n"
-    if args.out:
-        files.write_text(args.out, text)
-        print(f"{args.out}: written")
-    else:
-        print(text, end="")
+    _put(args, text)
     return 0
 
 

@@ -14,7 +14,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.collection.plan import Plan, Skipped, plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.command import show
-from stretch_sim_cal.commands import calibrate_robot
+from stretch_sim_cal.commands import calibrate_robot, schema
 from stretch_sim_cal.commands.described import add_package_argument, assignments, check_packages, package_folders
 from stretch_sim_cal.commands.robot_guess import MARGIN, Choice, Guess, guess_profile, rounded
 from stretch_sim_cal.conventions.normal_form import read_description
@@ -221,6 +221,9 @@ def _in_view(
 
 
 def _text(guess: Guess) -> str:
-    lines = ["# Written by stretch-sim-cal robot init; keys: docs/your_own_robot.md."]
+    lines = [
+        f"{schema.MODELINE}{schema.path_of('profile').as_uri()}",
+        "# Written by stretch-sim-cal robot init; keys: docs/your_own_robot.md.",
+    ]
     lines += [f"# OPEN: {line}" for line in guess.open]
     return "\n".join(lines) + "\n" + yaml_text(guess.data)

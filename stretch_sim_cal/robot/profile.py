@@ -32,6 +32,11 @@ STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at
 MOST_SHAPE_JOINTS = 2  # a body-shape model is a grid over so many joints at most
 GEOMETRIES = ("collision", "visual")  # which of a description's shapes lidars may see; or those of another one
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
+COMPUTED = ("source", "further", "trajectory", "stop")  # fields that are no keys of a file
+TOPICS = {"trajectory": "/follow_joint_trajectory", "stop": "/stop_the_robot"}
+# The least and the greatest values of the keys of `accept` and `body`.
+ACCEPT = {"translation_mm": (1e-3, 1e3), "rotation_deg": (1e-4, 90.0)}
+BODY = {"radius": (0.01, 10.0), "height": (0.06, 10.0)}
 
 
 @dataclass(frozen=True)
@@ -328,8 +333,7 @@ def profile_called(name: str | Path | None) -> RobotProfile:
 def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
     """Return the profile of a mapping; `path` names it in errors, and relative paths start at its folder."""
     where = str(path)
-    computed = {"source", "further", "trajectory", "stop"}
-    data = validate.mapping(data, {each.name for each in fields(RobotProfile)} - computed | {"topics"}, where)
+    data = validate.mapping(data, {each.name for each in fields(RobotProfile)} - {*COMPUTED} | {"topics"}, where)
     for key in ("description", "lidars", "base_frame"):
         if key not in data:
             raise InputError(f"{where}: {key}: is missing")
@@ -349,7 +353,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         found = None if data.get(key) is None else numbers_by_key(data[key], f"{where}: {key}", **known)
         return found and tuple(found.values())
 
-    accept = pair("accept", translation_mm=(1e-3, 1e3), rotation_deg=(1e-4, 90.0))
+    accept = pair("accept", **ACCEPT)
     given = {
         "source": where,
         "description": _description(data.get("description"), path),
@@ -362,12 +366,10 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         "mount_candidates": by_command("mount_candidates", tuple[float, ...]),
         "offset_joints": by_command("offset_joints", Annotated[float, Bounds(1e-6, 1.0)]),
         "lidar_geometry": lidar_geometry(data.get("lidar_geometry", GEOMETRIES[0]), path, f"{where}: lidar_geometry"),
-        "body": pair("body", radius=(0.01, 10.0), height=(0.06, 10.0)),
+        "body": pair("body", **BODY),
         "accept": accept and (1e-3 * accept[0], float(np.deg2rad(accept[1]))),
         "base": None if data.get("base") is None else wheeled_base(data["base"], f"{where}: base"),
-    } | validate.texts_by_key(
-        data.get("topics"), f"{where}: topics", trajectory="/follow_joint_trajectory", stop="/stop_the_robot"
-    )
+    } | validate.texts_by_key(data.get("topics"), f"{where}: topics", **TOPICS)
     written = {key: value for key, value in data.items() if key not in given and key != "topics"}
     usual = {"name": path.stem, "footprint_frame": data.get("base_frame")}
     found = record(RobotProfile, usual | written, where, **given)

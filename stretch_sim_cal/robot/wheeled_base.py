@@ -17,6 +17,13 @@ from stretch_sim_cal.validate import Bounds, mapping, numbers_by_key, record, te
 
 OMNIDIRECTIONAL, DIFFERENTIAL = "omnidirectional", "differential"
 Coordinate = Annotated[float, Bounds(-10.0, 10.0)]
+LIMITS = {
+    "linear": (1e-3, 20.0, 0.5), "linear_acceleration": (1e-3, 50.0, 0.5),
+    "angular": (1e-3, 20.0, 1.0), "angular_acceleration": (1e-3, 50.0, 1.0),
+}  # fmt: skip
+"""The keys of `limits`: the least value of each, the greatest one and the default."""
+TOPICS = {"command": None, "stamped_command": None, "odometry": "/odom"}
+NESTED = ("linear", "angular", *TOPICS)  # fields whose keys are below `limits` and `topics`
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,10 @@ class WheeledBase:
 
 def wheeled_base(value: Any, where: str) -> WheeledBase:
     """Return the base of a profile's `base:`. Raises `InputError` naming `where` and the key."""
-    nested, apart = {"linear", "angular", "command", "stamped_command", "odometry"}, {"limits", "topics"}
-    base = mapping(value, {each.name for each in fields(WheeledBase)} - nested | apart, where)
-    limits = numbers_by_key(
-        base.get("limits"), f"{where}: limits", linear=(1e-3, 20.0, 0.5), linear_acceleration=(1e-3, 50.0, 0.5),
-        angular=(1e-3, 20.0, 1.0), angular_acceleration=(1e-3, 50.0, 1.0),
-    )  # fmt: skip
-    topics = texts_by_key(base.get("topics"), f"{where}: topics", command=None, stamped_command=None, odometry="/odom")
+    apart = {"limits", "topics"}
+    base = mapping(value, {each.name for each in fields(WheeledBase)} - {*NESTED} | apart, where)
+    limits = numbers_by_key(base.get("limits"), f"{where}: limits", **LIMITS)
+    topics = texts_by_key(base.get("topics"), f"{where}: topics", **TOPICS)
     command, stamped = topics["command"], topics["stamped_command"]
     if command == stamped and command is not None:
         raise InputError(f"{where}: topics: command and stamped_command: a topic has one type; name one of them")

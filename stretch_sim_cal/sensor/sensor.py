@@ -28,6 +28,8 @@ UNKNOWN = "unknown"
 WINDOW = "azimuth_window_deg"
 RETURNS = ("single", "dual")
 MISSES = ("none", "zeros")
+RANGE_DRIFT = {"amplitude": (0.0, 1.0, 0.0), "time": (1e-3, 1e6, 600.0)}
+"""The keys of `range_drift`: the least value of each, the greatest one and the default."""
 
 
 @dataclass(frozen=True)
@@ -296,9 +298,7 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
     elevations = data.get("elevations_deg")
     if not isinstance(elevations, list) or not elevations:
         raise InputError(f"{where}: elevations_deg: expected a list with the elevation of every channel")
-    drift = validate.numbers_by_key(
-        data.get("range_drift"), f"{where}: range_drift", amplitude=(0.0, 1.0, 0.0), time=(1e-3, 1e6, 600.0)
-    )
+    drift = validate.numbers_by_key(data.get("range_drift"), f"{where}: range_drift", **RANGE_DRIFT)
     usual = {"azimuth_offsets_deg": 0.0, "firing_times_us": 0.0, "range_biases": 0.0}
     sensor = validate.record(
         Sensor, usual | {key: each for key, each in data.items() if key not in APART}, where,

@@ -32,6 +32,8 @@ MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
 PUSH_ANGLE = 0.017453292519943295
 CRASH_EXIT_CODE = 70
+FLOOR = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
+"""The keys of an uneven floor: the least value of each, the greatest one and, if there is one, the default."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ class SimulationSetup:
 
     `joint_errors` are errors of joint origins; along or about a joint's axis, of its zero. Lidars are units of the
     sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side; `driver` replaces
-    fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4. `lidar_geometry` is
-    what the simulated lidars see, by default the profile's; only the simulator knows it. `real_time_factor` is for the
-    caller that steps the simulation: 1 is real time, 0 as fast as possible.
+    fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4; `from_mapping` takes
+    its name. `lidar_geometry` is what the simulated lidars see, by default the profile's; only the simulator knows it.
+    `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible. Raises
+    `InputError` for a `robot` of another type.
     """
 
     world: str | Path = "furnished_room"
@@ -98,6 +101,13 @@ class SimulationSetup:
     """How wrong wheel odometry may be; drawn from the seed."""
     floor: tuple[float, float] | None = None
     """How uneven the floor is: root mean square height and wavelength in m. None: the world's."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.robot, SpawnedRobot | None):
+            raise InputError(
+                f"robot: is of type {type(self.robot).__name__}, expected a SpawnedRobot; of a name or path "
+                "SimulationSetup.from_mapping({'robot': ...}) makes it, of a loaded profile spawned_robot(...)"
+            )
 
     @property
     def profile(self) -> RobotProfile:
@@ -182,8 +192,7 @@ class SimulationSetup:
         units = validate.mapping(data.get("units"), {*SIDES, *further}, f"{where}: units")
         geometry, floor = data.get("lidar_geometry"), data.get("floor")
         if floor is not None:
-            bounds = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
-            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **bounds).values()
+            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
             floor = 1e-3 * millimetres, wavelength
         given = {
             "world": _file(data.get("world", cls.world), source, f"{where}: world"),

@@ -7,6 +7,7 @@ from floor_scenes import box
 from top_and_dome import top_and_dome
 
 import stretch_sim_cal as cal
+from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.alignment import ties
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
@@ -30,6 +31,11 @@ def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, unobse
     if world == "long_corridor":
         assert len(result.refusals) == 1
         assert "sliding along base x" in result.refusals[0] and "unbounded" in result.refusals[0]
+        lines = summaries.alignment_lines(
+            result, summaries.alignment_numbers(result, scene.initial, scene.base_from_left)
+        )
+        assert any(line.endswith("base x: unbounded (bound 5 mm)  <- not determined by this scene") for line in lines)
+        assert not any(number in " ".join(lines).split() for number in ("inf", "nan"))
         distance, angle = error(scene.truth, result.right_to_left)
         assert distance < 0.05 and angle < np.deg2rad(0.5)  # the truth is 5 mm from the guess
 
@@ -41,6 +47,16 @@ def test_turning_the_robot_helps_where_a_hall_is_seen_square_on():
     scene.place(0.0, 0.0, 0.8)
     turned = align([scene.frame(tick) for tick in range(4)], scene.initial, scene.settings)
     assert_aligned(scene, turned, 1.5)
+
+
+@pytest.mark.parametrize("degrees", [90.0, pytest.param(30.0, marks=pytest.mark.long)])
+def test_a_robot_that_turns_between_the_frames_is_told_that_it_moved(degrees):
+    scene = SimulatedScene("furnished_room")
+    frames = [scene.frame(0)]
+    scene.place(0.0, 0.0, np.radians(degrees))
+    result = align([*frames, scene.frame(1)], scene.initial, scene.settings)
+    assert result.refusals and result.refusals[0].startswith("the robot moved")
+    assert not any("view changed" in refusal for refusal in result.refusals[1:])
 
 
 def person(x: float, y: float) -> Surface:

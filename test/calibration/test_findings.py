@@ -34,7 +34,7 @@ def moved(millimetres=0.0, degrees=0.0):
 
 def of_model(*poses):
     """Return refusals and warnings as one list."""
-    return [finding for found in findings.model_findings(*poses) for finding in found]
+    return [finding for found in findings.model_findings(*poses, ("front", "rear")) for finding in found]
 
 
 # A call, then the code and figures of its only finding, or nothing if there is none.
@@ -55,7 +55,8 @@ ALIGNMENT = [
     (lambda: findings.movement(Motion(0.0041, 0.0), 0.0, 12), "moved", "4 mm and 0.00 deg"),
     (lambda: findings.movement(Motion(0.0, 0.11 * DEGREE), 0.0, 12), "moved", "0 mm and 0.11 deg"),
     (lambda: findings.movement(Motion(0.01, 0.1), 0.0, 11),),
-    (lambda: findings.movement(Motion(0.0, 0.0), 0.31, 12), "moving_scene", "31 %"),
+    (lambda: findings.movement(Motion(0.0, 0.0), 0.31, 12), "moving_scene", "the robot moved, or", "31 %"),
+    (lambda: findings.movement(Motion(0.1, 0.0), 0.31, 12), "moved", "100 mm"),
     (lambda: findings.movement(Motion(0.0, 0.0, 0.0014, 0.04 * DEGREE), 0.0, 20),),
     (lambda: findings.movement(Motion(0.0, 0.0, 0.0016, 0.0), 0.0, 20), "lidar_moved", "1.6 mm"),
     (lambda: findings.movement(Motion(0.0, 0.0, 0.0, 0.06 * DEGREE), 0.0, 20), "lidar_moved", "0.060 deg"),
@@ -71,7 +72,7 @@ ALIGNMENT = [
     (lambda: of_model(DESCRIBED, moved(101)), "far_from_description", "101 mm"),
     (lambda: of_model(DESCRIBED, moved(0, 5.2)), "far_from_description", "5.2 deg"),
     (lambda: of_model(DESCRIBED, moved(301)), "far_from_description", "301 mm"),
-    (lambda: of_model(DESCRIBED, inverse(moved(3, 1))), "swapped"),
+    (lambda: of_model(DESCRIBED, inverse(moved(3, 1))), "swapped", "as if front and rear were swapped"),
     (lambda: findings.mirrored(()),),
     (lambda: findings.mirrored(("right",)), "mirrored", "right lidar"),
 ]
@@ -82,6 +83,18 @@ def test_a_check_of_the_alignment_reports_beyond_its_limit(check, expected, figu
     found = check()
     assert codes(found) == expected
     assert all(figure in found[0] for figure in figures)
+
+
+def test_lidars_that_may_be_swapped_are_named_and_one_lidar_has_no_other():
+    far, swapped = DESCRIBED @ moved(301), inverse(DESCRIBED)
+    remedies = [
+        findings.model_findings(DESCRIBED, pose, lidars)[0][0].remedy
+        for pose in (far, swapped) for lidars in (("front", "rear"), ("front",))
+    ]  # fmt: skip
+    alone = "check the model and the mounts"
+    assert remedies == [
+        "check the model, the mounts and whether front and rear are swapped", alone, "exchange front and rear", alone
+    ]  # fmt: skip
 
 
 SUPPORT = {"area": 1.0, "gap": 150 * DEGREE, "gap_bearing": 0.5 * np.pi, "level_share": 0.6}

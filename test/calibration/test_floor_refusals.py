@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from floor_scenes import Scene, box, height_field, scene_of, solve, solved
 
+from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.settings import FloorSettings
@@ -64,7 +65,10 @@ def test_lidars_that_do_not_look_at_the_floor_are_refused():
     poses = [scene.simulator.base_from_lidar(side) for side in SIDES]
     upwards = ([points[apply(pose, points)[:, 2] > pose[2, 3]] for points, pose in zip(pair, poses, strict=True)]
                for pair in scene.pairs(2))  # fmt: skip
-    assert "no_floor: no lidar sees the floor" in the_refusal(solve(scene.method(), upwards))
+    result = solve(scene.method(), upwards)
+    assert "no_floor: no lidar sees the floor" in the_refusal(result)
+    (line,) = summaries.floor_lines(result, summaries.floor_numbers(result, np.eye(4)))
+    assert line == "floor in base_link (support, 2 pairs of clouds, 0 returns): unknown"
 
 
 def test_lidars_that_see_different_floors_or_are_swapped_are_refused():

@@ -7,6 +7,8 @@ import pytest
 from top_and_dome import top_and_dome
 
 import stretch_sim_cal as cal
+from stretch_sim_cal.calibration import pipeline
+from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 
@@ -69,6 +71,25 @@ def test_exchanged_topics_of_a_robot_with_three_lidars_are_named(scene):
     untied = refusals(scene, clouds)[0]
     assert untied.code == "untied_lidar" and untied.remedy == "exchange left and right"
     assert "as if left and right were swapped" in untied.sentence
+
+
+@pytest.mark.parametrize(
+    ("method", "exchanged", "remedy"),
+    [
+        ("planes", True, "exchange front_link and rear_link"),
+        ("gicp", False, "check the model, the mounts and whether front_link and rear_link are swapped"),
+    ],
+)
+def test_lidars_that_may_be_exchanged_are_named_as_the_user_calls_them(method, exchanged, remedy):
+    scene = cal.simulate(sensor="jt128_sparse", seed=2, frames=3)
+    clouds, poses = scene.clouds, scene.rig.base_from_lidar
+    off = from_xyz_rpy((0.0, 0.0, 0.0 if exchanged else 0.31), (0.0, 0.0, 0.0))
+    lidars = {"front_link": DescribedLidar(poses["left"]), "rear_link": DescribedLidar(poses["right"] @ off)}
+    aligned = pipeline.alignment_of(method, lidars)
+    order = ("right", "left") if exchanged else ("left", "right")
+    for front, rear in zip(*(clouds[name] for name in order), strict=True):
+        aligned.add({"front_link": front, "rear_link": rear})
+    assert [finding.remedy for finding in aligned.solve().refusals] == [remedy]
 
 
 def test_a_third_lidar_that_fits_nothing_is_named_with_the_reason_and_leaves_the_others_as_sure_as_without_it(scene):

@@ -9,12 +9,13 @@ import pytest
 import yaml
 from made_results import alignment_result, joints_in
 
+from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.description import load_model, load_urdf_text
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile
 
@@ -56,6 +57,37 @@ def test_the_printed_joints_are_urdf(calibration, capsys):
     joints = {joint.get("name"): joint for joint in root.findall("joint")}
     assert list(joints) == ["lidar_left_joint", "lidar_right_joint", "base_ref"]
     assert float(joints["base_ref"].find("origin").get("xyz").split()[2]) == pytest.approx(PLANE.offset)
+
+
+def test_a_xacro_that_includes_the_properties_has_the_calibrated_joints(calibration, right_to_left, tmp_path):
+    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
+    assert run(calibration, "--as", "xacro", "--out", tmp_path / "calibrated.xacro") == 0
+    root = ElementTree.parse(tmp_path / "robot.urdf").getroot()
+    for joint in root.findall("joint"):
+        if (name := joint.get("name")) in ("lidar_left_joint", "lidar_right_joint", "base_ref"):
+            origin = joint.find("origin")
+            for key in ("xyz", "rpy"):
+                origin.set(key, f"${{{name}_{key}}}")
+    text = ElementTree.tostring(root, encoding="unicode")
+    include = '<xacro:include filename="calibrated.xacro"/>'
+    start, rest = text.split(">", maxsplit=1)
+    (tmp_path / "robot.xacro").write_text(f'{start} xmlns:xacro="http://www.ros.org/wiki/xacro">{include}{rest}')
+    check_description(tmp_path / "robot.xacro", right_to_left)
+
+
+def test_names_of_joints_become_names_of_properties(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = files.share_directory() / "models" / "two_lidar_amr.urdf.xacro"
+    text = load_urdf_text(str(source)).replace('"lidar_left_joint"', '"2d/lidar-left"')
+    (tmp_path / "robot.urdf").write_text(text)
+    file = tmp_path / "calibration.yaml"
+    CalibrationFile().with_alignment(alignment_result(from_xyz_rpy((-0.6, 0.4, 0.0), (0.0, 0.0, 3.1))), "x").save(file)
+    robot = ["--robot", "two_lidar_amr", "--model", tmp_path / "robot.urdf"]
+    assert run(file, "--as", "xacro", *robot) == 0
+    names = [each.get("name") for each in ElementTree.fromstring(capsys.readouterr().out)]
+    assert names == [f"{name}_{key}" for name in ("_2d_lidar_left", "lidar_right_joint") for key in ("xyz", "rpy")]
+    assert run(file, "--as", "xacro", "--json", *robot) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["2d/lidar-left", "lidar_right_joint"]
 
 
 def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left, capsys):

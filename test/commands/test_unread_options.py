@@ -59,6 +59,7 @@ def folder(tmp_path, monkeypatch):
         ("export --as urdf --rollback", "--rollback"),
         ("export cal.yaml --as static-transform --record", "--record applies to --as calibration-values"),
         ("export cal.yaml --as urdf --out new.urdf --json", "--json"),
+        ("export cal.yaml --as xacro --out new.xacro --json", "--json"),
         ("export --as calibration-values --rollback --record", "--record"),
         ("export cal.yaml --as calibration-values --rollback", "reads no calibration"),
         ("calibrate bag --out new.yaml --mounts --drive", "--drive applies to a robot that drove, not with --mounts"),
@@ -256,6 +257,7 @@ def test_every_command_suggests_the_option_that_was_misspelled(name, capsys):
     without_json = {
         "robot": ("--hepl", "--help"),
         "sim": ("--seeed", "--seed"),
+        "schema": ("--hepl", "--help"),
         "robot calibrate": ("--dirve", "--drive"),
     }
     option, near = without_json.get(name, ("--jsno", "--json"))

@@ -9,6 +9,7 @@ import yaml
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.surfaces import body_settings, on_body
 from stretch_sim_cal.cli import main
+from stretch_sim_cal.commands.schema import MODELINE
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
@@ -184,6 +185,7 @@ def test_init_says_what_it_cannot_guess_and_overwrites_nothing(tmp_path, capsys)
     assert "open: lidars: topic" in told and "joints: none moves a large part" in told
     profile = load_profile(out)
     assert profile.lidar_frames == ("lidar_left_link", "lidar_right_link") and not profile.planned
+    assert out.read_text().startswith(f"{MODELINE}{(PROFILES.parent / 'schema' / 'profile.json').as_uri()}\n")
     assert main(["robot", "init", source, "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
 

@@ -120,6 +120,12 @@ def test_a_wrong_setup_is_refused_naming_file_and_key(mapping, named):
     assert str(error.value).startswith("my.yaml: simulation") and named in str(error.value)
 
 
+def test_a_robot_by_its_name_is_refused_at_once_naming_what_reads_names():
+    with pytest.raises(InputError, match=r"robot: is of type str, expected a SpawnedRobot; .*from_mapping"):
+        SimulationSetup(robot="two_lidar_amr")
+    assert SimulationSetup.from_mapping({"robot": "two_lidar_amr"}).profile.name == "two-lidar AMR"
+
+
 def test_faults_are_read_from_their_texts():
     faults = Faults.from_texts(["silent_left", "drop_half_right", "stamp_offset:0.2", "push:20", "stuck:arm_joint"])
     assert not faults.publishes("left", 3)

@@ -133,7 +133,7 @@ class RoomAlignment:
     def aligned(self) -> LidarPoses:
         """Return where the lidars are in the first one's frame. Raises `InputError` if one gave no return at all."""
         places = Lidar.of_places(self._places, self._names)
-        ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings)
+        ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings, self._names)
         while True:
             evidence, found = self._estimated(places, ties)
             # Two that do not fit are left to what the others say of them, if there are others.
@@ -424,8 +424,12 @@ class Evidence:
 
     def near(self, pair: Pair) -> bool:
         """Return whether the estimate of two lidars is near the description."""
-        given = self.described(pair)
-        return given is not None and not any(findings.model_findings(given, between(self.poses, pair)))
+        return self.described(pair) is not None and not any(self.against_description(pair))
+
+    def against_description(self, pair: Pair) -> tuple[list[Finding], list[Finding]]:
+        """Return the refusals and warnings of the transform of two lidars against the description's."""
+        names = [self.names[lidar] for lidar in pair]
+        return findings.model_findings(self.described(pair), between(self.poses, pair), names)
 
     def described(self, pair: Pair) -> np.ndarray | None:
         """Return the description's transform (4, 4) between two lidars; None if it has none."""
@@ -487,7 +491,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     found = {
         pair: settings.directions(evidence.covariance_between(pair), settings.base_from_left) for pair in against_first
     }
-    described = {pair: findings.model_findings(evidence.described(pair), poses[pair[1]]) for pair in against_first}
+    described = {pair: evidence.against_description(pair) for pair in against_first}
     refusals = each(lambda n, _: findings.movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
     refusals += each(lambda n, pair: findings.wrong_minimum(agreement[n][pair], evidence.near(pair)), pairs)
     if len(names) == len(SIDES):  # of more lidars others tie the two

@@ -86,9 +86,13 @@ class Ties:
         return result[6:, 6:]
 
 
-def coarse_ties(surfaces: Sequence[Surface], initial: Sequence[np.ndarray | None], settings: AlignmentSettings) -> Ties:
-    """Return which lidars tie each other, by their surfaces, each in its own frame, and the description's poses (4, 4)
-    in the first one's frame, or None. Two lidars do, however little they have in common: their result says so."""
+def coarse_ties(
+    surfaces: Sequence[Surface], initial: Sequence[np.ndarray | None], settings: AlignmentSettings,
+    names: Sequence[str],
+) -> Ties:  # fmt: skip
+    """Return which lidars, by `names`, tie each other, by their surfaces, each in its own frame, and the description's
+    poses (4, 4) in the first one's frame, or None. Two lidars do, however little they have in common: their result says
+    so."""
     if len(surfaces) == 2:
         found = coarse_alignment(*surfaces, initial[1], settings)
         return _grown({(0, 1): (found, 1.0)}, [np.eye(4), found], {})
@@ -113,7 +117,8 @@ def coarse_ties(surfaces: Sequence[Surface], initial: Sequence[np.ndarray | None
                 continue
             # Views with little in common may fit in a wrong place as well: what is far from the description is not
             # used.
-            why = wrong_minimum(agreement, near=given is not None) or sum(model_findings(given, found), [])
+            against = model_findings(given, found, [names[lidar] for lidar in pair])
+            why = wrong_minimum(agreement, near=given is not None) or sum(against, [])
             if why:
                 left_out[pair] = agreement, why
             else:
