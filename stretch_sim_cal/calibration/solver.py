@@ -53,13 +53,11 @@ ODDS_OF_FAR = 0.01
 # Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
 AS_WELL = 4.0
 # What is of the scans and not of the unit is so many times what `ErrorModel.scan_roots` has, with such odds.
-SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION = np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])
-WANDER_SHARES = np.array([0.01, 1.0, 3.0, 10.0])
-FIRING_ORDER_SHARES, ODDS_OF_FIRING_ORDER = np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])
 SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float]] = {
-    "scan_motion": (SCAN_MOTION_SHARES, ODDS_OF_SCAN_MOTION), "wander": (WANDER_SHARES, 1.0),
-    "firing_order": (FIRING_ORDER_SHARES, ODDS_OF_FIRING_ORDER),
-}  # fmt: skip
+    "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])),
+    "wander": (np.array([0.01, 1.0, 3.0, 10.0]), 1.0),
+    "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])),
+}
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
