@@ -41,12 +41,10 @@ MODEL = ErrorModel(UnitSpread(range_offset=0.01, incidence=0.003), np.linspace(-
 OF_SCANS = slice(MODEL.of_scan_motion.start, MODEL.size)
 # The precision of a motion in a scan, and of the ranges' wander.
 ROOTS = MODEL.scan_roots()
-STILL = np.concatenate(
-    [
-        (solving.SCAN_MOTION_SHARES[0] * ROOTS["scan_motion"][MODEL.of_scan_motion].diagonal()) ** -2.0,
-        (solving.WANDER_SHARES[0] * ROOTS["wander"][MODEL.of_wander].diagonal()) ** -2.0,
-    ]
-)
+STILL = np.concatenate([
+    (solving.SHARES_OF_SCANS[kind][0][0] * ROOTS[kind][own].diagonal()) ** -2.0
+    for kind, own in (("scan_motion", MODEL.of_scan_motion), ("wander", MODEL.of_wander))
+])  # fmt: skip
 NOTHING = State((np.eye(4), np.eye(4)), (np.zeros(MODEL.size), np.zeros(MODEL.size)))
 
 
