@@ -41,6 +41,10 @@ MIN_OVERLAP = 0.1
 NARROW_OVERLAP = 0.2
 # So many surfaces may be outliers: the others have to determine each direction.
 OUTVOTED = 2
+# Where people and things moved through up to a quarter of the view, 79 % or more of the points agreed to `CLOSELY`
+# times the tolerance (real recordings, lidar at rest); in other rooms, or in a wrong place, at most 68 %, or 81 % where
+# at most 28 % of the views overlap.
+CLOSELY, CLOSE_AGREE, CLOSE_CONTRADICT, CLOSE_OVERLAP = 0.2, 0.75, 0.15, 0.4
 # Surfaces that disagree with the rest: in rooms in which somebody moved things a few do, of 1 to 2 %.
 MIN_DISSENT, MAX_DISSENT = 4, 0.04
 # Bounds (m, rad) of the robot's motion during the recording; both lidars move together, so a little does no harm.
@@ -354,12 +358,13 @@ COARSE_ONLY = Finding(
 )
 
 
-def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
-    """Check that two views agree, unless they hardly overlap; `near`: the transform is near the description's."""
+def wrong_minimum(views: Consistency, near: bool = False, closely: Consistency | None = None) -> list[Finding]:
+    """Check that two views agree, unless they hardly overlap; `near`: the transform is near the description's, or not
+    far from it, then `closely` says how well they agree with `CLOSELY` times the tolerance."""
     hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
     contradict = SOMEBODY if near else CREDIBLE_CONTRADICT
     return when(
-        not credible(views, near) and not hardly_meet,
+        not credible(views, near) and not hardly_meet and not _scene_changed(views, closely),
         "contradicting_views",
         f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points visible to both agree "
         f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
@@ -368,6 +373,24 @@ def wrong_minimum(views: Consistency, near: bool = False) -> list[Finding]:
         "the lidars' scans",
         "check the description's poses and which lidar is left",
     )
+
+
+def _scene_changed(views: Consistency, closely: Consistency | None) -> bool:
+    """Return whether two views agree so closely where they do, and in so much, that something moved elsewhere: under a
+    wrong transform surfaces are near each other, but not that near."""
+    return (
+        closely is not None and views.overlap >= CLOSE_OVERLAP
+        and closely.agree >= CLOSE_AGREE and closely.contradict <= CLOSE_CONTRADICT
+    )  # fmt: skip
+
+
+def changed_scene(views: Consistency) -> list[Finding]:
+    """Return a warning if more of two views contradicts than the right transform of a still scene leaves."""
+    sentence = (
+        f"{100.0 * views.contradict:.0f} % of the points are in space that the other lidar saw as free: something "
+    )
+    sentence += "moved between the lidars' scans; what does not fit was left out"
+    return when(views.contradict > CREDIBLE_CONTRADICT, "changed_scene", sentence, "repeat when nothing moves")
 
 
 def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:

@@ -151,6 +151,12 @@ def test_what_is_accepted_of_an_edited_recording_is_right(kind, seed, edit):
     assert found.what in ("right", "refused"), found.detail
 
 
+def test_a_changed_part_of_the_view_is_named_and_no_reason_to_refuse():
+    """A mirror shows a wall to one lidar that stands elsewhere; 7 % of the points seem to be in free space."""
+    found = faults.verdict("stretch", 79110, ("a mirror",))
+    assert found.what == "right" and "changed_scene" in found.detail
+
+
 def surface_of(scene, guess, change=lambda cloud: cloud):
     """What both lidars of a scene see, in the left one's frame with the right one at `guess` (4, 4); the left one's
     clouds are changed."""

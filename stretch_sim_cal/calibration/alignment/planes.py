@@ -436,15 +436,22 @@ class Evidence:
         given = [self.initial[lidar] for lidar in pair]
         return None if any(pose is None for pose in given) else between(given, (0, 1))
 
+    def wrong_minimum(self, place: int, pair: Pair) -> list[Finding]:
+        """Return whether the views of two lidars at a place, by its number, contradict each other."""
+        views, closely = self.places[place].of_pair(pair), None
+        if self.described(pair) is not None and not self.against_description(pair)[0]:
+            closely = views.under(between(self.poses, pair), leniency=findings.CLOSELY)
+        return findings.wrong_minimum(self.agreement[place][pair], self.near(pair), closely)
+
     def unfit_pairs(self) -> dict[Pair, tuple[Consistency, list[Finding]]]:
         """Return which pairs do not fit what all say of them, how well their views agree, and why; if some led the
         estimate away from the views, only those, since of the coarse estimate the others say nothing."""
         unfit = {}
         for pair in self.worse or self.ties.pairs:
             why = [findings.COARSE_ONLY] if pair in self.worse else []
-            for place, views, opinions in zip(self.places, self.agreement, self.opinions, strict=True):
-                why += findings.wrong_minimum(views[pair], self.near(pair))
-                why += findings.overlap_refusals(views[pair], place.last.used_between(pair))
+            for number, (place, opinions) in enumerate(zip(self.places, self.opinions, strict=True)):
+                why += self.wrong_minimum(number, pair)
+                why += findings.overlap_refusals(self.agreement[number][pair], place.last.used_between(pair))
                 why = why or opinions[pair]
             if why:
                 unfit[pair] = self.agreement[0][pair], why
@@ -493,7 +500,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     }
     described = {pair: evidence.against_description(pair) for pair in against_first}
     refusals = each(lambda n, _: findings.movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
-    refusals += each(lambda n, pair: findings.wrong_minimum(agreement[n][pair], evidence.near(pair)), pairs)
+    refusals += each(evidence.wrong_minimum, pairs)
     if len(names) == len(SIDES):  # of more lidars others tie the two
         refusals = refusals or each(
             lambda n, pair: findings.overlap_refusals(agreement[n][pair], blocks[n].used_between(pair)), pairs
@@ -550,6 +557,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         directions=found.get((0, 1), []),
         warnings=[
             *intake.warnings(), *near, *findings.disturbance(max(place.moving for place in places)),
+            *([] if refusals else each(lambda n, pair: findings.changed_scene(agreement[n][pair]), pairs)),
             *(finding for finding in of_units if finding not in refusals),
         ],
         refusals=refusals,
