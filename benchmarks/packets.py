@@ -16,6 +16,7 @@ from stretch_sim_cal.errors import InputError
 CLOUD = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("ring", "<u2"), ("column", "<i4")])
 DUAL = (0x39, 0x3A, 0x3B, 0x3C, 0x3E)
 MICROSECONDS = {"vlp16": (2.304, 55.296), "vlp32": (2.304, 55.296), "vls128": (2.665, 53.3)}
+VELODYNE_PACKET = 1206  # bytes
 VELODYNE_UNIT = {"vlp16": 0.002, "vlp32": 0.004, "vls128": 0.004}
 HALF_TURN = 180
 # A turn counts if it covers so much of the circle (deg).
@@ -82,11 +83,16 @@ def hesai_scans(recording: Path, kind: str, angles: Path) -> list[np.ndarray]:
 
 def velodyne_scans(recording: Path, kind: str, calibration: Path) -> list[np.ndarray]:
     """Return the whole turns in a recording of a Velodyne `kind` (a key of `VELODYNE_UNIT`), the lasers' angles (rad)
-    from the driver's calibration file. Channels are numbered from below. Raises `InputError` naming the file."""
+    from the driver's calibration file. Raises `InputError` naming the file."""
     lasers = yaml.safe_load(calibration.read_text())["lasers"]
     elevations = np.array([laser["vert_correction"] for laser in lasers])
     beside = np.array([laser["rot_correction"] for laser in lasers])
-    packets = read_packets(recording, 1206, 0)
+    return velodyne_turns(read_packets(recording, VELODYNE_PACKET, 0), kind, elevations, beside)
+
+
+def velodyne_turns(packets: np.ndarray, kind: str, elevations: np.ndarray, beside: np.ndarray) -> list[np.ndarray]:
+    """Return the whole turns in the packets (P, 1206) of a Velodyne `kind` (a key of `VELODYNE_UNIT`) whose lasers have
+    `elevations` and azimuths `beside` the rotor's (rad). Channels are numbered from below."""
     blocks = packets[:, :1200].reshape(-1, 12, 100).astype(np.int64)
     azimuths = (blocks[..., 2] + 256 * blocks[..., 3]) / 100.0
     returns = blocks[..., 4:].reshape(len(packets), 12, 32, 3)

@@ -98,15 +98,90 @@ def read_two_vlp16(folder: Path) -> Iterator[Recorded]:
                 if points.tobytes() in contents:
                     continue
                 contents.add(points.tobytes())
-                xyz = np.column_stack([points[axis] for axis in "xyz"])
-                elevation = np.arctan2(xyz[:, 2], np.hypot(xyz[:, 0], xyz[:, 1]))
-                ring = np.abs(elevation[:, None] - VLP16_ELEVATIONS).argmin(axis=1)
-                frames.setdefault(lidar, []).append(cloud(xyz, ring=ring))
+                frames.setdefault(lidar, []).append(of_vlp16(points))
         for lidar, own in frames.items():
             yield Recorded(f"two_vlp16/{number} lidar {lidar}", {lidar: own[:2]}, ("vlp16",), still=True)
         if number in TWO_VLP16_GUESSES and len(frames) == 2:
             xyz, rpy = TWO_VLP16_GUESSES[number]
             yield Recorded(f"two_vlp16/{number}", frames, ("vlp16",) * 2, guess=from_xyz_rpy(xyz, np.radians(rpy)))
+
+
+def of_vlp16(points: np.ndarray) -> np.ndarray:
+    """Return a cloud of a VLP-16 with the rings that its points' elevations say."""
+    xyz = np.column_stack([points[axis] for axis in "xyz"])
+    elevation = np.arctan2(xyz[:, 2], np.hypot(xyz[:, 0], xyz[:, 1]))
+    return cloud(xyz, ring=np.abs(elevation[:, None] - VLP16_ELEVATIONS).argmin(axis=1))
+
+
+VLP16_GO = "vlp16-go"
+
+
+def read_vlp16_go(folder: Path) -> Iterator[Recorded]:
+    """einride/vlp16-go: raw packets of a VLP-16 in a room, one behind the other."""
+    path = folder / VLP16_GO / "testdata" / "recording.bin"
+    if not path.is_file():
+        raise InputError(f"{path}: is not there; clone einride/{VLP16_GO} into {folder}")
+    content = path.read_bytes()
+    if len(content) % packets.VELODYNE_PACKET:
+        raise InputError(f"{path}: is not one of packets of {packets.VELODYNE_PACKET} bytes; get the file again")
+    found = np.frombuffer(content, np.uint8).reshape(-1, packets.VELODYNE_PACKET)
+    by_laser = VLP16_ELEVATIONS.reshape(2, -1).T.ravel()  # lower and upper half in turns
+    scans = packets.velodyne_turns(found, "vlp16", by_laser, np.zeros(len(by_laser)))
+    yield Recorded("vlp16_go", {"vlp16": scans}, ("vlp16",), still=True)
+
+
+ACFR = "cam_lidar_calibration"
+# Its commits that still have scans of a VLP-16, and of an OS1-64.
+ACFR_VLP16, ACFR_OS1 = "3f8f3b5", "2b2e016"
+# Scans of the VLP-16; in the first one it was 1.5 mm elsewhere.
+ACFR_POSES = (8, 12, 19, 22, 29, 36)
+# Sessions with the OS1-64 at two places, 0.23 m apart, and the second place in the first one (m, deg), by GICP. In
+# others it was tilted by up to 0.02 deg from these.
+ACFR_SESSIONS = ("2022-10-20_07-13-29", "2022-11-09_00-54-42")
+ACFR_PLACES = [-0.2175, -0.062, 0.0015], [0.21, 0.12, -0.38]
+ACFR_SCANS = 6  # of each session
+
+
+def read_acfr(folder: Path) -> Iterator[Recorded]:
+    """acfr/cam_lidar_calibration: lidars at rest while people hold a board here and there; every folder
+    cam_lidar_calibration-COMMIT is one of its commits."""
+    vlp16, os1 = (folder / f"{ACFR}-{commit}" / "data" for commit in (ACFR_VLP16, ACFR_OS1))
+    frames = [_acfr_scan(vlp16 / "vlp", number) for number in ACFR_POSES]
+    yield Recorded("acfr/vlp16", {"vlp16": frames}, ("vlp16",), still=True)
+    places = {
+        session: [_acfr_scan(os1 / session, number) for number in range(1, ACFR_SCANS + 1)]
+        for session in ACFR_SESSIONS
+    }  # fmt: skip
+    for session, frames in places.items():
+        yield Recorded(f"acfr/os1 {session}", {"os1": frames}, (None,), still=True)
+    xyz, rpy = ACFR_PLACES
+    yield Recorded("acfr/os1 places", places, (None, None), guess=from_xyz_rpy(xyz, np.radians(rpy)))
+
+
+def _acfr_scan(session: Path, number: int) -> np.ndarray:
+    path = session / "pcd" / f"pose{number}_full.pcd"
+    if not path.is_file():
+        root = session.parents[1]
+        raise InputError(f"{path}: is not there; {root} has to be acfr/{ACFR} at commit {root.name.split('-')[-1]}")
+    return read_pcd(path)
+
+
+# Lidars of which only columns are compared, since they moved or gave one scan: repository, owner, scans.
+VLP16_SCANS = (
+    ("multi_vlp_joint", "DavidHan008", ("build/left.pcd", "build/center.pcd", "build/right.pcd")),
+    ("ndt_mapping", "daohu527", ("data/pcd/1.pcd", "data/pcd/3.pcd")),
+)
+
+
+def read_vlp16_scans(folder: Path) -> Iterator[Recorded]:
+    """Single scans of VLP-16 outdoors, of several repositories."""
+    for repository, owner, files in VLP16_SCANS:
+        for name in files:
+            path = folder / repository / name
+            if not path.is_file():
+                raise InputError(f"{path}: is not there; clone {owner}/{repository} into {folder}")
+            frame = of_vlp16(read_pcd(path))
+            yield Recorded(f"vlp16_scans/{repository} {path.stem}", {"vlp16": [frame]}, ("vlp16",), still=True)
 
 
 OUSTER = "ouster-sdk"
@@ -285,5 +360,5 @@ def columns(points: np.ndarray) -> np.ndarray | None:
 
 SETS: dict[str, Callable[[Path], Iterator[Recorded]]] = {
     "nebula": read_nebula, "two_vlp16": read_two_vlp16, "ouster": read_ouster, "lily": read_lily, "av2": read_av2,
-    "hall": read_hall,
+    "hall": read_hall, "vlp16_go": read_vlp16_go, "acfr": read_acfr, "vlp16_scans": read_vlp16_scans,
 }  # fmt: skip

@@ -203,6 +203,14 @@ def test_raw_packets_of_a_velodyne_are_turned_as_the_rotor_goes_on(benchmark, tm
     last = scan[(scan["column"] == 21) & (scan["ring"] == 15)]
     azimuth = -np.degrees(np.arctan2(last["y"], last["x"]))
     np.testing.assert_allclose(azimuth, 4.0 + 0.4 * (55.296 + 15 * 2.304) / 110.592, atol=1e-4)
+    file = tmp_path / "vlp16-go" / "testdata" / "recording.bin"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"".join(found))
+    (recorded,) = benchmark("recordings").read_vlp16_go(tmp_path)
+    np.testing.assert_array_equal(recorded.clouds["vlp16"][1], scans[1])
+    file.write_bytes(b"".join(found)[:-1])
+    with pytest.raises(InputError, match="recording.bin: is not one of packets of 1206 bytes"):
+        list(benchmark("recordings").read_vlp16_go(tmp_path))
 
 
 def test_a_message_that_was_stored_twice_counts_once_and_rings_are_those_of_the_elevations(benchmark, tmp_path):
@@ -220,6 +228,29 @@ def test_a_message_that_was_stored_twice_counts_once_and_rings_are_those_of_the_
     assert one.still and other.still and not both.still and both.answer is None
     seen = np.flatnonzero(np.isfinite(bare["z"]) & (bare["x"] != 0))
     np.testing.assert_array_equal(one.clouds["1"][0]["ring"], cloud["ring"][seen])
+
+
+def test_two_places_of_one_lidar_are_two_lidars_and_single_scans_have_columns_only(benchmark, tmp_path):
+    recordings, real_data = benchmark("recordings"), benchmark("real_data")
+    with pytest.raises(InputError, match="pose8_full.pcd: is not there; .* has to be acfr/cam_lidar_calibration at"):
+        list(recordings.read_acfr(tmp_path))
+    os1 = [
+        (f"{recordings.ACFR_OS1}/data/{session}", number)
+        for session in recordings.ACFR_SESSIONS for number in range(1, recordings.ACFR_SCANS + 1)
+    ]  # fmt: skip
+    vlp16 = [(f"{recordings.ACFR_VLP16}/data/vlp", number) for number in recordings.ACFR_POSES]
+    for place, number in vlp16 + os1:
+        file = tmp_path / f"cam_lidar_calibration-{place}" / "pcd" / f"pose{number}_full.pcd"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(pcd(points(), "binary"))
+    cases = list(real_data.cases(tmp_path, ["acfr"]))
+    assert [case.kind for case in cases].count("scan") == [case.kind for case in cases].count("columns") == 18
+    assert [len(own) for part in cases[-1].clouds for own in part] == [3, 3, 3, 3] and cases[-1].kind == "halves"
+    for repository, _, files in recordings.VLP16_SCANS:
+        for name in files:
+            (tmp_path / repository / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / repository / name).write_bytes(pcd(points(), "binary"))
+    assert {case.kind for case in real_data.cases(tmp_path, ["vlp16_scans"])} == {"columns"}
 
 
 def test_a_log_of_argoverse_gives_both_lidars_in_their_own_frames(benchmark, tmp_path):
