@@ -1,5 +1,6 @@
 """The lidars' poses by the patches of the rooms that they see, from all standing places, in one estimate."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,13 +19,21 @@ from stretch_sim_cal.geometry.transforms import exp, inverse, log
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 # The last one is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
 # with a smaller bound, directions of which only noise tells would drift from the guess (`by_chance` in `Solver.solve`).
-CONVERGED, MAX_REPEATS = 0.5, 12
-# How far (m) away, to both sides, an estimate is tried from elsewhere: there other cells are next to each other, which
-# may fit as well.
-ELSEWHERE = 0.03
+CONVERGED, MAX_REPEATS = 0.5, 24
+# Where a step is longer than such a share of the one before it, the way on is taken at once, at most so many times as
+# far; steps that are shorter than so many standard deviations are chance.
+SLOW, FURTHEST, BY_CHANCE = 0.5, 10.0, 0.15
+# Only along axes with a smaller standard deviation (m, rad): along others noise would lead away from the guess.
+DETERMINED = 0.002
+# After that a step as short as this, in standard deviations, is the last one.
+STILL = 0.1
+# How far (m, rad) away, to both sides, an estimate is tried from elsewhere: there other cells are next to each other,
+# which may fit as well.
+ELSEWHERE, ELSEWHERE_TURNED = 0.03, float(np.deg2rad(0.1))
 # What the surfaces determine with a smaller standard deviation (m), if the lidars' errors are known, is not tried: in
-# rooms it is 0.1 to 0.4 mm.
-SURE = 5e-4
+# rooms it is 0.1 to 0.4 mm. Nor is a rotation of which less than such a share of the information is of curved surfaces
+# and clutter.
+SURE, CLUTTER = 5e-4, 0.35
 # Ends that are closer to each other, in standard deviations, are the same.
 SAME_END = 2.0
 
@@ -44,7 +53,7 @@ class JointEstimate:
 def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver) -> JointEstimate:
     """Return the estimate, from a first state, by the patches of the rooms that the lidars see from all standing
     places."""
-    noises = [Noise.first(len(places[0]))] * len(places)
+    noises, before = [Noise.first(len(places[0]))] * len(places), None
     for number in range(len(PASSES) + MAX_REPEATS):
         slack, grids = PASSES[min(number, len(PASSES) - 1)]
         blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
@@ -57,9 +66,29 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         noises = [block.noise for block in blocks]
         poses = solver.unknowns.free_poses
         change, covariance = solution.change[poses], solution.covariance[np.ix_(poses, poses)]
-        if number >= len(PASSES) - 1 and change @ np.linalg.solve(covariance, change) < CONVERGED**2 * len(poses):
-            break
+        variances, axes = np.linalg.eigh(covariance)
+        axes *= np.sqrt(variances)
+        step = np.linalg.solve(axes, change)
+        ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * (variances < DETERMINED**2)
+        last = STILL if before is None else CONVERGED
+        if number >= len(PASSES) - 1:
+            if np.linalg.norm(step + ahead) < last * np.sqrt(len(step)):
+                break
+            further = np.zeros(solver.unknowns.size)
+            further[poses] = axes @ ahead
+            state = solver.unknowns.moved(state, further)
+        # Of the next step only one that followed this one at once tells how steps become shorter.
+        before = None if slack or (ahead.any() and number >= len(PASSES) - 1) else step
     return JointEstimate(state, solution, equations, by_chance, blocks)
+
+
+def _ahead(step: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return how far (n,) it is on from a step and the one before, in standard deviations along the axes of the
+    covariance, where steps become shorter slowly, as they do where much is of curved surfaces and clutter."""
+    steady = np.minimum(np.abs(step), np.abs(before)) > BY_CHANCE
+    ratios = np.divide(step, before, out=np.zeros(len(step)), where=steady)
+    ratios = np.clip(ratios, 0.0, 1.0 - 1.0 / (1.0 + FURTHEST))
+    return step * np.where(ratios > SLOW, ratios / (1.0 - ratios), 0.0)
 
 
 def other_ends(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver: Solver) -> np.ndarray:
@@ -73,20 +102,24 @@ def other_ends(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver
     free = solver.unknowns.free_poses
     covariance = found.solution.covariance[np.ix_(free, free)]
     result = np.zeros_like(covariance)
-    information = sum(block.pose_information() for block in found.blocks) - found.by_chance
-    for lidar in range(1, len(found.state.base_from_lidar)):
-        own = slice(6 * lidar - 6, 6 * lidar - 3)
-        (least, *_), directions = np.linalg.eigh(information[own, own])
-        if least > SURE**-2:
-            continue
+    information = result + sum(block.pose_information() for block in found.blocks)
+    of_clutter = result + sum(block.elements.information for block in found.blocks if block.elements is not None)
+    for lidar, turning in itertools.product(range(1, len(found.state.base_from_lidar)), (False, True)):
+        first = 6 * lidar - 6 + 3 * turning
+        own = slice(first, first + 3)
+        (least, *_), directions = np.linalg.eigh((information - found.by_chance)[own, own])
         direction = directions[:, 0]
-        ends = [
-            _ends(places, found.state, solver, lidar, np.r_[sign * ELSEWHERE * direction, np.zeros(3)])
-            for sign in (-1.0, 1.0)
-        ]
-        furthest = max(ends, key=lambda end: float(np.abs(end[own] @ direction)))
-        if (furthest[own] @ direction) ** 2 > SAME_END**2 * direction @ covariance[own, own] @ direction:
-            result += np.outer(furthest, furthest)
+        clutter, whole = (direction @ matrix[own, own] @ direction for matrix in (of_clutter, information))
+        if (clutter < CLUTTER * whole) if turning else (least > SURE**-2):
+            continue
+        start = np.zeros(6)
+        start[3 * turning : 3 * turning + 3] = (ELSEWHERE_TURNED if turning else ELSEWHERE) * direction
+        end = _ends(places, found.state, solver, lidar, start)
+        same = SAME_END**2 * direction @ covariance[own, own] @ direction
+        if not turning or (end[own] @ direction) ** 2 > same:
+            end = max(end, _ends(places, found.state, solver, lidar, -start), key=lambda end: abs(end[own] @ direction))
+        if (end[own] @ direction) ** 2 > same:
+            result += np.outer(end, end)
     return result
 
 

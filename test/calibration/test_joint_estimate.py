@@ -1,0 +1,39 @@
+"""The passes of the joint estimate: steps that become shorter slowly, and ends elsewhere."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from stretch_sim_cal.calibration.alignment import joint_estimate
+from stretch_sim_cal.calibration.alignment.joint_estimate import BY_CHANCE, CLUTTER, FURTHEST, _ahead, other_ends
+
+
+@pytest.mark.parametrize(
+    ("step", "before", "times"),
+    [
+        (0.8, 1.0, 4.0), (-0.8, -1.0, 4.0), (0.99, 1.0, FURTHEST), (1.2, 1.0, FURTHEST), (0.4, 1.0, 0.0),
+        (-0.8, 1.0, 0.0), (0.9 * BY_CHANCE, BY_CHANCE, 0.0),
+    ],
+)  # fmt: skip
+def test_the_way_on_is_that_of_all_further_steps_where_they_become_shorter_slowly(step, before, times):
+    np.testing.assert_allclose(_ahead(np.array([step, 0.0]), np.array([before, 0.0])), [times * step, 0.0])
+
+
+@pytest.mark.parametrize("share", [0.5 * CLUTTER, 2.0 * CLUTTER])
+@pytest.mark.parametrize("end", [1e-4, 1e-3])
+def test_a_rotation_by_clutter_is_as_uncertain_as_where_it_ends_from_elsewhere(monkeypatch, share, end):
+    """Sure to 0.1 mrad, as it seems, and all translations."""
+    information = np.diag([1e8] * 3 + [1e9, 1e9, 1e8])
+    block = SimpleNamespace(
+        pose_information=lambda: information, elements=SimpleNamespace(information=share * information)
+    )
+    found = SimpleNamespace(
+        blocks=[block], by_chance=np.zeros((6, 6)), solution=SimpleNamespace(covariance=1e-8 * np.eye(6)),
+        state=SimpleNamespace(base_from_lidar=(np.eye(4), np.eye(4))),
+    )  # fmt: skip
+    solver = SimpleNamespace(unknowns=SimpleNamespace(free_poses=np.arange(6)))
+    twist = np.array([0.0, 0.0, 0.0, 0.0, 0.0, end])
+    monkeypatch.setattr(joint_estimate, "_ends", lambda *_: twist)
+    expected = np.outer(twist, twist) if share > CLUTTER and end > 2e-4 else np.zeros((6, 6))
+    np.testing.assert_array_equal(other_ends([], found, solver), expected)
