@@ -73,11 +73,10 @@ class Elements:
         rows = by_twist(self.middles, self.normals)
         return of_relative_poses(rows, self.pairs, len(self.state.base_from_lidar))
 
-    def by_piece(self, direction: np.ndarray) -> np.ndarray:
-        """Return how much each piece determines along a direction (6 (n - 1),) of the twists of all lidars but the
-        first: information (P,)."""
-        rows = (self.jacobian @ direction) ** 2 * self.weights / self.variance
-        return np.bincount(self.piece, rows)
+    def by_cell(self, direction: np.ndarray) -> np.ndarray:
+        """Return how much each factor determines along a direction (6 (n - 1),) of the twists of all lidars but the
+        first: information (K,)."""
+        return (self.jacobian @ direction) ** 2 * self.weights / self.variance
 
     def noise_information(self) -> np.ndarray:
         """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come

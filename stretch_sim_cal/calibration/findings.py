@@ -319,7 +319,8 @@ def little_support(
     blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings, lidar: int = 1
 ) -> list[Finding]:
     """Return the base axes along or about which too few surfaces determine a lidar's pose to reject an outlier: without
-    the `OUTVOTED` most informative ones the standard deviation would exceed its bound. `covariance` is that of all
+    the `OUTVOTED` most informative ones, or all at the place of one person, the standard deviation would exceed its
+    bound. `covariance` is that of all
     lidars but the first."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
@@ -334,14 +335,8 @@ def little_support(
             moved = covariance @ direction
             lost, total, squares = 0.0, 0.0, 0.0
             for block in blocks:
-                by_gap = (block.gaps.jacobian @ moved * block.weights) ** 2 * block.gaps.shares
-                by_gap /= block.gaps.variances * block.grids
-                of_pieces = np.zeros(0) if block.elements is None else block.elements.by_piece(moved)
-                parts = np.concatenate([by_gap / block.extents(), of_pieces])
-                # The same surface is in each grid.
-                lost = max(lost, np.sort(parts)[-OUTVOTED * block.grids :].sum())
-                total += by_gap.sum() + of_pieces.sum()
-                squares += np.sum(by_gap**2 / block.extents()) * block.grids + np.sum(of_pieces**2)
+                of_few, of_all, of_squares = block.support(moved, OUTVOTED)
+                lost, total, squares = max(lost, of_few), total + of_all, squares + of_squares
             left = 1.0 - lost / max(total, 1e-300)
             if left <= 1e-9 or direction @ moved > left * bound**2:
                 number = total**2 / max(squares, 1e-300)
@@ -366,7 +361,7 @@ def wrong_minimum(views: Consistency, near: bool = False, closely: Consistency |
     return when(
         not credible(views, near) and not hardly_meet and not _scene_changed(views, closely),
         "contradicting_views",
-        f"the two views do not fit together: {100.0 * views.agree:.0f} % of the points visible to both agree "
+        f"the two views do not fit together: {int(100.0 * views.agree)} % of the points visible to both agree "
         f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
         f"lidar saw as free (at most {100.0 * contradict:.0f} %): the initial guess is wrong, or something "
         "moved between "

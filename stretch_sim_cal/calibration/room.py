@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy import sparse
+from scipy.spatial.distance import cdist
 
 from stretch_sim_cal.calibration.elements import Elements, by_unknowns, elements
 from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
@@ -54,6 +55,8 @@ from stretch_sim_cal.geometry.transforms import by_twist
 
 # Patches whose normal has a larger standard deviation (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
+# How far (m) a person reaches, who may move between the scans; so many places are tried.
+SOMEBODY, PLACES = 0.8, 30
 # By this factor more information than expected may be chance.
 CHANCE_MARGIN = 3.0
 # Cells further than this (m) from a patch's first plane are not of it.
@@ -206,6 +209,26 @@ class RoomBlock:
         ranges = np.linalg.norm(self.gaps.points - origins[self.gaps.pairs[:, 0]], axis=1)
         smallest = PATCH_SIZE * np.maximum(ranges / FINE_RANGE, 1.0)
         return np.maximum(self.flat[0].sizes[self.gaps.patches] / smallest, 1.0) ** 2
+
+    def support(self, direction: np.ndarray, outvoted: int) -> tuple[float, float, float]:
+        """Return the information along a direction (6 (n - 1),) of the twists of all lidars but the first: of so many
+        surfaces, or of all within `SOMEBODY` of one place, whichever have most; of all; and the sum of the surfaces'
+        squares."""
+        gaps = self.gaps
+        by_gap = (gaps.jacobian @ direction * self.weights) ** 2 * gaps.shares / gaps.variances / self.grids
+        parts = small = by_gap / self.extents()
+        points = gaps.points
+        if self.elements is not None:
+            by_cell = self.elements.by_cell(direction)
+            small, points = np.concatenate([parts, by_cell]), np.concatenate([points, self.elements.middles])
+            parts = np.concatenate([parts, np.bincount(self.elements.piece, by_cell)])
+        total, squares = by_gap.sum() + small[len(by_gap) :].sum(), np.sum(by_gap * parts[: len(by_gap)]) * self.grids
+        # The same surface is in each grid.
+        lost = np.sort(parts)[-outvoted * self.grids :].sum()
+        if len(points):
+            near = cdist(points[np.argsort(small)[-PLACES:]], points) < SOMEBODY
+            lost = max(lost, (near @ small).max())
+        return float(lost), float(total), float(squares + np.sum(parts[len(by_gap) :] ** 2))
 
     def dissent(self, lidar: int) -> tuple[np.ndarray, float]:
         """Return which share (6,) of what the patches say about each component of a lidar's twist, about the lidar

@@ -1,5 +1,6 @@
 """Every check at its limit: no finding within it, and beyond it one with its code and figures."""
 
+import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from stretch_sim_cal.calibration.mounts.result import JointOffset, LinkResidual,
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import Support
+from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -320,11 +322,13 @@ def test_a_direction_that_few_patches_determine_is_reported(patches, base_from_l
     weights[-9:] = 0.0
     number = grids * len(normals)
     gaps = SimpleNamespace(
-        jacobian=np.tile(jacobian, (grids, 1)), variances=np.full(number, 1e-6), shares=np.ones(number)
-    )
+        jacobian=np.tile(jacobian, (grids, 1)), variances=np.full(number, 1e-6), shares=np.ones(number),
+        points=np.tile(points, (grids, 1)),
+    )  # fmt: skip
     block = SimpleNamespace(
         gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(number), elements=None
     )
+    block.support = functools.partial(RoomBlock.support, block)
     settings = AlignmentSettings(base_from_left=base_from_left)
     found = findings.little_support([block], 1e-6 * np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
     assert codes(found) == ["little_support"] * (axis is not None)
