@@ -214,21 +214,33 @@ class RoomBlock:
         """Return the information along a direction (6 (n - 1),) of the twists of all lidars but the first: of so many
         surfaces, or of all within `SOMEBODY` of one place, whichever have most; of all; and the sum of the surfaces'
         squares."""
-        gaps = self.gaps
-        by_gap = (gaps.jacobian @ direction * self.weights) ** 2 * gaps.shares / gaps.variances / self.grids
-        parts = small = by_gap / self.extents()
-        points = gaps.points
+        by_gap, by_cell = self._by_gap(direction), np.zeros(0)
+        extents, pieces = self.extents(), np.zeros(0)
         if self.elements is not None:
             by_cell = self.elements.by_cell(direction)
-            small, points = np.concatenate([parts, by_cell]), np.concatenate([points, self.elements.middles])
-            parts = np.concatenate([parts, np.bincount(self.elements.piece, by_cell)])
-        total, squares = by_gap.sum() + small[len(by_gap) :].sum(), np.sum(by_gap * parts[: len(by_gap)]) * self.grids
+            pieces = np.bincount(self.elements.piece, by_cell)
         # The same surface is in each grid.
-        lost = np.sort(parts)[-outvoted * self.grids :].sum()
-        if len(points):
-            near = cdist(points[np.argsort(small)[-PLACES:]], points) < SOMEBODY
-            lost = max(lost, (near @ small).max())
-        return float(lost), float(total), float(squares + np.sum(parts[len(by_gap) :] ** 2))
+        lost = np.sort(np.concatenate([by_gap / extents, pieces]))[-outvoted * self.grids :].sum()
+        squares = np.sum(by_gap**2 / extents) * self.grids + np.sum(pieces**2)
+        lost = max(lost, self.strongest_place(direction)[1])
+        return float(lost), float(by_gap.sum() + by_cell.sum()), float(squares)
+
+    def strongest_place(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the point (3,) within `SOMEBODY` of which most of the information along a direction, as of `support`,
+        is, and that information; of no surfaces the origin and 0."""
+        small, points = self._by_gap(direction) / self.extents(), self.gaps.points
+        if self.elements is not None:
+            small = np.concatenate([small, self.elements.by_cell(direction)])
+            points = np.concatenate([points, self.elements.middles])
+        if not len(points):
+            return np.zeros(3), 0.0
+        centres = points[np.argsort(small)[-PLACES:]]
+        within = (cdist(centres, points) < SOMEBODY) @ small
+        return centres[within.argmax()], float(within.max())
+
+    def _by_gap(self, direction: np.ndarray) -> np.ndarray:
+        gaps = self.gaps
+        return (gaps.jacobian @ direction * self.weights) ** 2 * gaps.shares / gaps.variances / self.grids
 
     def dissent(self, lidar: int) -> tuple[np.ndarray, float]:
         """Return which share (6,) of what the patches say about each component of a lidar's twist, about the lidar

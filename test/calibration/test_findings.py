@@ -328,7 +328,8 @@ def test_a_direction_that_few_patches_determine_is_reported(patches, base_from_l
     block = SimpleNamespace(
         gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(number), elements=None
     )
-    block.support = functools.partial(RoomBlock.support, block)
+    for name in ("support", "strongest_place", "_by_gap"):
+        setattr(block, name, functools.partial(getattr(RoomBlock, name), block))
     settings = AlignmentSettings(base_from_left=base_from_left)
     found = findings.little_support([block], 1e-6 * np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
     assert codes(found) == ["little_support"] * (axis is not None)

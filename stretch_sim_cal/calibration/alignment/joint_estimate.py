@@ -9,10 +9,10 @@ import numpy as np
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import State
-from stretch_sim_cal.calibration.room import RoomBlock, room_block
+from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, room_block
 from stretch_sim_cal.calibration.solver import Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
-from stretch_sim_cal.geometry.transforms import exp, inverse, log
+from stretch_sim_cal.geometry.transforms import apply, exp, inverse, log
 
 # How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
 # how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
@@ -34,6 +34,9 @@ ELSEWHERE, ELSEWHERE_TURNED = 0.03, float(np.deg2rad(0.1))
 # rooms it is 0.1 to 0.4 mm. Nor is a rotation of which less than such a share of the information is of curved surfaces
 # and clutter.
 SURE, CLUTTER = 5e-4, 0.35
+# A direction hinges on one place that has more than this share of the information about it. Without it a lidar may be
+# so far (m) elsewhere by chance: people move by centimetres.
+HINGES, MOVED = 0.25, 0.005
 # Ends that are closer to each other, in standard deviations, are the same.
 SAME_END = 2.0
 
@@ -123,12 +126,47 @@ def other_ends(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver
     return result
 
 
+def without_one_place(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver: Solver) -> np.ndarray:
+    """Return the covariance (6 (n - 1), 6 (n - 1)), over that of the estimate, of where a lidar is without what was
+    seen around one point, if that has more than `HINGES` of the information along the direction that is determined
+    least: a person may have stood there, and moved. Zero if it is where all say."""
+    free = solver.unknowns.free_poses
+    covariance = found.solution.covariance[np.ix_(free, free)]
+    result = np.zeros_like(covariance)
+    for lidar, (number, block) in itertools.product(
+        range(1, len(found.state.base_from_lidar)), enumerate(found.blocks)
+    ):
+        own = slice(6 * lidar - 6, 6 * lidar - 3)
+        direction = np.zeros(len(covariance))
+        direction[own] = np.linalg.eigh(covariance[own, own])[1][:, -1]
+        centre, of_place = block.strongest_place(covariance @ direction)
+        share = of_place / max(sum(other.support(covariance @ direction, 0)[1] for other in found.blocks), 1e-300)
+        if share < HINGES:
+            continue
+        rest = list(places)
+        rest[number] = tuple(
+            each.only(np.linalg.norm(apply(pose, each.surface.points) - centre, axis=1) > SOMEBODY)
+            for each, pose in zip(places[number], found.state.base_from_lidar, strict=True)
+        )
+        end = _change(found.state, estimate_jointly(rest, found.state, solver).state)
+        if np.linalg.norm(end[own]) < MOVED:
+            continue
+        squares = end[own] @ np.linalg.solve(covariance[own, own], end[own])
+        if squares * max(1.0 - share, 0.1) > 2.0 * SAME_END**2:  # of three values
+            result += np.outer(end, end)
+    return result
+
+
 def _ends(
     places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver, lidar: int, start: np.ndarray
 ) -> np.ndarray:  # fmt: skip
     """Return by which twists (6 (n - 1),) of all lidars but the first an estimate ends elsewhere that begins with one
     lidar moved by `start` (6,)."""
     poses = [exp(start) @ pose if number == lidar else pose for number, pose in enumerate(state.base_from_lidar)]
-    end = estimate_jointly(places, replace(state, base_from_lidar=tuple(poses)), solver).state
-    pairs = zip(end.base_from_lidar[1:], state.base_from_lidar[1:], strict=True)
-    return np.concatenate([log(now @ inverse(before)) for now, before in pairs])
+    return _change(state, estimate_jointly(places, replace(state, base_from_lidar=tuple(poses)), solver).state)
+
+
+def _change(before: State, after: State) -> np.ndarray:
+    """Return the twists (6 (n - 1),) of all lidars but the first from one state to another."""
+    pairs = zip(after.base_from_lidar[1:], before.base_from_lidar[1:], strict=True)
+    return np.concatenate([log(now @ inverse(pose)) for now, pose in pairs])

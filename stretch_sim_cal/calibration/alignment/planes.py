@@ -20,7 +20,12 @@ import numpy as np
 
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
-from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, estimate_jointly, other_ends
+from stretch_sim_cal.calibration.alignment.joint_estimate import (
+    JointEstimate,
+    estimate_jointly,
+    other_ends,
+    without_one_place,
+)
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, covariance_of_sectors, wrong_rotor_angles
@@ -171,7 +176,7 @@ class RoomAlignment:
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
             for view, last in zip(views, blocks, strict=True)
         ]
-        ends = 0.0 if worse else other_ends(places, found, solver)
+        ends = 0.0 if worse else other_ends(places, found, solver) + without_one_place(places, found, solver)
         evidence = Evidence(
             seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, ends, fallback, worse
         )
