@@ -214,23 +214,25 @@ class RoomBlock:
         """Return the information along a direction (6 (n - 1),) of the twists of all lidars but the first: of so many
         surfaces, or of all within `SOMEBODY` of one place, whichever have most; of all; and the sum of the surfaces'
         squares."""
-        by_gap, by_cell = self._by_gap(direction), np.zeros(0)
-        extents, pieces = self.extents(), np.zeros(0)
-        if self.elements is not None:
-            by_cell = self.elements.by_cell(direction)
-            pieces = np.bincount(self.elements.piece, by_cell)
+        by_gap, by_cell = self._along(direction)
+        extents = self.extents()
+        pieces = by_cell if self.elements is None else np.bincount(self.elements.piece, by_cell)
         # The same surface is in each grid.
         lost = np.sort(np.concatenate([by_gap / extents, pieces]))[-outvoted * self.grids :].sum()
         squares = np.sum(by_gap**2 / extents) * self.grids + np.sum(pieces**2)
         lost = max(lost, self.strongest_place(direction)[1])
-        return float(lost), float(by_gap.sum() + by_cell.sum()), float(squares)
+        return float(lost), self.information_along(direction), float(squares)
+
+    def information_along(self, direction: np.ndarray) -> float:
+        """Return all information along a direction, as of `support`."""
+        return float(sum(part.sum() for part in self._along(direction)))
 
     def strongest_place(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
         """Return the point (3,) within `SOMEBODY` of which most of the information along a direction, as of `support`,
         is, and that information; of no surfaces the origin and 0."""
-        small, points = self._by_gap(direction) / self.extents(), self.gaps.points
+        by_gap, by_cell = self._along(direction)
+        small, points = np.concatenate([by_gap / self.extents(), by_cell]), self.gaps.points
         if self.elements is not None:
-            small = np.concatenate([small, self.elements.by_cell(direction)])
             points = np.concatenate([points, self.elements.middles])
         if not len(points):
             return np.zeros(3), 0.0
@@ -238,9 +240,11 @@ class RoomBlock:
         within = (cdist(centres, points) < SOMEBODY) @ small
         return centres[within.argmax()], float(within.max())
 
-    def _by_gap(self, direction: np.ndarray) -> np.ndarray:
+    def _along(self, direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the information along a direction of each gap (G,) and of each element (K,), perhaps none."""
         gaps = self.gaps
-        return (gaps.jacobian @ direction * self.weights) ** 2 * gaps.shares / gaps.variances / self.grids
+        by_gap = (gaps.jacobian @ direction * self.weights) ** 2 * gaps.shares / gaps.variances / self.grids
+        return by_gap, np.zeros(0) if self.elements is None else self.elements.by_cell(direction)
 
     def dissent(self, lidar: int) -> tuple[np.ndarray, float]:
         """Return which share (6,) of what the patches say about each component of a lidar's twist, about the lidar

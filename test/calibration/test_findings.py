@@ -13,6 +13,7 @@ from stretch_sim_cal.calibration.floor import findings as floor_findings
 from stretch_sim_cal.calibration.floor.findings import Findings
 from stretch_sim_cal.calibration.floor.fit import Step
 from stretch_sim_cal.calibration.motion import Motion
+from stretch_sim_cal.calibration.mounts import findings as mount_findings
 from stretch_sim_cal.calibration.mounts.result import JointOffset, LinkResidual, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
@@ -328,7 +329,7 @@ def test_a_direction_that_few_patches_determine_is_reported(patches, base_from_l
     block = SimpleNamespace(
         gaps=gaps, weights=np.tile(weights, grids), grids=grids, extents=lambda: np.ones(number), elements=None
     )
-    for name in ("support", "strongest_place", "_by_gap"):
+    for name in ("support", "strongest_place", "information_along", "_along"):
         setattr(block, name, functools.partial(getattr(RoomBlock, name), block))
     settings = AlignmentSettings(base_from_left=base_from_left)
     found = findings.little_support([block], 1e-6 * np.linalg.inv((jacobian.T * weights) @ jacobian), settings)
@@ -366,7 +367,7 @@ def residuals(links, distances):
 
 def mount_warnings(directions=(), joints=(), links=(), seen=residuals([], []), poses=None, alignment=None, asked=True):
     by_lidar = {"left": list(directions), "right": []}
-    return findings.mount_warnings(by_lidar, joints, links, seen, ("mast", "arm"), poses, alignment, asked)
+    return mount_findings.mount_warnings(by_lidar, joints, links, seen, ("mast", "arm"), poses, alignment, asked)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +427,7 @@ def test_mounts_that_contradict_the_alignment_are_reported(sigmas, reported):
 def test_mounts_are_refused_without_returns_or_far_from_the_description(points, directions, off, figure):
     poses, nominal = {"left": DESCRIBED, "right": moved(*off)}, dict.fromkeys(SIDES, DESCRIBED)
     counts, weak = {"left": 500, "right": points}, {"left": [], "right": directions}
-    refusals = findings.mount_refusals(counts, weak, poses, nominal, 500, MountSettings(), tied=False)
+    refusals = mount_findings.mount_refusals(counts, weak, poses, nominal, 500, MountSettings(), tied=False)
     assert [figure in each and each.startswith("right lidar: ") for each in refusals] == [True] * (figure is not None)
 
 
@@ -434,7 +435,7 @@ def test_mounts_are_refused_without_returns_or_far_from_the_description(points, 
 def test_one_lidar_that_sees_the_robot_is_enough_for_those_that_are_tied_to_it(counts, refused):
     both = dict.fromkeys(SIDES, DESCRIBED)
     counts, weak = dict(zip(SIDES, counts, strict=True)), dict.fromkeys(both, [])
-    found = findings.mount_refusals(counts, weak, both, both, 500, MountSettings(), tied=True)
+    found = mount_findings.mount_refusals(counts, weak, both, both, 500, MountSettings(), tied=True)
     assert [finding.split()[0] for finding in found] == refused
 
 
@@ -453,4 +454,4 @@ def test_a_left_lidar_is_off_if_that_is_significant_and_matters(millimetres, deg
     pose = from_xyz_rpy((1e-3 * millimetres, 0, 0), (0, 0, degrees * DEGREE)) @ described
     nowhere = residuals([], [])
     result = MountsResult({"left": pose, "right": pose}, covariance, 0.0, 1000, 8, {}, [], [], nowhere, np.eye(12))
-    assert [figure in each for each in findings.left_off(result, described)] == [True] * (figure is not None)
+    assert [figure in each for each in mount_findings.left_off(result, described)] == [True] * (figure is not None)

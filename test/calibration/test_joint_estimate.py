@@ -54,7 +54,7 @@ def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(mon
     """Known to 0.1 mm, as it seems. What was seen within 0.8 m of the place is left out."""
     block = SimpleNamespace(
         strongest_place=lambda direction: (np.array([2.0, 0.0, 0.0]), share),
-        support=lambda direction, _: (0.0, 1.0, 1.0),
+        information_along=lambda direction: 1.0,
     )
     state, seen = SimpleNamespace(base_from_lidar=(np.eye(4), np.eye(4))), []
     found = SimpleNamespace(blocks=[block], solution=SimpleNamespace(covariance=1e-8 * np.eye(6)), state=state)

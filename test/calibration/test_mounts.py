@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.findings import mount_refusals
 from stretch_sim_cal.calibration.mounts import robot as mounted_robot
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts, with_mounts
+from stretch_sim_cal.calibration.mounts.findings import mount_refusals
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.residuals import CloudReader, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSettings

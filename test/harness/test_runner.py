@@ -188,7 +188,7 @@ rclpy.spin(node)
 
 @pytest.mark.graph
 def test_what_a_killed_node_leaves_in_shared_memory_is_removed_before_the_next_run():
-    pytest.importorskip("rclpy")
+    pytest.importorskip("rclpy", reason="ROS is not installed")
     nodes = [subprocess.Popen([sys.executable, "-c", NODE], stdout=subprocess.PIPE) for _ in range(2)]
     try:
         killed, alive = (locks_of(node) for node in nodes)

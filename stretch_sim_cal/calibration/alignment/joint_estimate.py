@@ -74,14 +74,16 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         step = np.linalg.solve(axes, change)
         ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * (variances < DETERMINED**2)
         last = STILL if before is None else CONVERGED
-        if number >= len(PASSES) - 1:
-            if np.linalg.norm(step + ahead) < last * np.sqrt(len(step)):
-                break
-            further = np.zeros(solver.unknowns.size)
-            further[poses] = axes @ ahead
-            state = solver.unknowns.moved(state, further)
+        if number < len(PASSES) - 1:
+            before = None if slack else step
+            continue
+        if np.linalg.norm(step + ahead) < last * np.sqrt(len(step)):
+            break
+        further = np.zeros(solver.unknowns.size)
+        further[poses] = axes @ ahead
+        state = solver.unknowns.moved(state, further)
         # Of the next step only one that followed this one at once tells how steps become shorter.
-        before = None if slack or (ahead.any() and number >= len(PASSES) - 1) else step
+        before = None if ahead.any() else step
     return JointEstimate(state, solution, equations, by_chance, blocks)
 
 
@@ -139,8 +141,9 @@ def without_one_place(places: Sequence[tuple[Lidar, ...]], found: JointEstimate,
         own = slice(6 * lidar - 6, 6 * lidar - 3)
         direction = np.zeros(len(covariance))
         direction[own] = np.linalg.eigh(covariance[own, own])[1][:, -1]
-        centre, of_place = block.strongest_place(covariance @ direction)
-        share = of_place / max(sum(other.support(covariance @ direction, 0)[1] for other in found.blocks), 1e-300)
+        moved = covariance @ direction
+        centre, of_place = block.strongest_place(moved)
+        share = of_place / max(sum(other.information_along(moved) for other in found.blocks), 1e-300)
         if share < HINGES:
             continue
         rest = list(places)

@@ -17,7 +17,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings, unit_warnings
+from stretch_sim_cal.calibration.findings import unit_warnings
+from stretch_sim_cal.calibration.mounts.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.residuals import (
     REACH,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.findings import left_off
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, floor_with_left_at, stored_mounts
+from stretch_sim_cal.calibration.mounts.findings import left_off
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
 from stretch_sim_cal.calibration.mounts.residuals import (
     REACH,

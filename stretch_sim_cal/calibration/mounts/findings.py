@@ -1,0 +1,129 @@
+"""What speaks against the lidars' poses on the robot by their returns from it: refusals and warnings, with their
+limits."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stretch_sim_cal.calibration.finding import Finding, when
+from stretch_sim_cal.calibration.findings import BEYOND_CHANCE
+from stretch_sim_cal.calibration.mounts import result as mounts
+from stretch_sim_cal.calibration.observability import Direction
+from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.geometry.transforms import error, inverse, log
+
+MISPLACED = 3.5  # sigma of the model's uncertainty
+ALIGNMENT_SIGMAS = 5.0
+FRONT = 0.04  # m in front of the model, which no noise explains
+# An offset that moves the floor by less than this (m, rad) is not worth a warning.
+WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
+
+UNSETTLED = Finding(
+    "unsettled_errors",
+    "the lidars' own errors have not converged; do not rely on them or on their standard deviations",
+    "collect more arm poses, or identify the lidars first",
+)
+
+
+def mount_warnings(
+    observed: Mapping[str, list[Direction]], joints: Sequence[mounts.JointOffset],
+    link_residuals: Sequence[mounts.LinkResidual], residuals: mounts.Residuals, links: Sequence[str],
+    poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
+) -> list[Finding]:  # fmt: skip
+    """Return the warnings of the extrinsics; `observed` are directions by lidar, `asked`: for joint zeros."""
+    warnings = [
+        Finding(
+            "uncertain_mounts",
+            f"{lidar} lidar: these poses do not determine {direction.name} well: standard deviation "
+            f"{_deviation(direction)}",
+        )
+        for lidar, directions in observed.items() for direction in directions if not direction.observed
+    ]  # fmt: skip
+    for joint in joints:
+        warnings += when(
+            asked and not joint.separable,
+            "joint_zero_unobserved",
+            f"the zero of {joint.joint} cannot be separated from the lidar poses with these arm poses",
+            "omit it, or add arm poses in which it differs",
+        )
+        off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
+        warnings += when(
+            not asked and abs(joint.value) > MISPLACED * joint.standard_deviation, "joint_zero_off",
+            f"{joint.joint} zero offset: {off}", "home the robot, or use --with-joint-offsets",
+        )  # fmt: skip
+        further = "further" if joint.scale > 0 else "less"
+        warnings += when(
+            abs(joint.scale) > MISPLACED * joint.scale_deviation,
+            "joint_scale_off",
+            f"{joint.joint} moves {abs(100.0 * joint.scale):.2f} % {further} than it reports",
+            "correct the scale in its driver; the extrinsics account for it",
+        )
+    for link in link_residuals:
+        distance, angle = np.linalg.norm(link.motion[:3]), np.linalg.norm(link.motion[3:])
+        sentence = f"{1e3 * distance:.1f} mm and {np.degrees(angle):.2f} deg off the model"
+        misplaced = link.released or link.sigmas > MISPLACED
+        warnings += when(misplaced, "link_misplaced", f"{link.link}, with the links on it, is {sentence}")
+    for name, share in unexplained(residuals, links):
+        sentence = f"{100 * share:.0f} % of the returns on {name} lie in front of it: a payload or an obstruction"
+        warnings.append(Finding("payload", sentence, "they are ignored"))
+    if alignment is not None:
+        sigmas = float(alignment.off(tuple(poses.values())).max())
+        sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
+        warnings += when(sigmas > ALIGNMENT_SIGMAS, "alignment_contradicted", sentence)
+    return warnings
+
+
+def mount_refusals(
+    counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
+    nominal: Mapping[str, np.ndarray], min_points: int, settings: mounts.MountSettings, tied: bool,
+) -> list[Finding]:  # fmt: skip
+    """Return why the extrinsics are rejected; of lidars that are `tied` one with returns from the robot is enough."""
+    refusals = []
+    enough = {lidar for lidar in observed if counts[lidar] >= min_points}
+    for lidar, directions in observed.items():
+        if lidar not in enough and not (tied and enough):
+            sentence = f"{lidar} lidar: only {counts[lidar]} returns from the robot, at least {min_points} are needed"
+            refusals.append(Finding("few_returns", sentence))
+            continue
+        for direction in directions:
+            sentence = f"these poses do not determine {direction.name}: standard deviation {_deviation(direction)}"
+            weak = direction.standard_deviation > settings.refuse_factor * direction.bound
+            refusals += when(weak, "unobserved", f"{lidar} lidar: {sentence}")
+        distance, angle = error(nominal[lidar], poses[lidar])
+        refusals += when(
+            distance > mounts.FARTHEST or angle > mounts.FARTHEST_ANGLE,
+            "far_from_description",
+            f"{lidar} lidar: estimated {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its "
+            "described pose, "
+            "beyond the range of this method; check for swapped lidars or another robot's description",
+        )
+    return refusals
+
+
+def _deviation(direction: Direction) -> str:
+    return direction.said(direction.standard_deviation, ".2f" if direction.unit == "deg" else ".1f")
+
+
+def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding]:
+    """Check whether the left lidar is off its described pose (4, 4), significantly and by enough to matter."""
+    pose = result.base_from_lidar["left"]
+    twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
+    beyond_chance = twist @ np.linalg.solve(result.covariance_of("left"), twist) > BEYOND_CHANCE
+    position, orientation = result.spread_of("left")
+    return when(
+        beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE),
+        "left_lidar_off",
+        f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from "
+        f"its described pose (standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} "
+        "deg); floor and body shape are off by as much",
+        "run ros_calibrate_lidar_mounts",
+    )
+
+
+def unexplained(residuals: mounts.Residuals, links: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the links, with the share of their returns, that have many returns in front of them."""
+    front = residuals.distances > FRONT
+    counts = np.bincount(residuals.links, minlength=len(links))
+    fronts = np.bincount(residuals.links[front], minlength=len(links))
+    shares = fronts / np.maximum(counts, 1)
+    return [(links[i], float(shares[i])) for i in np.argsort(-shares) if shares[i] > 0.15 and fronts[i] >= 50]
