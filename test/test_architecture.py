@@ -3,6 +3,7 @@
 
 import ast
 import functools
+import importlib.util
 import re
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from stretch_sim_cal.programs import PROGRAMS
 PACKAGE = Path(stretch_sim_cal.__file__).parent
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
 DRAWING = re.compile(r"(?<=```mermaid\n).*?(?=```)", re.DOTALL)
+CALLERS = [PAGE.parents[1] / folder for folder in ("test", "benchmarks", "launch")]
+NEEDS_LAUNCH = {"stretch_sim_cal.harness.launched", "stretch_sim_cal.harness.launch_tests"}
 PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 
@@ -84,6 +87,21 @@ def test_single_files_import_one_way():
         TopologicalSorter(arrows).prepare()
     except CycleError as error:
         pytest.fail(f"files import in a circle: {' <- '.join(error.args[1])}")
+
+
+def test_what_a_file_imports_from_another_is_there():
+    """Also where an import is inside a function, which no other quick test may reach."""
+    missing = []
+    for path in [path for folder in (PACKAGE, *CALLERS) for path in folder.rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("stretch_sim_cal."):
+                if node.module not in NEEDS_LAUNCH:
+                    there = vars(importlib.import_module(node.module))
+                    missing += [
+                        f"{path}:{node.lineno}: {node.module}.{alias.name}" for alias in node.names
+                        if alias.name not in there and not importlib.util.find_spec(f"{node.module}.{alias.name}")
+                    ]  # fmt: skip
+    assert not missing
 
 
 def test_every_package_has_a_line_on_the_page():
