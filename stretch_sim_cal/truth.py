@@ -93,8 +93,8 @@ class Errors:
     @property
     def nees(self) -> float:
         """The largest NEES of all pairs, the floor and the wheels."""
-        every = (*self.pairs.values(), *filter(None, [self.floor]), *self.wheels.values())
-        return max((each.nees for each in every), default=0.0)
+        every = [each.nees for own in (self.pairs, self.wheels) for each in own.values()]
+        return max(every + [self.floor.nees] * (self.floor is not None), default=0.0)
 
     def __str__(self) -> str:
         lines = [

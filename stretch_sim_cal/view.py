@@ -146,14 +146,14 @@ class View:
             ring = np.column_stack([np.vstack([outline, outline[:1]]), np.full(len(outline) + 1, 0.01)])
             self._log(f"world/footprint/{name}", self._rerun.LineStrips3D([ring], colors=colour, radii=0.006))
 
-    def live(self, stamp: int, left: np.ndarray, right: np.ndarray, marked: np.ndarray | None = None) -> None:
-        """Show the clouds (N, 3) of a pair stamped `stamp` ns, and `marked` returns, in the frame of the node, at most
+    def live(self, stamp: int, clouds: Mapping[str, np.ndarray], marked: np.ndarray | None = None) -> None:
+        """Show clouds (N, 3) by lidar of one time, `stamp` ns, and `marked` returns, in the frame of the node, at most
         every `LIVE_EVERY` s."""
         if stamp - self._live < LIVE_EVERY * 1e9:
             return
         self._live = stamp
         self._recording.set_time("time", timestamp=1e-9 * stamp)
-        self._pair("after", left, right)
+        self._by_residual("after", clouds)
         if marked is not None:
             self._log("world/footprint/returns", self._rerun.Points3D(thinned(marked), colors=FIT, radii=2 * RADIUS))
 

@@ -94,13 +94,13 @@ def test_what_a_file_imports_from_another_is_there():
     missing = []
     for path in [path for folder in (PACKAGE, *CALLERS) for path in folder.rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("stretch_sim_cal."):
-                if node.module not in NEEDS_LAUNCH:
-                    there = vars(importlib.import_module(node.module))
-                    missing += [
-                        f"{path}:{node.lineno}: {node.module}.{alias.name}" for alias in node.names
-                        if alias.name not in there and not importlib.util.find_spec(f"{node.module}.{alias.name}")
-                    ]  # fmt: skip
+            module = getattr(node, "module", None) or ""
+            if module.startswith("stretch_sim_cal.") and module not in NEEDS_LAUNCH:
+                there = vars(importlib.import_module(module))
+                missing += [
+                    f"{path}:{node.lineno}: {module}.{alias.name}" for alias in node.names
+                    if alias.name not in there and not importlib.util.find_spec(f"{module}.{alias.name}")
+                ]  # fmt: skip
     assert not missing
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.calibration.settings import LidarSettings
+from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, without_body
 from stretch_sim_cal.geometry.transforms import apply, inverse
 
@@ -78,7 +78,7 @@ class Views:
 
 
 def seen_by_another(
-    lidars: Sequence[Lidar], poses: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]], settings: LidarSettings
+    lidars: Sequence[Lidar], poses: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]], settings: AlignmentSettings
 ) -> tuple[tuple["View", ...], tuple[Lidar, ...]]:
     """Return the views of all lidars, with the robot's body not usable if `settings.base_from_left` is known, and the
     lidars with only the cells that another one of their `pairs` confirms under their `poses` (4, 4) in the first one's

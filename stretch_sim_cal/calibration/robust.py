@@ -2,6 +2,7 @@
 twist."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -38,7 +39,7 @@ class TukeyFit:
     scale: float
 
 
-Matrix = np.ndarray | sparse.sparray
+Matrix = Any  # np.ndarray or sparse.sparray
 
 
 def products(first: Matrix, weights: np.ndarray, second: Matrix) -> np.ndarray:

@@ -73,7 +73,7 @@ def report(args, settings: Path, out: Path, dataset: Dataset, fitted: FittedBody
     fit, seen = fitted.fit, fitted.seen
     for line in fitted.warnings:
         command.warn(line)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": sample.id, "file": sample.file.name, "commanded": sample.commanded,
          "protrusion_mm": 1e3 * float(protrusion), "area": float(area)}
         for sample, protrusion, area in zip(dataset.samples, fit.protrusions, fit.areas, strict=True)

@@ -5,7 +5,7 @@ normalized_files.write(normal, "out")       # proves Rule 0 on what it is about 
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -257,7 +257,8 @@ def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callab
             raise InputError(f"--rename {old}={new}: there is no link or joint '{old}'")
         given[old not in model.links][old] = new
     result = []
-    for asked, ruled, names in zip(given, find_names(model.renamed(*given)), (model.links, model.joints), strict=True):
+    known: tuple[Iterable[str], ...] = (model.links, model.joints)
+    for asked, ruled, names in zip(given, find_names(model.renamed(*given)), known, strict=True):
         final = {name: ruled.get(asked.get(name, name), asked.get(name, name)) for name in names}
         result.append({old: new for old, new in final.items() if old != new})
     return result[0], result[1]

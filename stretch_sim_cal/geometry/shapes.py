@@ -8,6 +8,7 @@ Lengths in m, angles in rad unless degrees are named. All are immutable and shar
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 import shapely
@@ -52,10 +53,10 @@ class Shape(ABC):
     @property
     def vector(self) -> np.ndarray:
         """The numbers of `parameters` in their order."""
-        return np.array([getattr(self, name) for name in self.__dataclass_fields__], dtype=float)
+        return np.array(list(self.parameters.values()))
 
     @classmethod
-    def from_vector(cls, vector: np.ndarray) -> "Shape":
+    def from_vector(cls, vector: np.ndarray) -> Self:
         """Return the shape of a `vector`."""
         return cls(*(float(value) for value in vector))
 
@@ -81,7 +82,7 @@ class Shape(ABC):
         (P,)."""
         return np.array([cls.from_vector(v).protrusion(hull) for v, hull in zip(vectors, hulls, strict=True)])
 
-    def grown_to_enclose(self, points: np.ndarray) -> "Shape":
+    def grown_to_enclose(self, points: np.ndarray) -> Self:
         """Return this shape, grown evenly if points (N, 2) reach outside."""
         reach = self.protrusion(points)
         return self if reach == 0.0 else self.inflated(reach * (1 + 1e-12) + 1e-12)

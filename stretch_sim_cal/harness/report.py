@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.findings import FRONT
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.findings import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside
 from stretch_sim_cal.errors import InputError

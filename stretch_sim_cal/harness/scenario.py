@@ -25,7 +25,7 @@ from stretch_sim_cal.simulation.worlds import load_world
 
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
 EXPECTATIONS = ("pass", "refused")
-STAGE_OPTIONS = {
+STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "alignment": {"num_samples": 20, "method": None},
     "floor": {"num_samples": 10, "method": None},
     "mounts": {"plan": "mounts", "frames": None, "with_joint_offsets": False},

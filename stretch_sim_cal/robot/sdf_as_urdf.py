@@ -30,9 +30,9 @@ def urdf_of_sdf(path: Path) -> str:
     robot = ElementTree.Element("robot", name=sdf.name)
     links = {name: SubElement(robot, "link", name=name) for name in model.links}
     for name in sdf.links:
-        element = sdf.scope.elements.get(name)
-        if element is not None and element.tag == "link":  # not one between the axes of a universal joint
-            _add_body(links[name], element, sdf, path)
+        body = sdf.scope.elements.get(name)
+        if body is not None and body.tag == "link":  # not one between the axes of a universal joint
+            _add_body(links[name], body, sdf, path)
     for joint in model.joints.values():
         _add_joint(robot, joint, sdf.scope.elements.get(joint.name, sdf.scope.element))
     for frame in sdf.scope.element.all("frame"):
@@ -40,10 +40,10 @@ def urdf_of_sdf(path: Path) -> str:
         if link is None:
             raise InputError(f"{frame.where}: '{frame.name}' is not attached to a link")
         _add_frame(robot, frame.name, link, inverse(sdf.links[link]) @ sdf.scope.pose(frame.name, frame), links, frame)
-    for link in sdf.scope.element.all("link"):
-        for sensor in link.all("sensor"):
+    for part in sdf.scope.element.all("link"):
+        for sensor in part.all("sensor"):
             if sensor.attributes.get("type") in LIDAR_SENSORS:
-                _add_lidar(robot, link, sensor, sdf, links)
+                _add_lidar(robot, part, sensor, sdf, links)
     return ElementTree.tostring(robot, encoding="unicode")
 
 

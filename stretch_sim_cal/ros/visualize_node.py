@@ -58,9 +58,10 @@ class Visualizer:
 
     def _show(self, seen: CloudSet, records: np.ndarray, marked: np.ndarray | None = None) -> None:
         if self._view is not None:
-            places, is_left = xyz(records), records["lidar"] == 0
+            places, lidar = xyz(records), records["lidar"]
+            own = {name: places[lidar == number] for number, name in enumerate(self._placement.footprint_from_lidar)}
             noted = None if marked is None else places[marked]
-            self._view.live(seen.stamp, places[is_left], places[~is_left], noted)
+            self._view.live(seen.stamp, {name: points for name, points in own.items() if len(points)}, noted)
 
     def _publish(self, parts: Mapping[Any, np.ndarray], stamp: int) -> None:
         from stretch_sim_cal.ros.messages import cloud_message

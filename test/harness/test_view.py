@@ -122,3 +122,13 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     assert path.stat().st_size < 1.1 * after  # nothing new, nothing shown
     with pytest.raises(InputError, match="cannot be written"):
         asked(file="/proc/no/such.rrd")
+
+
+def test_the_visualizers_clouds_are_recorded_live_for_any_number_of_lidars(tmp_path):
+    pytest.importorskip("rerun", reason="the extra 'view' is not installed")
+    path, clouds = tmp_path / "live.rrd", {name: box_returns(seed, 3000) for seed, name in enumerate("abc")}
+    view = asked(file=path)
+    view.live(10**9, clouds, clouds["c"][:100])
+    view.close()
+    recorded = path.read_bytes()
+    assert all(f"/world/after/by_lidar/{name}".encode() in recorded for name in clouds)

@@ -540,8 +540,8 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         refusals = [finding for finding in far if finding.code == "swapped"] or refusals
     refusals = refusals or far or each(lambda n, pair: evidence.opinions[n][pair], pairs)
     if MAYBE_MIRRORED & {finding.code for finding in [*refusals, *far]} or evidence.ties.left_out:
-        suspects = [*evidence.ties.pairs, *evidence.ties.left_out]
-        whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in suspects]
+        tried = [*evidence.ties.pairs, *evidence.ties.left_out]
+        whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in tried]
         refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
     left_out = {pair: reasons for pair, (_, reasons) in evidence.ties.left_out.items()}
     untied = [pair for pair in itertools.combinations(range(len(names)), 2) if not set(pair) <= evidence.ties.tied]
