@@ -94,7 +94,7 @@ class Errors:
     def nees(self) -> float:
         """The largest NEES of all pairs, the floor and the wheels."""
         every = [each.nees for own in (self.pairs, self.wheels) for each in own.values()]
-        return max(every + [self.floor.nees] * (self.floor is not None), default=0.0)
+        return max(every + ([] if self.floor is None else [self.floor.nees]), default=0.0)
 
     def __str__(self) -> str:
         lines = [
