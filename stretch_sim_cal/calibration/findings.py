@@ -72,13 +72,13 @@ BEYOND_CHANCE = 33.1
 UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
 # Channels that differ by more times the sensor file's spread are of no unit that it describes.
 BEYOND_SPREAD = 2.0
-# Standard deviations of a sensor file that no unit of the kind is beyond.
+# Standard deviations of a sensor file that no unit of the kind is beyond, in all its scalars together.
 IMPOSSIBLE = 10.0
 # A lidar's motion in every scan is not by chance beyond so many standard deviations (of six values). In m and rad:
 # those that are reported, and those that no lidar of a robot at rest seems to have against another one.
 SCAN_MOTION_SURE = 5.5
 SCAN_MOTION_SHOWN = np.array([0.001, np.deg2rad(0.02)])
-SCAN_MOTION_IMPOSSIBLE = np.array([0.02, np.deg2rad(0.5)])
+SCAN_MOTION_IMPOSSIBLE = np.array([0.01, np.deg2rad(0.25)])
 
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
@@ -198,24 +198,29 @@ def impossible_scan_motions(numbers: Mapping[str, float], names: Sequence[str]) 
 def impossible_units(
     numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str]
 ) -> dict[tuple[int, str], Finding]:
-    """Return the lidars' errors, `numbers` as of `unit_warnings`, that no lidar of their kind has, if the data leaves
-    no doubt, by the lidar's number and the error's name. Scales of ranges are left out: the solver has hypotheses of
-    them (`Solver`)."""
-    return {
-        (lidar, scalar): Finding(
-            "impossible_unit",
-            f"the {name} lidar's {scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.0f} "
-            f"standard deviations of sensor file {sensor.name}: no lidar of this kind has such an error, "
-            "so another fault must be its cause",
-            "check both lidars' ranges and angles (a sector behind glass or a cover, a driver that "
-            "corrects its clouds), or give the right sensor",
-        )
-        for lidar, (name, sensor) in enumerate(zip(names, by_lidar(sensors, len(names)), strict=True))
-        if sensor is not None
-        for scalar, value, deviation, known in _scalars_of(numbers, name, sensor)
-        if not scalar.startswith(("range_scale", "optical_centre"))
-        and abs(value) - 3.0 * deviation > IMPOSSIBLE * known
-    }  # fmt: skip
+    """Return the lidars' errors, `numbers` as of `unit_warnings`, that together no lidar of their kind has, by the
+    lidar's number and the error's name. Scales of ranges are left out: the solver has hypotheses of them (`Solver`)."""
+    findings = {}
+    for lidar, (name, sensor) in enumerate(zip(names, by_lidar(sensors, len(names)), strict=True)):
+        beyond = {
+            scalar: (max(abs(value) - deviation, 0.0) / known, value, deviation, known)
+            for scalar, value, deviation, known in ([] if sensor is None else _scalars_of(numbers, name, sensor))
+            if not scalar.startswith(("range_scale", "optical_centre"))
+        }
+        if np.linalg.norm([times for times, *_ in beyond.values()]) <= IMPOSSIBLE:
+            continue
+        findings |= {
+            (lidar, scalar): Finding(
+                "impossible_unit",
+                f"the {name} lidar's {scalar} of {error_in_units(scalar, value, deviation)} is "
+                f"{abs(value) / known:.0f} standard deviations of sensor file {sensor.name}: no lidar of this kind has "
+                "such errors, so another fault must be their cause",
+                "check both lidars' ranges and angles (a sector behind glass or a cover, a driver that "
+                "corrects its clouds), or give the right sensor",
+            )
+            for scalar, (times, value, deviation, known) in beyond.items() if times > BEYOND_PRIOR
+        }  # fmt: skip
+    return findings
 
 
 def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:

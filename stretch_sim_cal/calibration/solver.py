@@ -59,6 +59,9 @@ SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float]] = {
     "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])),
 }
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
+# Lidars of one kind have the same driver, which corrects the same of all, or different ones, with such odds.
+ODDS_OF_DRIVERS = np.array([1.0, 0.02])
+ALIKE = 1e-3  # the variance by which the shares of one driver differ
 # Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
 BEYOND_FILE = 2.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
@@ -282,16 +285,18 @@ class Solver:
 
     def decided(self, state: State, solution: Solution) -> State:
         """Return a state in which the shares that say what a driver corrects are 0 or 1, if the data leaves no doubt;
-        they are known from then on. Drivers correct all of it or nothing."""
+        they are known from then on. Drivers correct all of it or nothing. Of lidars of one kind all are decided, or
+        none, since they may have the same driver."""
         units = [values.copy() for values in state.units]
-        for side, unit in enumerate(self.unknowns.units):
-            for index in (CENTRE_SHARE, FIRING_SHARE):
-                deviation = np.sqrt(solution.covariance[unit.start + index, unit.start + index])
-                share = float(units[side][index])
-                nearest = float(share > 0.5)
-                if 0 < deviation < SURE_SHARE and abs(share - nearest) < 4.0 * deviation:
-                    units[side][index] = nearest
-                    self._known.add(unit.start + index)
+        for group, index in itertools.product(self._groups, (CENTRE_SHARE, FIRING_SHARE)):
+            columns = np.array([self.unknowns.units[lidar].start + index for lidar in group])
+            deviations = np.sqrt(np.maximum(solution.covariance[columns, columns], 0.0))
+            shares = np.array([units[lidar][index] for lidar in group])
+            nearest, varying = np.where(shares > 0.5, 1.0, 0.0), deviations > 0
+            if np.all((deviations < SURE_SHARE) & (np.abs(shares - nearest) < 4.0 * deviations) | ~varying):
+                for number in np.flatnonzero(varying):
+                    units[group[number]][index] = nearest[number]
+                self._known.update(columns[varying].tolist())
         return replace(state, units=tuple(units))
 
     def _with_pose_priors(self, information, gradient, state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -341,16 +346,13 @@ class Solver:
     def _together(self, kinds: dict) -> Iterator[tuple[tuple, np.ndarray]]:
         """Yield what lidars of one kind vary by, (lidars, kind of errors), and its columns (L, m) of the basis."""
         for group, kind in self._varying:
-            if (group[0], kind) in kinds and kind != "shares":
-                own = [kinds[lidar, kind] for lidar in group]
+            own = [kinds[lidar, kind] for lidar in group if (lidar, kind) in kinds]
+            if len(own) == len(group):
                 yield (group, kind), np.array([np.arange(each.start, each.stop) for each in own])
 
     def _precision(self, kinds: dict, widths: np.ndarray) -> np.ndarray:
         """Return the precision (k, k) of the priors of the lidars' errors; those of scalars `widths` (k,) as wide."""
         prior = np.zeros((len(widths), len(widths)))
-        for (_, kind), columns in kinds.items():
-            if kind == "shares":
-                prior[columns, columns] = np.eye(columns.stop - columns.start)
         for varying, columns in self._together(kinds):
             prior[columns[:, None], columns] = np.linalg.inv(self._varying[varying])[:, :, None]
         return prior / widths / widths[:, None]
@@ -472,7 +474,7 @@ class Solver:
         """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
         the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors.
         Return the `widths` (k,), with those of the range scales that may be far off."""
-        graded = {key: own for key, own in kinds.items() if key[1] in SCALAR_KINDS and key[1] != "shares"}
+        graded = {key: own for key, own in kinds.items() if key[1] in SCALAR_KINDS}
         own = _scalars(graded)
         if not len(own):
             return widths
@@ -485,6 +487,9 @@ class Solver:
             elif kind == "scalars" and len(group) > 1:
                 # As far from the sensor file as units of its kind, but not from each other.
                 trials = _nearly_alike(len(group))
+            elif kind == "shares" and len(group) > 1:
+                independent = np.eye(len(group))
+                trials, odds = [ALIKE * independent + 1.0 - ALIKE, independent], ODDS_OF_DRIVERS
             elif kind in SHARES_OF_SCANS and self.learns_scans:
                 shares, odds = SHARES_OF_SCANS[kind]
                 trials = [share**2 * np.eye(len(group)) for share in shares]

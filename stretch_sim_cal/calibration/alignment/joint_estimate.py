@@ -37,6 +37,8 @@ SURE, CLUTTER = 5e-4, 0.35
 # A direction hinges on one place that has more than this share of the information about it. Without it a lidar may be
 # so far (m) elsewhere by chance: people move by centimetres.
 HINGES, MOVED = 0.25, 0.005
+# An estimate that moves so far begins with this share of the way in its first pass.
+BEGINS = 0.2
 # Ends that are closer to each other, in standard deviations, are the same.
 SAME_END = 2.0
 
@@ -59,14 +61,8 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
     noises, before = [Noise.first(len(places[0]))] * len(places), None
     for number in range(len(PASSES) + MAX_REPEATS):
         slack, grids = PASSES[min(number, len(PASSES) - 1)]
-        blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
-        equations = NormalEquations.empty(solver.unknowns.size)
-        for block, lidars in zip(blocks, places, strict=True):
-            block.add_to(equations, solver.unknowns, lidars)
-        by_chance = sum(block.noise_information() for block in blocks)
-        # Far from the solution much looks like a wrong scale.
-        state, solution = solver.step(equations, state, by_chance, far=slack == 0.0)
-        noises = [block.noise for block in blocks]
+        found = _one_pass(places, state, noises, slack, grids, solver)
+        state, solution, noises = found.state, found.solution, [block.noise for block in found.blocks]
         poses = solver.unknowns.free_poses
         change, covariance = solution.change[poses], solution.covariance[np.ix_(poses, poses)]
         variances, axes = np.linalg.eigh(covariance)
@@ -84,6 +80,20 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         state = solver.unknowns.moved(state, further)
         # Of the next step only one that followed this one at once tells how steps become shorter.
         before = None if ahead.any() else step
+    return replace(found, state=state)
+
+
+def _one_pass(
+    places: Sequence[tuple[Lidar, ...]], state: State, noises: Sequence[Noise], slack: float, grids: int, solver: Solver
+) -> JointEstimate:
+    """Return the estimate after one pass from a state, by surfaces that are up to `slack` (m) apart."""
+    blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
+    equations = NormalEquations.empty(solver.unknowns.size)
+    for block, lidars in zip(blocks, places, strict=True):
+        block.add_to(equations, solver.unknowns, lidars)
+    by_chance = sum(block.noise_information() for block in blocks)
+    # Far from the solution much looks like a wrong scale.
+    state, solution = solver.step(equations, state, by_chance, far=slack == 0.0)
     return JointEstimate(state, solution, equations, by_chance, blocks)
 
 
@@ -151,6 +161,10 @@ def without_one_place(places: Sequence[tuple[Lidar, ...]], found: JointEstimate,
             each.only(np.linalg.norm(apply(pose, each.surface.points) - centre, axis=1) > SOMEBODY)
             for each, pose in zip(places[number], found.state.base_from_lidar, strict=True)
         )
+        noises = [each.noise for each in found.blocks]
+        begin = _change(found.state, _one_pass(rest, found.state, noises, MOVED, 1, solver).state)
+        if np.linalg.norm(begin[own]) < BEGINS * MOVED:
+            continue
         end = _change(found.state, estimate_jointly(rest, found.state, solver).state)
         if np.linalg.norm(end[own]) < MOVED:
             continue

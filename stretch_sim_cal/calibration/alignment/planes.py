@@ -46,7 +46,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
-from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
+from stretch_sim_cal.sensor.unit import HARMONICS, RANGE_SCALE, SCALARS
 
 # By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
 MUCH_WORSE = 0.02
@@ -403,9 +403,9 @@ class Evidence:
         return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
     def impossible_units(self) -> list[Finding]:
-        """Return the errors that no lidar of its kind has, and motions in every scan of no robot that stands, if the
-        poses depend on them: an error that all lidars have alike may be the best fit to something near one of them, and
-        cancels between them."""
+        """Return the errors that no lidar of its kind has, and motions in every scan of no robot that stands. Those of
+        ranges, which files guess, count only if the poses depend on them: an error that all lidars have alike may be
+        the best fit to something near one of them, and cancels between them."""
         values, units = self.blocks[0].state.units, self.unknowns.units
         moving = findings.impossible_scan_motions(self.numbers, self.names)
         if moving:
@@ -417,7 +417,8 @@ class Evidence:
         found = findings.impossible_units(self.numbers, self.sensors, self.names)
         columns = [units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
         errors = np.array([values[lidar][SCALARS.index(scalar)] for lidar, scalar in found])
-        return moving + (list(found.values()) if found and self._move_poses(columns, errors) else [])
+        of_rotors = [finding for (_, scalar), finding in found.items() if scalar in SCALARS[HARMONICS]]
+        return moving + (list(found.values()) if found and self._move_poses(columns, errors) else of_rotors)
 
     def _move_poses(self, columns: Sequence[int], errors: np.ndarray) -> bool:
         """Return whether the poses would change, by more than is uncertain, if `errors` (k,) of the unknowns in so many
