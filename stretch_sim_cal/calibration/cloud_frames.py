@@ -28,7 +28,7 @@ FIRING = float(np.deg2rad(0.3))
 ALONG = 0.03
 ALONG_AND_ABOUT = [2, 5]
 # The channels' azimuths differ by so many standard deviations of the sensor file by chance.
-BY_CHANCE = 1.2
+CHANCE_MARGIN = 1.2
 UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers know no table of the unit
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 WRONG_ROTOR = float(np.deg2rad(0.15))  # more than rotor angles are off once a turn by an encoder's error
@@ -97,7 +97,7 @@ def _errors_of_frame(numbers: Mapping[str, float], sensor: Sensor | None, name: 
         yield _ErrorOfFrame("optical centre", (ALONG, FIRING), beside)
     differing = numbers.get(f"channel_azimuth_spread_{name}", 0.0)
     expected = UNKNOWN_AZIMUTHS if sensor is None else sensor.expected.channel_azimuth
-    turn = float(np.sqrt(max(0.0, differing**2 - (BY_CHANCE * expected) ** 2)))
+    turn = float(np.sqrt(max(0.0, differing**2 - (CHANCE_MARGIN * expected) ** 2)))
     if turn:
         size = differing, 0.15 * differing  # so well a standard deviation is known by some tens of channels
         yield _ErrorOfFrame("azimuths" if sensor is None else f"azimuths of {sensor.name}", (0.0, turn), size)

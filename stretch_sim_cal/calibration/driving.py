@@ -243,9 +243,9 @@ class DrivenArray:
                     near = _near(drive.stations)
                     trust = FloorTrust(near, unevenness, ON_FLOOR, of_room=True)
             block = room_block(lidars, drive.views(unknowns), noise, slack, grids, trust, pairs=pairs)
-            reduced, by_chance, beside = self._equations(block, drive, unknowns, lidars)
+            reduced, noise_information, beside = self._equations(block, drive, unknowns, lidars)
             # The noise information is of the room only: along a corridor it exceeds that of odometry.
-            state, solution = solver.step(reduced, drive.state, by_chance, beside=beside)
+            state, solution = solver.step(reduced, drive.state, noise_information, beside=beside)
             drive = replace(
                 drive, state=state, odometry=drive.odometry + solution.change[unknowns.odometry], stations=[
                     exp(solution.change[part]) @ pose
@@ -368,8 +368,8 @@ class DrivenArray:
         # A motion of all views as one body changes nothing.
         against_first = by_poses(np.eye(4), len(of_views.poses) - 1)
         by_driven = against_first @ change[np.ix_(of_views.pose_columns, unknowns.free_poses)]
-        by_chance = by_driven.T @ block.noise_information() @ by_driven
-        return reduced, by_chance, reduced.information - of_room
+        noise_information = by_driven.T @ block.noise_information() @ by_driven
+        return reduced, noise_information, reduced.information - of_room
 
     def _result(
         self, unknowns: DrivenUnknowns, drive: Drive, solution: Solution, last: RoomBlock, floor: FloorResult,

@@ -18,7 +18,7 @@ from stretch_sim_cal.geometry.transforms import by_twist
 MIN_CELLS = 200
 # A component of the motion counts when it exceeds this many standard deviations.
 SIGNIFICANT = 5.0
-_CHANCE_MARGIN = 5.0
+_NOISE_MARGIN = 5.0
 _LEAST_INFORMATION = 1.0  # 1/m2, 1/rad2: nothing
 
 
@@ -61,13 +61,13 @@ def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Nois
 @dataclass(frozen=True)
 class _Part:
     """The cells (K,) of one lidar on its flat patches: `heights` and `counts` (K, blocks), `variances` (K,) of a single
-    return, the `jacobian` (K, 6) of the heights by a twist and its errors `by_chance` (K, 2, 6)."""
+    return, the `jacobian` (K, 6) of the heights by a twist and its standard deviations `jacobian_noise` (K, 2, 6)."""
 
     heights: np.ndarray
     counts: np.ndarray
     variances: np.ndarray
     jacobian: np.ndarray
-    by_chance: np.ndarray
+    jacobian_noise: np.ndarray
 
     @classmethod
     def of(cls, surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise, lidar: int) -> "_Part":
@@ -80,7 +80,7 @@ class _Part:
         return cls(
             np.einsum("kbi,ki->kb", surface.block_points[members.cell], normals), surface.block_counts[members.cell],
             (noise.sigma[lidar] * members.cosines) ** 2, by_twist(points, normals),
-            _by_chance(patches, members, fits, points),
+            _jacobian_noise(patches, members, fits, points),
         )  # fmt: skip
 
     def twist(self, block: int, roughness: float) -> tuple[np.ndarray, np.ndarray] | None:
@@ -95,11 +95,11 @@ class _Part:
         jacobian = self.jacobian[both]
         fit = tukey_fit(jacobian, -changes, variances)
         weights = fit.weights / variances
-        chance = (self.by_chance[both] * np.sqrt(weights)[:, None, None]).reshape(-1, 6)
-        # Axes of the whole, less the part of chance along each: the difference's own axes would mix a direction that is
-        # held by chance alone into the others.
+        noise = (self.jacobian_noise[both] * np.sqrt(weights)[:, None, None]).reshape(-1, 6)
+        # Axes of the whole, less the noise along each: the difference's own axes would mix a direction that noise alone
+        # constrains into the others.
         values, axes = np.linalg.eigh((jacobian * weights[:, None]).T @ jacobian)
-        values = (values - _CHANCE_MARGIN * np.sum((chance @ axes) ** 2, axis=0)) / fit.scale**2
+        values = (values - _NOISE_MARGIN * np.sum((noise @ axes) ** 2, axis=0)) / fit.scale**2
         return fit.twist, (axes * np.maximum(values, _LEAST_INFORMATION)) @ axes.T
 
 
@@ -111,7 +111,7 @@ def _beyond_doubt(twist: np.ndarray, information: np.ndarray) -> np.ndarray:
     return axes @ np.where(certain, components, 0.0)
 
 
-def _by_chance(patches: Patches, members: Members, fits: Fits, points: np.ndarray) -> np.ndarray:
+def _jacobian_noise(patches: Patches, members: Members, fits: Fits, points: np.ndarray) -> np.ndarray:
     """Return the errors (K, 2, 6), one sigma, of each member's jacobian by those of the patches' slopes."""
     values, vectors = np.linalg.eigh(fits.covariances[:, 1:, 1:])
     tilts = np.einsum("gab,gai->gbi", vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], patches.axes)[

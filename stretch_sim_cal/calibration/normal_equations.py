@@ -156,9 +156,9 @@ def products_of_relative_poses(
     return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
 
 
-def bias_correction(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
+def bias_correction(information: np.ndarray, noise_information: np.ndarray) -> np.ndarray:
     """Return the matrix (p, p) that the jacobian of poses' columns, which have this `information` (p, p), has to be
-    multiplied with since the part `by_chance` (6, 6) of it is noise.
+    multiplied with since the part `noise_information` (6, 6) of it is by noise alone.
 
     Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much,
     also in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would
@@ -166,7 +166,7 @@ def bias_correction(information: np.ndarray, by_chance: np.ndarray) -> np.ndarra
     """
     values, axes = np.linalg.eigh(information)
     root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
-    whitened = np.linalg.solve(root, np.linalg.solve(root, by_chance).T)
+    whitened = np.linalg.solve(root, np.linalg.solve(root, noise_information).T)
     shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
     kept = np.sqrt(np.maximum(1.0 - shares, LEAST_KEPT))
     return np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T

@@ -73,8 +73,8 @@ class Observations:
     What was made of them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the parameters; and
     how the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing
     place counted, in the first lidar's frame. A transform that is known by its covariance alone says nothing of the
-    lidars: it has no models. `names` are what the lidars are called in the calibration file. `by_chance` is the part of
-    the information about the poses that is noise; files do not keep it.
+    lidars: it has no models. `names` are what the lidars are called in the calibration file. `noise_information` is
+    the part of the information about the poses that is by noise alone; files do not keep it.
     """
 
     poses_at: tuple[np.ndarray, ...]
@@ -88,7 +88,7 @@ class Observations:
     floor: FloorByUnits | None = None
     patches: SeenPatches | None = None
     names: tuple[str, ...] = SIDES
-    by_chance: np.ndarray | None = None
+    noise_information: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -228,8 +228,8 @@ class Observations:
 
         The result stays what it is: it is not moved along the directions in which little is left.
         """
-        shortened, size = np.eye(len(self.gradient)), len(self.by_chance)
-        shortened[:size, :size] = bias_correction(self.information[:size, :size], self.by_chance)
+        shortened, size = np.eye(len(self.gradient)), len(self.noise_information)
+        shortened[:size, :size] = bias_correction(self.information[:size, :size], self.noise_information)
         return replace(
             self, poses_at=self.poses, at_units=self.units,
             information=shortened.T @ self.information @ shortened,

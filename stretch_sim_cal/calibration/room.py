@@ -57,8 +57,8 @@ from stretch_sim_cal.geometry.transforms import by_twist
 MAX_SLOPE_DEVIATION = 0.02
 # How far (m) a person reaches, who may move between the scans; so many places are tried.
 SOMEBODY, PLACES = 0.8, 30
-# By this factor more information than expected may be chance.
-CHANCE_MARGIN = 3.0
+# By this factor more information than expected may be noise.
+NOISE_MARGIN = 3.0
 # Cells further than this (m) from a patch's first plane are not of it.
 WIDEST_HEIGHT = 0.03
 # Precision (1/m^2, 1/slope^2) of a patch's own height and slopes beforehand: none that matters.
@@ -183,8 +183,8 @@ class RoomBlock:
         """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
         from the noise of the normals alone.
 
-        A normal that errs by chance has a small part in every direction; over many patches of a bare corridor that adds
-        up to apparent information about sliding along it. With a margin, since it varies by chance, too.
+        A normal with a random error has a small part in every direction; over many patches of a bare corridor that adds
+        up to apparent information about sliding along it. With a margin, since it varies, too.
         """
         gaps, per_gap = self.gaps, self.weights * self.gaps.shares / self.grids / self.gaps.variances
         tilts = by_twist(gaps.points[:, None], gaps.slope_axes)
@@ -194,7 +194,7 @@ class RoomBlock:
                 gaps.num_lidars,
             ) for one, other in itertools.product((0, 1), repeat=2)
         )  # fmt: skip
-        return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.noise_information()))
+        return NOISE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.noise_information()))
 
     def with_elements(self) -> "RoomBlock":
         """Return the block with the factors of the cells that are of no patch which two lidars see as flat."""

@@ -194,30 +194,30 @@ class Solver:
         return result
 
     def solve(
-        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
+        self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
         beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> Solution:  # fmt: skip
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
-        `by_chance` is information about the poses of all lidars but the first that noise alone brings (see room.py):
-        it is taken from the covariance, but not from the information (n, n) that is of something else, `beside` the
-        blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it, and
-        scales are not looked for `far` from the sensor files unless it is to.
+        `noise_information` is information about the poses of all lidars but the first by noise alone (see room.py): the
+        covariance is corrected for it, but not the information (n, n) that comes from elsewhere, `beside` the blocks
+        with noisy normals. The variances of the lidars' errors stay as they are unless `learn`, and range scales `far`
+        from the sensor files are not considered unless `far`.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
         rows = sparse.csr_array(basis)  # it is nearly all zeros
         # How many times wider than the sensor file's the priors of the scalars are; 1 for most.
-        scalars, widths, honest = _scalars(kinds), np.ones(basis.shape[1]), None
-        if by_chance is not None:
+        scalars, widths, corrected = _scalars(kinds), np.ones(basis.shape[1]), None
+        if noise_information is not None:
             poses, noisy = self.unknowns.free_poses, equations.information - beside
-            shortened = bias_correction(noisy[np.ix_(poses, poses)], by_chance)
+            shortened = bias_correction(noisy[np.ix_(poses, poses)], noise_information)
             noisy[poses] = shortened.T @ noisy[poses]
             noisy[:, poses] = noisy[:, poses] @ shortened
-            honest, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)
-            honest = rows.T @ honest @ rows
-            # Directions that noise alone seems to hold stay as they were guessed.
-            information[np.ix_(poses, poses)] += by_chance
+            corrected, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)
+            corrected = rows.T @ corrected @ rows
+            # Directions that noise alone seems to constrain stay as they were guessed.
+            information[np.ix_(poses, poses)] += noise_information
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
         for step in range(SPREAD_STEPS):
             present, wide = self._present(basis, kinds, state), widths
@@ -238,17 +238,17 @@ class Solver:
                 settled &= self._learn(kinds, solution + present, root)
             if settled:
                 break
-        if honest is not None:
-            root = _root(honest + prior)
+        if corrected is not None:
+            root = _root(corrected + prior)
         return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.spreads)
 
     def step(
-        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
+        self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
         beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> tuple[State, Solution]:  # fmt: skip
         """Return the state after a change as of `solve`, shares that are no longer in doubt `decided`, and the
         solution."""
-        solution = self.solve(equations, state, by_chance, learn, beside, far)
+        solution = self.solve(equations, state, noise_information, learn, beside, far)
         return self.decided(self.unknowns.moved(state, solution.change), solution), solution
 
     def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:

@@ -7,10 +7,10 @@ import pytest
 
 from stretch_sim_cal.calibration.alignment import joint_estimate
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
-    BY_CHANCE,
     CLUTTER,
     FURTHEST,
     HINGES,
+    NOISE_STEP,
     _ahead,
     other_ends,
     without_one_place,
@@ -22,7 +22,7 @@ from stretch_sim_cal.geometry.transforms import exp
     ("step", "before", "times"),
     [
         (0.8, 1.0, 4.0), (-0.8, -1.0, 4.0), (0.99, 1.0, FURTHEST), (1.2, 1.0, FURTHEST), (0.4, 1.0, 0.0),
-        (-0.8, 1.0, 0.0), (0.9 * BY_CHANCE, BY_CHANCE, 0.0),
+        (-0.8, 1.0, 0.0), (0.9 * NOISE_STEP, NOISE_STEP, 0.0),
     ],
 )  # fmt: skip
 def test_the_way_on_is_that_of_all_further_steps_where_they_become_shorter_slowly(step, before, times):
@@ -38,7 +38,7 @@ def test_a_rotation_by_clutter_is_as_uncertain_as_where_it_ends_from_elsewhere(m
         pose_information=lambda: information, elements=SimpleNamespace(information=share * information)
     )
     found = SimpleNamespace(
-        blocks=[block], by_chance=np.zeros((6, 6)), solution=SimpleNamespace(covariance=1e-8 * np.eye(6)),
+        blocks=[block], noise_information=np.zeros((6, 6)), solution=SimpleNamespace(covariance=1e-8 * np.eye(6)),
         state=SimpleNamespace(base_from_lidar=(np.eye(4), np.eye(4))),
     )  # fmt: skip
     solver = SimpleNamespace(unknowns=SimpleNamespace(free_poses=np.arange(6)))

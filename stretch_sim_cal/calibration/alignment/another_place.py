@@ -59,8 +59,8 @@ def after_turning(
     added = NormalEquations.empty(solver.unknowns.size)
     for part, seeing in ((turned, again), (unseen, lidars)):
         part.add_to(added, solver.unknowns, seeing)
-    chance = found.by_chance + unseen.noise_information() + turned.noise_information()
-    both = deepcopy(solver).solve(found.equations.plus(added), block.state, chance)
+    noise_information = found.noise_information + unseen.noise_information() + turned.noise_information()
+    both = deepcopy(solver).solve(found.equations.plus(added), block.state, noise_information)
     return AnotherPlace(_deviations(found.solution.covariance), _deviations(both.covariance))
 
 

@@ -18,11 +18,12 @@ from stretch_sim_cal.geometry.transforms import apply, exp, inverse, log
 # how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 # The last one is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
-# with a smaller bound, directions of which only noise tells would drift from the guess (`by_chance` in `Solver.solve`).
+# with a smaller bound, directions that only noise determines would drift from the guess (`noise_information` in
+# `Solver.solve`).
 CONVERGED, MAX_REPEATS = 0.5, 24
-# Where a step is longer than such a share of the one before it, the way on is taken at once, at most so many times as
-# far; steps that are shorter than so many standard deviations are chance.
-SLOW, FURTHEST, BY_CHANCE = 0.5, 10.0, 0.15
+# If a step is longer than this share of the one before it, the steps to come are taken at once, at most so many times
+# as far; steps that are shorter than so many standard deviations are noise.
+SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
 # Only along axes with a smaller standard deviation (m, rad): along others noise would lead away from the guess.
 DETERMINED = 0.002
 # After that a step as short as this, in standard deviations, is the last one.
@@ -44,12 +45,12 @@ SAME_END = 2.0
 @dataclass(frozen=True)
 class JointEstimate:
     """The `state` after the last pass, and its `solution` with the `equations`, of whose information about the poses
-    `by_chance` (6 (n - 1), 6 (n - 1)) is noise, and the `blocks` (by place) that gave it."""
+    `noise_information` (6 (n - 1), 6 (n - 1)) is by noise alone, and the `blocks` (by place) that gave it."""
 
     state: State
     solution: Solution
     equations: NormalEquations
-    by_chance: np.ndarray
+    noise_information: np.ndarray
     blocks: list[RoomBlock]
 
 
@@ -63,9 +64,9 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         equations = NormalEquations.empty(solver.unknowns.size)
         for block, lidars in zip(blocks, places, strict=True):
             block.add_to(equations, solver.unknowns, lidars)
-        by_chance = sum(block.noise_information() for block in blocks)
+        noise_information = sum(block.noise_information() for block in blocks)
         # Far from the solution much looks like a wrong scale.
-        state, solution = solver.step(equations, state, by_chance, far=slack == 0.0)
+        state, solution = solver.step(equations, state, noise_information, far=slack == 0.0)
         noises = [block.noise for block in blocks]
         poses = solver.unknowns.free_poses
         change, covariance = solution.change[poses], solution.covariance[np.ix_(poses, poses)]
@@ -84,13 +85,13 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         state = solver.unknowns.moved(state, further)
         # Of the next step only one that followed this one at once tells how steps become shorter.
         before = None if ahead.any() else step
-    return JointEstimate(state, solution, equations, by_chance, blocks)
+    return JointEstimate(state, solution, equations, noise_information, blocks)
 
 
 def _ahead(step: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Return how far (n,) it is on from a step and the one before, in standard deviations along the axes of the
     covariance, where steps become shorter slowly, as they do where much is of curved surfaces and clutter."""
-    steady = np.minimum(np.abs(step), np.abs(before)) > BY_CHANCE
+    steady = np.minimum(np.abs(step), np.abs(before)) > NOISE_STEP
     ratios = np.divide(step, before, out=np.zeros(len(step)), where=steady)
     ratios = np.clip(ratios, 0.0, 1.0 - 1.0 / (1.0 + FURTHEST))
     return step * np.where(ratios > SLOW, ratios / (1.0 - ratios), 0.0)
@@ -112,7 +113,7 @@ def other_ends(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver
     for lidar, turning in itertools.product(range(1, len(found.state.base_from_lidar)), (False, True)):
         first = 6 * lidar - 6 + 3 * turning
         own = slice(first, first + 3)
-        (least, *_), directions = np.linalg.eigh((information - found.by_chance)[own, own])
+        (least, *_), directions = np.linalg.eigh((information - found.noise_information)[own, own])
         direction = directions[:, 0]
         clutter, whole = (direction @ matrix[own, own] @ direction for matrix in (of_clutter, information))
         if (clutter < CLUTTER * whole) if turning else (least > SURE**-2):

@@ -154,8 +154,8 @@ class RoomAlignment:
             found.equations.weighing(weight), evidence.unknowns, found.blocks[0].state, evidence.blocks[0].state,
             evidence.covariance,
         )  # fmt: skip
-        seen = evidence.blocks[0].seen()
-        return replace(result, observations=replace(observations, patches=seen, by_chance=weight * found.by_chance))
+        seen, noise_information = evidence.blocks[0].seen(), weight * found.noise_information
+        return replace(result, observations=replace(observations, patches=seen, noise_information=noise_information))
 
     def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", JointEstimate]:
         """Return the estimate by what the lidars see that tie each other, and the evidence for it."""

@@ -167,7 +167,7 @@ REACH, SPACING = 2.5, 0.1  # m: how far from the robot lines are sought, and how
 GATE = 0.006  # m beyond noise; patches farther off the plane are another level to every method
 STEP_SIGNIFICANCE = 25.0  # chi square of one height, at the best of a thousand lines; on even floors it is 6 to 10
 SUSPICION = 12.0  # from here on there may be a step that is not seen
-STEP_EXPLAINS = 0.5  # of the squared residuals beyond chance at most this part may remain
+STEP_EXPLAINS = 0.5  # of the squared residuals beyond noise at most this part may remain
 LEAST_SHARE = 0.1  # of the patches on either side
 
 
@@ -250,7 +250,7 @@ TOUCHING_POINT = 0.05  # m
 INCREMENT, CURVATURE = slice(0, 3), slice(3, 6)
 LIKELY_CURVATURE, NONE = 0.002, 1e-8  # 2 mm at 1.5 m
 SIGNIFICANCE = 25.0  # chi square of three values: one in a hundred thousand
-EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for the floor to be curved
+EXPLAINS = 0.7  # of the squared residuals beyond noise at most this part may remain for the floor to be curved
 CORE = 0.5  # weight of patches that a curvature is fitted to: an edge to another level looks like the rim of a dome
 
 
@@ -380,13 +380,13 @@ class FloorFit:
         """Return whether curvature explains most of the residuals of the plane. Patches with little weight are left
         out: the level of a carpet must not be reached by curvature."""
         self.weights = np.where(self.trust > CORE, self.weights, 0.0)
-        by_chance = float(self.weights.sum())
+        expected = float(self.weights.sum())
         excess = []
         for curvature in (LIKELY_CURVATURE, NONE):
             self.allow(curvature)
             self.solve()
             squares = self.weights * self.residuals() ** 2 / self.noise**2
-            excess.append(float(np.sum(squares[self.weights > 0])) - by_chance)
+            excess.append(float(np.sum(squares[self.weights > 0])) - expected)
         self.reweight()
         self.solve()
         curved, flat = excess
