@@ -125,8 +125,7 @@ class RangeResiduals:
 @dataclass(frozen=True)
 class Identification:
     """The result: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
-    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the `signatures` of
-    the first recording's points; `trade_offs` as sentences; what the two lidars are called."""
+    (6, 6); the `signatures` of the first recording's points; `trade_offs` as sentences; the `names` of the lidars."""
 
     units: tuple[Unit, Unit]
     models: tuple[ErrorModel, ErrorModel]
@@ -134,7 +133,6 @@ class Identification:
     residuals: tuple[RangeResiduals, RangeResiduals]
     left_from_right: np.ndarray
     covariance: np.ndarray
-    spreads: tuple[dict[str, float], dict[str, float]]
     signatures: tuple[Signature, Signature]
     trade_offs: list[str]
     names: tuple[str, str] = SIDES
@@ -197,7 +195,7 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
     )
     return Identification(
         units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT],
-        tuple(map(dict, solution.spreads)), stations[0].signatures, _trade_offs(unknowns, covariance),
+        stations[0].signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 
@@ -280,7 +278,7 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
     returns = lidar.model.returns(points, channel, echo)
     cosines = members.cosines[nearest[near]]
     residuals = []
-    for estimate in (_without_units(lidars, last), state):
+    for estimate in (_uncorrected_alignment(lidars, last), state):
         surface = in_base(lidars, estimate)
         again = remeasured(surface, last.flat[0], last.members)
         fits = fit_planes(again, last.variances, len(last.flat[0].centres))
@@ -310,8 +308,8 @@ def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, 
     return -heights / cosines, np.clip(cosines, 1e-3, 1.0)
 
 
-def _without_units(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
-    """Return the best alignment on the same patches without the errors of units."""
+def _uncorrected_alignment(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
+    """Return the best alignment on the same patches with all errors of the units 0."""
     state = replace(last.state, units=tuple(np.zeros_like(values) for values in last.state.units))
     for _ in range(BEFORE_STEPS):
         block = remeasured_block(lidars, state, last, None)

@@ -1,8 +1,8 @@
 """Solves the least-squares problem of `problem.py`, and learns from the data how the errors of its lidars vary.
 
 `Solver.solve` adds the priors to the blocks' normal equations and gives the changes with their marginal covariance;
-`Solver.without_units` eliminates the lidars' errors, for the mounts, which weigh the errors of the robot's links by
-themselves.
+`Solver.marginalised` eliminates the lidars' errors, for the lidar extrinsics, which estimate the variances of the
+robot model's errors themselves.
 
 The parameters of a unit are solved for in units of their prior (x = L z), so that a prior may be singular. Over the
 lidars of one kind, the z of each kind of errors have a covariance that is taken from the data (empirical Bayes;
@@ -34,15 +34,15 @@ from stretch_sim_cal.sensor.unit import (
     SCAN_MOTION,
 )
 
-# The variance of the channels' errors is looked for in the data in so many steps, down to this
-# share of the sensor file's.
-SPREAD_STEPS = 4
-SETTLED = 0.02
+# The variances of the channels' errors are estimated in at most so many steps of expectation maximisation, until their
+# standard deviations change by a smaller share than the second.
+VARIANCE_STEPS, CONVERGED = 4, 0.02
+# The smallest standard deviation of the channels' errors over that of the sensor file.
+LEAST_DEVIATION = 0.02
 # The sensor file's variance counts as much as so many channels.
 FIRM = 4.0
 # A share with a smaller standard deviation is decided: 0 and 1 are more than ten of them apart.
 SURE_SHARE = 0.1
-LEAST_SPREAD = 0.02
 # Lidars of one kind differ from each other, in their scalars and in each kind of channels' errors, by one of these
 # shares of what units of the kind do, and each in its harmonics by one of those, none of them likelier beforehand.
 SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.03])
@@ -67,12 +67,12 @@ BEYOND_PRIOR = 4.0
 
 @dataclass(frozen=True)
 class Solution:
-    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of channels'
-    errors, the `spreads`: how far this unit's channels differ, as a share of what the sensor file says."""
+    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of errors, the
+    `relative_deviations`: the standard deviation of this unit's errors over that of the sensor file."""
 
     change: np.ndarray
     covariance: np.ndarray
-    spreads: tuple[dict[str, float], ...]
+    relative_deviations: tuple[dict[str, float], ...]
 
 
 def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = SIDES) -> dict[str, float]:
@@ -93,21 +93,22 @@ def sensor_numbers(
     """Return the scalars of the lidars' errors and their motion in a scan, and the standard deviations of the channels'
     errors."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
-    for lidar, (side, model, spreads) in enumerate(zip(names, unknowns.models, solution.spreads, strict=True)):
+    for lidar, (side, model) in enumerate(zip(names, unknowns.models, strict=True)):
         columns = unknowns.scan_motion_columns(lidar)
         for name, value, column in zip(SCAN_MOTION, state.units[lidar][model.of_scan_motion], columns, strict=True):
             deviation = np.sqrt(max(solution.covariance[column, column], 0.0))
             numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"] = float(value), float(deviation)
         for kind in CHANNEL_KINDS:
-            if getattr(model.spread, kind):
-                # What all have in common by their order is in the values alone.
+            if expected := getattr(model.spread, kind):
+                # Errors that depend on the channels' order are in the values alone.
                 values = np.sqrt(np.mean(state.units[lidar][model.of_kind(kind)] ** 2))
-                numbers[f"{kind}_spread_{side}"] = max(spreads[kind] * getattr(model.spread, kind), float(values))
+                estimated = solution.relative_deviations[lidar][kind] * expected
+                numbers[f"{kind}_spread_{side}"] = max(estimated, float(values))
     return numbers
 
 
 @dataclass(frozen=True)
-class WithoutUnits:
+class Marginalised:
     """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars'
     errors, which are eliminated under their priors (Schur complement)."""
 
@@ -185,8 +186,8 @@ class Solver:
         return cls(unknowns, Priors(state, priors, units_known=units is not None)), state
 
     @property
-    def spreads(self) -> tuple[dict[str, float], ...]:
-        """By lidar and kind of errors how far this unit differs, as a share of what the sensor file says."""
+    def relative_deviations(self) -> tuple[dict[str, float], ...]:
+        """By lidar and kind of errors the standard deviation of this unit's errors over that of the sensor file."""
         result = tuple({} for _ in self.unknowns.models)
         for (group, kind), covariance in self._varying.items():
             for lidar, variance in zip(group, np.diag(covariance), strict=True):
@@ -219,7 +220,7 @@ class Solver:
             # Directions that noise alone seems to constrain stay as they were guessed.
             information[np.ix_(poses, poses)] += noise_information
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
-        for step in range(SPREAD_STEPS):
+        for step in range(VARIANCE_STEPS):
             present, wide = self._present(basis, kinds, state), widths
             if learn:
                 if not step:
@@ -240,7 +241,7 @@ class Solver:
                 break
         if corrected is not None:
             root = _root(corrected + prior)
-        return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.spreads)
+        return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.relative_deviations)
 
     def step(
         self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
@@ -251,7 +252,7 @@ class Solver:
         solution = self.solve(equations, state, noise_information, learn, beside, far)
         return self.decided(self.unknowns.moved(state, solution.change), solution), solution
 
-    def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
+    def marginalised(self, equations: NormalEquations, state: State, widened: bool) -> Marginalised:
         """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the
         state exceeds by far `widened` or not."""
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
@@ -269,7 +270,7 @@ class Solver:
         factor = _root(information[np.ix_(units, units)]), True
         coupling = information[np.ix_(~units, units)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[units]]))
-        return WithoutUnits(
+        return Marginalised(
             information[np.ix_(~units, ~units)] - coupling @ solved[:, :-1],
             gradient[~units] - coupling @ solved[:, -1],
             np.argmax(basis[:, ~units], axis=0), basis[:, units], factor, coupling, gradient[units],
@@ -367,14 +368,14 @@ class Solver:
 
     def _present(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
         """Return where the units' parameters of a state are in the basis (k,): the most likely way to make them up."""
-        present, spreads = np.zeros(basis.shape[1]), self.spreads
+        present, deviations = np.zeros(basis.shape[1]), self.relative_deviations
         for lidar, (unit, model, values) in enumerate(
             zip(self.unknowns.units, self.unknowns.models, state.units, strict=True)
         ):
             scale = np.ones(basis.shape[1])
             for (number, kind), own in kinds.items():
                 if number == lidar:
-                    scale[own] = spreads[lidar][kind]
+                    scale[own] = deviations[lidar][kind]
             # The scalars and each kind of the channels' errors have nothing in common.
             of_scans = model.of_scan_motion, model.of_wander
             for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS), *of_scans):
@@ -383,7 +384,7 @@ class Solver:
                 if not len(rows) or not np.any(values[part]):
                     continue
                 root = block[np.ix_(rows, own)] * scale[own]
-                # Of least norm (parts may overlap), and regular however small a spread is against the others.
+                # Of least norm (parts may overlap), and regular however small one of the standard deviations is.
                 gram = root @ root.T
                 size = np.sqrt(np.diag(gram))
                 gram = gram / size[:, None] / size + 1e-9 * np.eye(len(gram))
@@ -404,13 +405,13 @@ class Solver:
             before, count = self._varying[varying], columns.shape[1]
             # Units that differ more than the sensor file says count as they are.
             values, axes = np.linalg.eigh((squares + FIRM * before) / (count + FIRM))
-            after = (axes * np.maximum(values, LEAST_SPREAD**2)) @ axes.T
+            after = (axes * np.maximum(values, LEAST_DEVIATION**2)) @ axes.T
             # What they have in common, which hardly any data shows, may then be as large as what they differ by.
             common = after.mean()
             differing = (np.trace(after) / len(after) - common) * len(after) / max(len(after) - 1, 1)
             if differing > BEYOND_FILE**2:
                 after += max(0.0, differing / len(after) - common)
-            settled &= np.abs(after - before).max() < 2.0 * SETTLED * before.max()
+            settled &= np.abs(after - before).max() < 2.0 * CONVERGED * before.max()
             self._varying[varying] = after
         return settled
 

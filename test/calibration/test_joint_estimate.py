@@ -12,8 +12,8 @@ from stretch_sim_cal.calibration.alignment.joint_estimate import (
     HINGES,
     NOISE_STEP,
     _ahead,
+    leave_one_place_out,
     other_ends,
-    without_one_place,
 )
 from stretch_sim_cal.geometry.transforms import exp
 
@@ -64,7 +64,7 @@ def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(mon
     lidar = SimpleNamespace(surface=SimpleNamespace(points=points), only=lambda kept: seen.append(kept.tolist()))
     ended = SimpleNamespace(state=SimpleNamespace(base_from_lidar=(np.eye(4), exp(twist))))
     monkeypatch.setattr(joint_estimate, "estimate_jointly", lambda *_: ended)
-    added = without_one_place([(lidar, lidar)], found, solver)
+    added = leave_one_place_out([(lidar, lidar)], found, solver)
     expected = np.outer(twist, twist) if share > HINGES and end > 5e-3 else np.zeros((6, 6))
     np.testing.assert_allclose(added, expected, atol=1e-15)
     assert seen == [[False, True, True]] * (2 * (share > HINGES))

@@ -256,7 +256,7 @@ def test_rays_begin_at_the_optical_centre(robot, corrects):
         pose = simulator.base_from_lidar(side)
         values = values_from_mapping(reader.model, truth[side]["values"], side)
         rays = reader.rays(reader.returns(model.around(side, pose)), values)
-        matches = model.match(rays, pose, 0.06, 0.15).without_incidence(values[INCIDENCE])
+        matches = model.match(rays, pose, 0.06, 0.15).incidence_corrected(values[INCIDENCE])
         matches = matches.chosen(model.inside(matches, np.radians(0.4), 0.004))
         assert np.count_nonzero(matches.incidence < 0.35) > 50
         assert np.quantile(np.abs(matches.along), 0.99) < 1.5e-4

@@ -68,7 +68,7 @@ def equations(unknowns, error=None, rows=400):
 
 def eliminated(solver, seen, state, widened=False):
     """Return the change (n,) with the lidars' errors eliminated first."""
-    reduced = solver.without_units(seen, state, widened)
+    reduced = solver.marginalised(seen, state, widened)
     return reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
 
 
@@ -83,7 +83,7 @@ def written_out(seen, precision, gone):
 def test_eliminating_the_lidars_errors_leaves_the_same_solution(solver):
     seen = equations(solver.unknowns, {OFFSET: 0.004, INCIDENCE: -0.002})
     whole = solver.solve(seen, NOTHING)
-    reduced = solver.without_units(seen, NOTHING, widened=False)
+    reduced = solver.marginalised(seen, NOTHING, widened=False)
     poses = np.linalg.inv(reduced.information)
     assert list(reduced.columns) == [*range(LEFT.start, LEFT.stop), *range(RIGHT.start, RIGHT.stop)]
     np.testing.assert_allclose(eliminated(solver, seen, NOTHING), whole.change, rtol=1e-6, atol=1e-9)
@@ -288,14 +288,14 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
         errors = scale * random.normal(size=40)
         seen.gradient[columns] = (errors - errors.mean()) * 1e-4**-2.0
     solution = solver.solve(seen, nothing)
-    assert solution.spreads[0]["channel_range"] < 0.25  # one step of the search comes to 0.32
+    assert solution.relative_deviations[0]["channel_range"] < 0.25  # one step of the search comes to 0.32
     for _ in range(3):
         solution = solver.solve(seen, nothing)
-    spreads = [spread["channel_range"] for spread in solution.spreads]
-    assert 0.1 < spreads[0] < 0.45 and 1.4 < spreads[1] < 2.6  # FIRM draws both towards 1
+    left, right = (of_kind["channel_range"] for of_kind in solution.relative_deviations)
+    assert 0.1 < left < 0.45 and 1.4 < right < 2.6  # FIRM draws both towards 1
     numbers = sensor_numbers(unknowns, nothing, solution)
-    assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * spreads[0])
-    assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * spreads[1])
+    assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * left)
+    assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * right)
 
 
 @pytest.mark.parametrize(("right", "apart"), [(1.0, (0.0, 0.3)), (-1.0, (0.8, 1.0))])

@@ -129,7 +129,7 @@ def other_ends(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver
     return result
 
 
-def without_one_place(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver: Solver) -> np.ndarray:
+def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver: Solver) -> np.ndarray:
     """Return the covariance (6 (n - 1), 6 (n - 1)), over that of the estimate, of where a lidar is without what was
     seen around one point, if that has more than `HINGES` of the information along the direction that is determined
     least: a person may have stood there, and moved. Zero if it is where all say."""

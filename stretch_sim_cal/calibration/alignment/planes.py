@@ -23,8 +23,8 @@ from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, af
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
     JointEstimate,
     estimate_jointly,
+    leave_one_place_out,
     other_ends,
-    without_one_place,
 )
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
@@ -176,7 +176,7 @@ class RoomAlignment:
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
             for view, last in zip(views, blocks, strict=True)
         ]
-        ends = 0.0 if worse else other_ends(places, found, solver) + without_one_place(places, found, solver)
+        ends = 0.0 if worse else other_ends(places, found, solver) + leave_one_place_out(places, found, solver)
         evidence = Evidence(
             seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, ends, fallback, worse
         )

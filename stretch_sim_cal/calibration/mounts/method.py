@@ -45,7 +45,7 @@ from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_equations, tukey_weights
-from stretch_sim_cal.calibration.solver import Solver, WithoutUnits, scalar_numbers
+from stretch_sim_cal.calibration.solver import Marginalised, Solver, scalar_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
 from stretch_sim_cal.geometry.transforms import about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
@@ -342,7 +342,7 @@ class _Mounts:
         for (name, index), returns in clouds.items():
             number, model = self.robot.lidars.index(name), self.models[index]
             found = model.match(self._corrected(name, returns), self.state.base_from_lidar[number], gate, GRAZING)
-            found = found.without_incidence(self.state.units[number][INCIDENCE])
+            found = found.incidence_corrected(self.state.units[number][INCIDENCE])
             found = found.chosen(model.inside(found, EDGE_ANGLES[min(step, 1)], MARGIN))
             found = found.chosen(model.unambiguous(found))
             distances = self.robot.residuals(name, model, found, self.links)
@@ -365,7 +365,7 @@ class _Mounts:
             noise = float(np.clip(robust_deviation(np.concatenate(along)), bound / 4, 2 * bound))
         return noise, {key: noise * ratio for key, ratio in relative.items()}
 
-    def _equations(self, clouds, matches, left, noises, inflated: bool) -> WithoutUnits:
+    def _equations(self, clouds, matches, left, noises, inflated: bool) -> Marginalised:
         """Return the normal equations of returns, alignment and priors, with the lidars' errors marginalised."""
         equations = NormalEquations.empty(self.unknowns.size)
         for (name, index), found in matches.items():
@@ -382,9 +382,9 @@ class _Mounts:
         precisions = 1.0 / self.robot.variances()[first:]
         equations.information[others, others] += precisions
         equations.gradient[others] -= precisions * self.joints[first:]
-        return self.solver.without_units(equations, self.state, inflated)
+        return self.solver.marginalised(equations, self.state, inflated)
 
-    def _move(self, equations: WithoutUnits, errors: ModelErrors) -> np.ndarray:
+    def _move(self, equations: Marginalised, errors: ModelErrors) -> np.ndarray:
         """Apply a solution and return the change (n,) of all unknowns."""
         change = equations.change(errors.solution)
         self.state = self.unknowns.moved(self.state, change)
@@ -422,7 +422,7 @@ class _Mounts:
             poses, errors.covariance[: robot.first_link, : robot.first_link],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
-            robot.without_readings(equations.information), self.state.units, of_scalars,
+            robot.readings_marginalised(equations.information), self.state.units, of_scalars,
             warnings=mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
             ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not converged),

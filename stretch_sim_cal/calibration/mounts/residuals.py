@@ -71,7 +71,7 @@ class Matches:
         """Return those of a mask (M,)."""
         return Matches(*(array[keep] for array in vars(self).values()))
 
-    def without_incidence(self, error: float) -> "Matches":
+    def incidence_corrected(self, error: float) -> "Matches":
         """Return the matches with a lidar's error by incidence (m) subtracted from the distances."""
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
@@ -246,7 +246,7 @@ class RobotUnknowns:
         if by_sample:
             self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / self._readings, LEAST_SIZE)
 
-    def without_readings(self, information: np.ndarray) -> np.ndarray:
+    def readings_marginalised(self, information: np.ndarray) -> np.ndarray:
         """Return the information (n, n) with the errors of readings, of single samples, marginalised."""
         kept, readings = slice(0, self.first_reading), slice(self.first_reading, None)
         coupling = information[kept, readings]

@@ -239,7 +239,7 @@ def pose_information(
         weights = noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
         for chosen, columns, jacobian in unknowns.rows(name, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
-    return unknowns.without_readings(information)
+    return unknowns.readings_marginalised(information)
 
 
 def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
