@@ -292,7 +292,7 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
     for _ in range(3):
         solution = solver.solve(seen, nothing)
     left, right = (of_kind["channel_range"] for of_kind in solution.relative_deviations)
-    assert 0.1 < left < 0.45 and 1.4 < right < 2.6  # FIRM draws both towards 1
+    assert 0.1 < left < 0.45 and 1.4 < right < 2.6  # PRIOR_CHANNELS draws both towards 1
     numbers = sensor_numbers(unknowns, nothing, solution)
     assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * left)
     assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * right)
@@ -411,7 +411,8 @@ def test_what_a_driver_corrects_is_decided_if_the_data_leaves_no_doubt(share, de
     covariance = np.zeros((unknowns.size, unknowns.size))
     covariance[column, column] = deviation**2
     units = (NOTHING.units[0], share * np.eye(MODEL.size)[CENTRE_SHARE])
-    found = solver.decided(replace(NOTHING, units=units), Solution(np.zeros(unknowns.size), covariance, ({}, {})))
+    solution = Solution(np.zeros(unknowns.size), covariance, ({}, {}))
+    found = solver.with_fixed_shares(replace(NOTHING, units=units), solution)
     assert found.units[1][CENTRE_SHARE] == decided and found.units[1][FIRING_SHARE] == 0.0
     assert not found.units[0].any()
 
@@ -423,7 +424,7 @@ def test_what_is_decided_of_a_driver_does_not_vary_any_more():
     seen = NormalEquations.empty(unknowns.size)
     seen.information[column, column], seen.gradient[column] = 1e4, 0.98e4
     solution = solver.solve(seen, nothing)
-    state = solver.decided(unknowns.moved(nothing, solution.change), solution)
+    state = solver.with_fixed_shares(unknowns.moved(nothing, solution.change), solution)
     assert solution.change[column] > 0.9 and state.units[0][CENTRE_SHARE] == 1.0
     assert solver.solve(seen, state).change[column] == 0.0
 

@@ -151,7 +151,7 @@ class JointFloor:
                 noise = block.noise
             solution = solver.solve(equations, state)
             state = unknowns.moved(state, solution.change)
-            state = state if on_floor else solver.decided(state, solution)
+            state = state if on_floor else solver.with_fixed_shares(state, solution)
         # The checks are of the floor without the errors that were estimated with it.
         found = self._search(lidars, state)
         if found is None:
