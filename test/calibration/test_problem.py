@@ -401,10 +401,10 @@ def test_an_optical_centre_that_is_elsewhere_is_not_known_along_the_axis_either(
 
 
 @pytest.mark.parametrize(
-    "share, deviation, decided",
+    "share, deviation, fixed",
     [(0.98, 0.03, 1.0), (0.02, 0.03, 0.0), (0.9, 0.03, 1.0), (0.87, 0.03, 0.87), (0.5, 0.09, 0.5), (0.98, 0.11, 0.98)],
 )
-def test_what_a_driver_corrects_is_decided_if_the_data_leaves_no_doubt(share, deviation, decided):
+def test_the_share_that_a_driver_corrects_is_fixed_if_it_is_well_determined(share, deviation, fixed):
     unknowns = Unknowns((MODEL, MODEL))
     solver = Solver(unknowns, Priors(NOTHING))
     column = unknowns.units[1].start + CENTRE_SHARE
@@ -413,11 +413,11 @@ def test_what_a_driver_corrects_is_decided_if_the_data_leaves_no_doubt(share, de
     units = (NOTHING.units[0], share * np.eye(MODEL.size)[CENTRE_SHARE])
     solution = Solution(np.zeros(unknowns.size), covariance, ({}, {}))
     found = solver.with_fixed_shares(replace(NOTHING, units=units), solution)
-    assert found.units[1][CENTRE_SHARE] == decided and found.units[1][FIRING_SHARE] == 0.0
+    assert found.units[1][CENTRE_SHARE] == fixed and found.units[1][FIRING_SHARE] == 0.0
     assert not found.units[0].any()
 
 
-def test_what_is_decided_of_a_driver_does_not_vary_any_more():
+def test_a_fixed_share_of_a_driver_does_not_vary_any_more():
     model = ErrorModel(UnitSpread(driver_uncertain=True), np.zeros(4), np.zeros(4), np.array([0.01, 0.0, 0.0]))
     unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
     solver, column = Solver(unknowns, Priors(nothing)), unknowns.units[0].start + CENTRE_SHARE
