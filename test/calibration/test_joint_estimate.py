@@ -43,7 +43,7 @@ def test_a_rotation_by_clutter_is_as_uncertain_as_where_it_ends_from_elsewhere(m
     )  # fmt: skip
     solver = SimpleNamespace(unknowns=SimpleNamespace(free_poses=np.arange(6)))
     twist = np.array([0.0, 0.0, 0.0, 0.0, 0.0, end])
-    monkeypatch.setattr(joint_estimate, "_ends", lambda *_: twist)
+    monkeypatch.setattr(joint_estimate, "_end", lambda *_: twist)
     expected = np.outer(twist, twist) if share > CLUTTER and end > 2e-4 else np.zeros((6, 6))
     np.testing.assert_array_equal(other_ends([], found, solver), expected)
 
