@@ -37,8 +37,8 @@ class Direction:
         """Units per rad or m."""
         return float(np.degrees(1.0)) if self.unit == "deg" else 1e3
 
-    def said(self, size: float, form: str = ".2g") -> str:
-        """Return a size of this direction (m or rad), formatted so, with its unit; in words if it is infinite."""
+    def formatted(self, size: float, form: str = ".2g") -> str:
+        """Return a size along this direction (m or rad) by a format, with its unit; in words if it is infinite."""
         return f"{self.factor * size:{form}} {self.unit}" if np.isfinite(size) else "unbounded"
 
     @property
@@ -148,7 +148,7 @@ def unobserved(directions: list[Direction]) -> list[Finding]:
     """Return a finding for every direction that exceeds its bound."""
     findings = []
     for direction in directions:
-        deviation, bound = map(direction.said, (direction.standard_deviation, direction.bound))
+        deviation, bound = map(direction.formatted, (direction.standard_deviation, direction.bound))
         sentence = f"standard deviation {deviation}, at most {bound} is allowed"
         sentence = f"the scene does not determine {direction.name}: {sentence}"
         findings += when(not direction.observed, "unobserved", sentence, MORE_SURFACES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import ARRAY
-from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
+from stretch_sim_cal.calibration.mounts.result import MountsResult, total_deviations
 from stretch_sim_cal.calibration.mounts.robot import Chosen
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
@@ -81,7 +81,8 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         f"  {agree}, overlap {100 * result.overlap:.0f} %",
     ]
     for direction in result.directions:
-        deviation, bound = direction.said(direction.standard_deviation, ".4f"), direction.said(direction.bound, ".3g")
+        deviation = direction.formatted(direction.standard_deviation, ".4f")
+        bound = direction.formatted(direction.bound, ".3g")
         unknown = "" if direction.observed else "  <- not determined by this scene"
         lines.append(f"  {direction.name}: {deviation} (bound {bound}){unknown}")
     if further is not None:
@@ -228,7 +229,7 @@ def mount_numbers(
     """Return plain numbers, mm and deg; `every` are poses (4, 4) and covariances (6, 6) as of `each_mount`."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
     for side, (pose, covariance) in every.items():
-        position, angle = spread(covariance, pose)
+        position, angle = total_deviations(covariance, pose)
         distance, turned = error(nominal[side], pose)
         numbers[side] = {
             "base_link_from_lidar": pose, **placed_in(pose),
@@ -255,14 +256,15 @@ def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) ->
         weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
         lines.append(f"        least certain: {weakest.name}")
     for offset in result.joint_offsets:
-        value, spread = offset.value, offset.standard_deviation
+        value, deviation = offset.value, offset.standard_deviation
         scale, unit = (float(np.degrees(1.0)), "deg") if offset.turns else (1e3, "mm")
         lines.append(
-            f"  {offset.joint} is {scale * value:+.2f} {unit} from its reading (+- {scale * spread:.2f} {unit}) "
+            f"  {offset.joint} is {scale * value:+.2f} {unit} from its reading (+- {scale * deviation:.2f} {unit}) "
             f"and moves {100 * offset.scale:+.2f} % further (+- {100 * offset.scale_deviation:.2f} %)"
         )
     if proposal is not None:
-        share, (position, angle) = proposal.spread / proposal.before, max(map(result.spread_of, result.directions))
+        share = proposal.deviation / proposal.before
+        position, angle = max(map(result.total_deviations_of, result.directions))
         lines.append(
             f"  a further pose that would help most: {proposal.name} (the less certain lidar's standard deviation "
             f"{1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be {100 * (1 - share):.0f} % smaller)"

@@ -39,8 +39,8 @@ POSED = SimpleNamespace(
     number=1,
     base_from_link=POSES,
     sample=SimpleNamespace(
-        held_by={"arm": ("mast",)},
-        held_at=ORIGINS,
+        ancestors={"arm": ("mast",)},
+        joint_origins=ORIGINS,
         joint_motions={"lift_joint": {"arm": LIFT}, "yaw_joint": {"arm": YAW}},
         joint_values=JOINTS,
     ),

@@ -92,7 +92,7 @@ class PosedSample:
         self, sample: MountSample, surfaces: Mapping[str, Surface], offsets: Mapping[str, float],
         number: int | None = None,
     ):  # fmt: skip
-        """`number` is the index among several samples, whose readings have errors of their own."""
+        """`number` is the index among several samples, whose readings have independent errors."""
         self.sample, self.number = sample, number
         self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
         self._view = RobotView([PosedTriangles(surfaces, self.base_from_link, list(surfaces))])
@@ -279,10 +279,10 @@ class RobotUnknowns:
             surface = sample.base_from_link[link] @ from_xyz_rpy(self.centres[link])
             columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
             parts = [of_lidar, -of_lidar @ adjoint(surface)]
-            for carrier in (link, *pose.held_by.get(link, ())):
-                if carrier in pose.held_at:
+            for carrier in (link, *pose.ancestors.get(link, ())):
+                if carrier in pose.joint_origins:
                     columns.append(columns_of(self.of_link(self.links.index(carrier))))
-                    parts.append(-of_lidar @ adjoint(pose.held_at[carrier]))
+                    parts.append(-of_lidar @ adjoint(pose.joint_origins[carrier]))
             for number, joint in enumerate(self.joints):
                 motion = pose.joint_motions.get(joint, {}).get(link)
                 if motion is not None:
@@ -292,12 +292,13 @@ class RobotUnknowns:
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
     def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
-        """Return distances (M,) with the twists `expected` (n,) of links: outliers are off the others of their link."""
-        left = np.array(matches.distances)
+        """Return the residuals (M,) of the distances with the twists `expected` (n,) of links, for the rejection of
+        outliers."""
+        residuals = np.array(matches.distances)
         if np.any(expected):
             for chosen, columns, jacobian in self.rows(lidar, sample, matches):
-                left[chosen] += jacobian @ expected[columns]
-        return left
+                residuals[chosen] += jacobian @ expected[columns]
+        return residuals
 
     def add_to(
         self, equations: NormalEquations, unknowns: Unknowns, lidar: str, sample: PosedSample, matches: Matches,
