@@ -35,7 +35,7 @@ from stretch_sim_cal.calibration.consistency import Consistency, View, Views, be
 from stretch_sim_cal.calibration.finding import OF_ALL_PLACES, Finding
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.observability import unobserved
-from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
+from stretch_sim_cal.calibration.observations import TRUNCATED, Observations, by_poses
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, scale_of
@@ -123,7 +123,7 @@ class RoomAlignment:
                     )
                     for number in range(int(data["places"]))
                 ]
-        except (InputError, *TORN) as problem:
+        except (InputError, *TRUNCATED) as problem:
             raise InputError(f"{path}: contains no standing places to add to ({problem})") from problem
         self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
         self.new_place()
