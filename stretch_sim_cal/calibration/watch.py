@@ -46,7 +46,7 @@ from stretch_sim_cal.calibration.consistency import NUM_DIRECTIONS, direction_of
 from stretch_sim_cal.calibration.mounts.residuals import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.robust import robust_equations
-from stretch_sim_cal.calibration.verification import FoundAnew
+from stretch_sim_cal.calibration.verification import Reestimate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import UP, floor_between
 from stretch_sim_cal.geometry.points import group_medians
@@ -119,12 +119,12 @@ def blocks(further: Sequence[str] = ()) -> list[Block]:
         *((f"left to {name} lidar", between(name), False) for name in further),
         *((f"{name} lidar on the robot", name, True) for name in further),
     ]  # fmt: skip
-    found = [
+    of_poses = [
         Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot)
         for name, vector, on_robot in poses for part, columns in PARTS
     ]  # fmt: skip
     height = Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN)
-    return [*found[:2], height, Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *found[2:]]
+    return [*of_poses[:2], height, Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *of_poses[2:]]
 
 
 def between(name: str) -> str:
@@ -153,7 +153,7 @@ class Measurement:
     refused: tuple[str, ...] = ()
 
 
-def vectors_of(verified: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def vectors_of(verified: Reestimate) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the residuals of a verification against the stored calibration."""
     vectors = {}
     for name, aligned in verified.aligned.items():

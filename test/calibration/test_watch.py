@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import (
     WINDOW,
     DriftMonitor,
@@ -223,4 +223,4 @@ def test_the_history_keeps_looks_and_changes(tmp_path):
 
 def test_without_an_alignment_there_is_nothing_to_look_at():
     with pytest.raises(InputError, match="no alignment"):
-        found_anew(CalibrationFile(), [], np.eye(4), np.eye(4))
+        reestimate(CalibrationFile(), [], np.eye(4), np.eye(4))
