@@ -293,7 +293,7 @@ def _known_digests(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _digests(entry: dict[str, Any]) -> dict[str, str]:
     """Return the digests of an entry's lists and mappings by name; of lists by lidar, one for each, "data.left"."""
-    found = {}
+    digests = {}
     for name, value in entry.items():
         if name == DIGEST or not isinstance(value, list | dict):
             continue
@@ -301,8 +301,8 @@ def _digests(entry: dict[str, Any]) -> dict[str, str]:
         parts = {f"{name}.{lidar}": each for lidar, each in value.items()} if by_lidar else {name: value}
         for part, each in parts.items():
             text = json.dumps(each, sort_keys=True, default=str)
-            found[part] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return found
+            digests[part] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digests
 
 
 def calibrated_frame(name: str) -> str:

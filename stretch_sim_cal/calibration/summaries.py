@@ -48,16 +48,17 @@ def alignment_numbers(
     another_place: "AnotherPlace | None" = None,
 ) -> dict:  # fmt: skip
     """Return an alignment of two lidars by another method as plain numbers and arrays by name: mm, deg, standard
-    deviations, the frames they are in; and what `another_place` would gain, if that is known and worth the while."""
-    found, further = result.right_to_left, None
+    deviations, and their frames; and the gain of `another_place`, if it is known and large enough."""
+    right_to_left, further = result.right_to_left, None
     if another_place is not None and another_place.gain.max() >= WORTH:
         both = np.column_stack([another_place.before, another_place.after])
         further = {"turn_deg": np.degrees(another_place.turn), "standard_deviation_mm": (1e3 * both[0]).tolist(),
                    "standard_deviation_deg": np.degrees(both[1]).tolist()}  # fmt: skip
     return {
-        "method": result.method, "num_frames": result.num_frames, "right_to_left": found, **placed_in(found),
-        **_deviations(result.covariance), "right_in_base_link": placed_in(base_from_left @ found),
-        **_moved(first_guess, found, "first_guess"), "rmse_mm": result.rmse * 1e3, "overlap": result.overlap,
+        "method": result.method, "num_frames": result.num_frames, "right_to_left": right_to_left,
+        **placed_in(right_to_left), **_deviations(result.covariance),
+        "right_in_base_link": placed_in(base_from_left @ right_to_left),
+        **_moved(first_guess, right_to_left, "first_guess"), "rmse_mm": result.rmse * 1e3, "overlap": result.overlap,
         "directions": [asdict(direction) | {"observed": direction.observed} for direction in result.directions],
         "diagnostics": result.diagnostics, "further_place": further,
     }  # fmt: skip
@@ -100,9 +101,9 @@ def lidars_numbers(result: LidarPoses, nominal: Mapping[str, np.ndarray]) -> dic
     the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
     first, to_first = result.names[0], result.to_first
     lidars = {name: {"in_base_link": placed_in(pose)} for name, pose in result.base_from_lidar.items()}
-    for name, found in to_first.items():
+    for name, pose in to_first.items():
         described = inverse(nominal[first]) @ nominal[name]
-        lidars[name] |= {f"to_{first}": found, **placed_in(found), **_moved(described, found, "description")}
+        lidars[name] |= {f"to_{first}": pose, **placed_in(pose), **_moved(described, pose, "description")}
     pairs = [
         {
             "lidars": list(pair.names), "used": pair.used, "overlap": pair.overlap,
@@ -118,10 +119,10 @@ def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
     how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"
     lines = [f"{len(result.names)} lidars {how} ({numbers['num_frames']} clouds of each), to {first}:"]
     for name in others:
-        own = numbers["lidars"][name]
+        pose = numbers["lidars"][name]
         lines.append(
-            f"  {name}: xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg; "
-            f"{own['moved_from_description_mm']:.2f} mm and {own['turned_from_description_deg']:.3f} deg from the "
+            f"  {name}: xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg; "
+            f"{pose['moved_from_description_mm']:.2f} mm and {pose['turned_from_description_deg']:.3f} deg from the "
             "description"
         )
     for pair in numbers["pairs"]:
@@ -156,11 +157,11 @@ def wheels_lines(result: Wheels, numbers: dict) -> list[str]:
     lines = [
         f"lidars relative to the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
     ]
-    for name, own in numbers["lidars"].items():
-        deviations = own["standard_deviation_mm"]
+    for name, pose in numbers["lidars"].items():
+        deviations = pose["standard_deviation_mm"]
         lines.append(
-            f"  {name}: x {own['x_mm']:.2f} mm, y {own['y_mm']:.2f} mm, yaw {own['yaw_deg']:.3f} deg, "
-            f"standard deviation {listed(deviations, 2)} mm, {own['standard_deviation_yaw_deg']:.3f} deg"
+            f"  {name}: x {pose['x_mm']:.2f} mm, y {pose['y_mm']:.2f} mm, yaw {pose['yaw_deg']:.3f} deg, "
+            f"standard deviation {listed(deviations, 2)} mm, {pose['standard_deviation_yaw_deg']:.3f} deg"
         )
     odometry = numbers["odometry"]
     text = ", ".join(
@@ -243,12 +244,13 @@ def mount_numbers(
 def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) -> list[str]:
     """Return the result as lines for the terminal."""
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
-    for side in (name for name, own in numbers.items() if isinstance(own, dict) and "base_link_from_lidar" in own):
-        own = numbers[side]
+    for side, pose in numbers.items():
+        if not isinstance(pose, dict) or "base_link_from_lidar" not in pose:
+            continue
         lines.append(
-            f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "
-            f"{own['standard_deviation_mm']:.2f} mm {own['standard_deviation_deg']:.3f} deg; "
-            f"{own['from_description_mm']:.1f} mm and {own['from_description_deg']:.2f} deg from the description"
+            f"  {side:<5} xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg, standard deviation "
+            f"{pose['standard_deviation_mm']:.2f} mm {pose['standard_deviation_deg']:.3f} deg; "
+            f"{pose['from_description_mm']:.1f} mm and {pose['from_description_deg']:.2f} deg from the description"
         )
         if side not in result.directions:
             lines.append("        by its transform to the left one")

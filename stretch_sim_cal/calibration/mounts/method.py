@@ -47,7 +47,7 @@ from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_equations, tukey_weights
 from stretch_sim_cal.calibration.solver import Marginalised, Solver, scalar_numbers
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
+from stretch_sim_cal.geometry.points import downsampled, group_medians, voxel_keys
 from stretch_sim_cal.geometry.transforms import about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
@@ -96,7 +96,7 @@ def search(
     seen: Seen = []
     for (name, pose), values in zip(nominal.items(), units, strict=True):
         for sample in samples:
-            near = thinned(sample.around(name, pose), 8000 // len(samples))  # rays of a lidar in all samples
+            near = downsampled(sample.around(name, pose), 8000 // len(samples))  # rays of a lidar in all samples
             seen.append((name, sample, readers[name].rays(readers[name].returns(near), values)))
     ends = [_descend(seen, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(seen, end, settings) for end in ends]
@@ -204,7 +204,7 @@ def residuals_of(
     count = DRAWN // (len(poses) * len(models))
     for name, pose in poses.items():
         for index, model in enumerate(models):
-            cloud = thinned(model.around(name, pose), 4 * count)
+            cloud = downsampled(model.around(name, pose), 4 * count)
             rays = LidarRays(cloud[:, :3]) if corrected is None else corrected(name, cloud)
             matches = model.match(rays, pose, REACH, 0.05)
             matches = matches.chosen(matches.along < gate)
@@ -328,7 +328,7 @@ class _Mounts:
             for index, model in enumerate(self.models):
                 returns = self.readers[name].returns(model.around(name, pose))
                 near = model.match(self._corrected(name, returns), pose, NEAR, 0.05).indices
-                clouds[name, index] = returns.only(thinned(near, count))
+                clouds[name, index] = returns.only(downsampled(near, count))
         return clouds
 
     def _matches(
