@@ -34,7 +34,7 @@ def direction_of(points: np.ndarray) -> np.ndarray:
 
 
 def _step(tangent: np.ndarray) -> np.ndarray:
-    """Return which of a face's `FACE_CELLS` equally wide angles (N,) a tangent (N,) from -1 to 1 lies in."""
+    """Return the numbers (N,) of the `FACE_CELLS` equally wide angles of a face that contain tangents (N,), -1 to 1."""
     angle = np.arctan(tangent)
     return np.minimum((angle * (2.0 * FACE_CELLS / np.pi) + 0.5 * FACE_CELLS).astype(np.int64), FACE_CELLS - 1)
 

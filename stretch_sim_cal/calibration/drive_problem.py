@@ -152,8 +152,8 @@ class DriveFactors:
 
     def _slipped_on(self, drive: Drive, number: int) -> np.ndarray:
         leg = self._legs[number - 1]
-        way = inverse(drive.stations[number - 1]) @ drive.stations[number]
-        slip = log(inverse(leg.transform(drive.scales, drive.clock)) @ way)[PLANAR]
+        moved = inverse(drive.stations[number - 1]) @ drive.stations[number]
+        slip = log(inverse(leg.transform(drive.scales, drive.clock)) @ moved)[PLANAR]
         return np.linalg.solve(leg.slip_root(self._settings), slip)
 
     def with_variances(self, drive: Drive) -> Drive:

@@ -53,7 +53,7 @@ def alignment_of(
     method: str, lidars: Mapping[str, DescribedLidar], body: Mapping[str, Any] | None = None,
     accept: tuple[float, float] | None = None, **given: Any,
 ) -> "LidarAlignment | PairwiseAlignment":  # fmt: skip
-    """Return what aligns `lidars` by a method's name: `add` takes `Clouds`, `solve` returns an `LidarPoses`.
+    """Return an alignment of `lidars` by a method's name: `add` takes `Clouds`, `solve` returns `LidarPoses`.
 
     `given` are further `AlignmentSettings`; `body` and `accept` are those of `LidarAlignment`.
     """

@@ -161,7 +161,7 @@ class PublishedAlignment:
         twists = np.array([log(estimate @ inverse(mean)) for estimate in estimates])
         count = len(estimates)
         scatter = twists.T @ twists / (count * max(count - 1, 1))
-        # How far the last pair's surfaces are apart, and the share of the right one's within a voxel of the left one's.
+        # The distances of the last pair's surfaces, and the share of the right one's within a voxel of the left one's.
         resolution, warnings = self._settings.downsampling_resolution, [UNCHECKED]
         (target, tree), (source, _) = (small_gicp.preprocess_points(cloud, resolution) for cloud in self._last)
         near, _, _, gaps = matched_points(target, tree, source, mean, self._settings)

@@ -38,7 +38,7 @@ def _deviations(covariance: np.ndarray) -> dict:
 
 
 def _moved(described: np.ndarray, pose: np.ndarray, before: str) -> dict:
-    """Return how far a pose (4, 4) is from the described one."""
+    """Return the distance and angle of a pose (4, 4) from the described one."""
     moved, turned = error(described, pose)
     return {f"moved_from_{before}_mm": 1e3 * moved, f"turned_from_{before}_deg": np.degrees(turned)}
 

@@ -77,7 +77,7 @@ class Watcher:
         check_lidars(file, self._profile.further)
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
         watch = DriftMonitor(self._options.period, further=self._profile.further)
-        before = self._history.looks(calibration=digest)[-REPLAYED:]
+        before = self._history.measurements(calibration=digest)[-REPLAYED:]
         for _, look in before:
             watch.add(look)
         self._place = before[-1][1].station + 1 if before else 1

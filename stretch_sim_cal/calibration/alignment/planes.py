@@ -60,7 +60,7 @@ MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]
 MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "little_overlap"}
 # Codes under which the views may fit once one of them is turned, or taken to be in base_link.
 MAYBE_TURNED = {"contradicting_views", "far_from_description"}
-# How a driver's axes, or a lidar's orientation in the description, may be wrong: axis and degrees.
+# Possible errors of a driver's axes, or of a lidar's orientation in the description: axis and degrees.
 TURNS = (("z", 90), ("z", -90), ("z", 180), ("x", 180), ("y", 180))
 # The agreement of the views (-1 to 1) has to be higher than as described by this.
 MUCH_BETTER = 0.1

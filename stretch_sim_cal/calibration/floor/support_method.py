@@ -1,7 +1,7 @@
 """The floor under the robot by any number of lidars, `JointFloor`, and by two, `SupportFloor`: the method "support".
 
-It assumes that the scene is still, that the first lidar is where the description has it, and that the floor near the
-robot is a plane within the search limits of the description's base_footprint. The last of these is checked.
+It assumes that the scene is static, that the first lidar has its described pose, and that the floor near the robot is a
+plane within the search limits of the description's base_footprint. The last of these is checked.
 """
 
 import itertools
@@ -51,9 +51,9 @@ from stretch_sim_cal.geometry.planes import (
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-# How far the surfaces may still be apart (m), how many shifted grids of patches there are, and whether with the floor.
+# The distance (m) that the surfaces may still have, the number of shifted grids of patches, and whether with the floor.
 PASSES = ((0.002, 1, False), (0.0, 1, False), (0.001, 1, True), (0.0, 2, True))
-# How far (m) beyond its unevenness a patch may lie from the floor.
+# The largest distance (m) of a patch from the floor beyond its unevenness.
 FLOOR_GATE = 0.01
 # Cells this near (m) to the nominal floor are kept without confirmation by another lidar.
 NEAR_FLOOR = 0.1

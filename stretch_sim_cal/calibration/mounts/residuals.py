@@ -34,7 +34,7 @@ COLLAR = 0.10  # m
 REACH = 2.2  # m: no part of a robot is farther from its lidars
 AROUND = 0.15  # m around the model's box, in which returns are used
 EDGE = 0.006  # m, the bound of a neighbouring ray's hit from the plane of the ray's hit
-BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a surface of another link is too close
+BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: the start of the further ray, and a surface that is too close
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Matches:
     indices: np.ndarray
 
     def chosen(self, keep: np.ndarray) -> "Matches":
-        """Return those of a mask (M,)."""
+        """Return the matches in a mask (M,)."""
         return Matches(*(array[keep] for array in vars(self).values()))
 
     def incidence_corrected(self, error: float) -> "Matches":
@@ -76,7 +76,8 @@ class Matches:
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
     def rows(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return how the distances change (M, 6) with a twist of the lidar about a point (3,), and the distances."""
+        """Return the derivatives (M, 6) of the distances by a twist of the lidar about a point (3,), and the
+        distances."""
         return by_twist(self.hits - about, self.normals), self.distances
 
     @property
