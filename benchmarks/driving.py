@@ -182,7 +182,7 @@ class TrueDrive(DrivenArray):
         equations, *_ = self._equations(block, drive, unknowns, lidars)
         nothing = tuple(np.zeros_like(values) for values in units)
         solver = Solver(unknowns, Priors(replace(state, units=nothing), [np.diag(DESCRIBED**2)]))
-        solver.decided(state, solver.solve(equations, state, learn=False))
+        solver.with_fixed_shares(state, solver.solve(equations, state, learn=False))
         known = solver.solve(equations, state, learn=False).covariance
         own = unknowns.pose_columns
         return known[np.ix_(own, own)], known[unknowns.scales, unknowns.scales]

@@ -22,7 +22,7 @@ import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
 from stretch_sim_cal.calibration.mounts.file import each_mount
-from stretch_sim_cal.calibration.mounts.result import MountSample, spread
+from stretch_sim_cal.calibration.mounts.result import MountSample, total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_samples
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.geometry.transforms import error, inverse, log
@@ -97,7 +97,7 @@ def mounts(args: argparse.Namespace) -> None:
             covariances = each_mount(file, result)
             for name, (pose, covariance) in covariances.items():
                 twist = log(simulator.base_from_lidar(name) @ inverse(pose))
-                off, said = error(simulator.base_from_lidar(name), pose), spread(covariance, pose)
+                off, said = error(simulator.base_from_lidar(name), pose), total_deviations(covariance, pose)
                 nees = twist @ np.linalg.solve(covariance, twist) / 6
                 row = (1e3 * off[0], np.degrees(off[1]), 1e3 * said[0], np.degrees(said[1]), nees, result.accepted)
                 found.setdefault((f"by {count}", name), []).append(row)

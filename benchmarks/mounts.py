@@ -29,7 +29,7 @@ from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns
-from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, spread
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT
@@ -119,7 +119,7 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
     information[rest, rest] += true**-2 - 1.0 / unknowns.variances()[unknowns.first_link :]
     covariance = np.linalg.inv(information)
     poses = zip((LEFT, RIGHT), result.base_from_lidar.values(), strict=True)
-    return np.ravel([spread(covariance[own, own], base_from_lidar) for own, base_from_lidar in poses])
+    return np.ravel([total_deviations(covariance[own, own], base_from_lidar) for own, base_from_lidar in poses])
 
 
 def run_trial(seed: int, args: argparse.Namespace) -> Trial:
@@ -160,7 +160,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     return Trial(
         seed, translation, rotation, nees, seconds, result.accepted,
         {offset.joint: offset.value for offset in result.joint_offsets}, optimum(result, robot, settings, args),
-        [result.spread_of(side) for side in SIDES],
+        [result.total_deviations_of(side) for side in SIDES],
     )  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def bent(robot: MountedRobot, pose: Mapping[str, float], args: argparse.Namespac
     outwards = sample.joint_motions["arm_joint"]["wrist_link"][:3]
     about = np.cross([0.0, 0.0, 1.0], outwards / np.linalg.norm(outwards)) * pose["arm_joint"] / FULL_REACH
     for joint, degrees in ({"lift_joint": args.lean_deg} | dict.fromkeys(parts, args.sag_deg / len(parts))).items():
-        rotation = sample.held_at[robot.model.joints[joint].child][:3, :3]
+        rotation = sample.joint_origins[robot.model.joints[joint].child][:3, :3]
         errors[joint] = PoseError(rpy=tuple(map(float, rotation.T @ about * np.radians(degrees))))
     return errors
 
@@ -229,7 +229,7 @@ def compare_under(effect: Effect, seed: int) -> dict:
     return {
         "errors": {"ours": errors},
         "nees": {"ours": float(np.mean(nees)) / 6},
-        "standard_deviations": [result.spread_of(side) for side in SIDES],
+        "standard_deviations": [result.total_deviations_of(side) for side in SIDES],
         "refusals": {"ours": alignment.refusals + result.refusals},
     }
 

@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.methods import alignment_method, floor_method
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
-from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import (
     ANGLE,
     BASELINE_LOOKS,
@@ -130,7 +130,7 @@ def day(sensor: str, hours: float, number: int) -> int:
             clouds = {side: np.concatenate([coordinates(each[side]) for each in scans]) for side in SIDES}
             own = pose_vectors(mounted, robot.joints.joint_positions, poses, clouds)
             seen.update((side, pose) for side in own)
-            vectors = vectors_of(found_anew(file, scans, left, footprint, robot.sensor))
+            vectors = vectors_of(reestimate(file, scans, left, footprint, robot.sensor))
             watch.add(Measurement(PERIOD * index, place, vectors | own, str(pose)))
             return bool(watch.changed)
 
@@ -170,9 +170,9 @@ def scatter(sensor: str, rooms: int) -> dict[str, np.ndarray]:
         for number in range(rooms):
             robot = simulator(drawn_room(random, Path(scratch) / str(number)), sensor)
             scans = [dict(zip(SIDES, pair, strict=True)) for pair in robot.recorded_pairs(2, 100)]
-            found = found_anew(file, scans, left, footprint, robot.sensor)
-            refused += bool(found.open_questions)
-            for name, (residual, covariance) in vectors_of(found).items():
+            now = reestimate(file, scans, left, footprint, robot.sensor)
+            refused += bool(now.open_questions)
+            for name, (residual, covariance) in vectors_of(now).items():
                 seen.setdefault(name, []).append(residual)
                 sure.setdefault(name, []).append(np.sqrt(np.diag(covariance)))
     print(f"{sensor}: {rooms} rooms, one look of two pairs each; {refused} could not tell all")

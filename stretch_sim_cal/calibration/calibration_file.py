@@ -25,7 +25,7 @@ from stretch_sim_cal.geometry.planes import UP, Plane, floor_error, floor_of_foo
 from stretch_sim_cal.geometry.transforms import check_rigid, error
 
 RIGHT_TO_LEFT = "right_to_left_transform"
-TO_LEFT = "_to_left_transform"  # behind the name of a lidar beyond two: where it is, as right_to_left_transform has it
+TO_LEFT = "_to_left_transform"  # after the name of a lidar beyond two: its transform, as right_to_left_transform
 COVARIANCE_WITH_RIGHT = "covariance_with_right"  # of such an entry: between its twist and the right lidar's
 FOOTPRINT = "floor_to_base_link_transform"  # despite its name it maps base_link into base_footprint
 FOOTPRINT_ALIAS = "base_link_to_base_footprint_transform"  # the same under the name some versions write
@@ -254,7 +254,7 @@ class CalibrationFile:
 
     @property
     def edited(self) -> list[str]:
-        """What no longer has the digest with which it was written, as "entry: field" or "entry: data.lidar"."""
+        """The fields that no longer have their digests, as "entry: field" or "entry: data.lidar"."""
         return [
             f"{key}: {name}"
             for key, entry in self.data.items()
@@ -293,7 +293,7 @@ def _known_digests(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _digests(entry: dict[str, Any]) -> dict[str, str]:
     """Return the digests of an entry's lists and mappings by name; of lists by lidar, one for each, "data.left"."""
-    found = {}
+    digests = {}
     for name, value in entry.items():
         if name == DIGEST or not isinstance(value, list | dict):
             continue
@@ -301,8 +301,8 @@ def _digests(entry: dict[str, Any]) -> dict[str, str]:
         parts = {f"{name}.{lidar}": each for lidar, each in value.items()} if by_lidar else {name: value}
         for part, each in parts.items():
             text = json.dumps(each, sort_keys=True, default=str)
-            found[part] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return found
+            digests[part] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digests
 
 
 def calibrated_frame(name: str) -> str:

@@ -1,16 +1,15 @@
-"""Where the frame of a lidar's clouds is in the lidar, if nobody says what lidar it is, or if it is not as its sensor
-file says.
+"""Errors of the frame of a lidar's clouds in the lidar, of unknown lidars, and of lidars that differ from their sensor
+file.
 
 The mean of all channels' azimuths is part of a lidar's pose. If they differ by more than the sensor file allows (half
-of the channels fire later than the driver knows), nobody knows which of them are right.
+of the channels fire later than the driver assumes), it is unknown which of them are right.
 
-Of an unknown lidar, rays that begin beside the spin axis show a driver that does not correct the optical centre. Then
-nobody knows how far the clouds' frame is shifted along that axis, nor how far it is turned about it. All that is in one
-lidar's clouds is in those of another of its kind: between two that stand alike it cancels, between two that are turned
-it does not.
+Rays of an unknown lidar that begin beside the spin axis show a driver that does not correct the optical centre. Then
+the shift of the clouds' frame along that axis and its rotation about it are unknown. They are the same for lidars of
+one kind: between two with the same orientation they cancel, between two that are turned they do not.
 
-Of a lidar that has no more than a sector of its view in common with others, nobody sees by how much that sector is off
-the whole: its rotor's angles may be wrong there, or its clouds moved by then.
+If a lidar has only a sector of its view in common with others, the error of that sector against the whole is
+unobservable: its rotor's angles may be wrong there, or its clouds may have moved during the scan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,19 +27,20 @@ FIRING = float(np.deg2rad(0.3))
 ALONG = 0.03
 ALONG_AND_ABOUT = [2, 5]
 # The channels' azimuths differ by so many standard deviations of the sensor file by chance.
-BY_CHANCE = 1.2
-UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers know no table of the unit
+CHANCE_MARGIN = 1.2
+UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers have no table of the unit
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
-WRONG_ROTOR = float(np.deg2rad(0.15))  # more than rotor angles are off once a turn by an encoder's error
-# Standard deviations (m, rad) of where a sector is against the whole: at any share of a scan, as far as frames move in
-# one, as far as a table of angles may be wrong, and about the spin axis as far as rotor angles are off.
+WRONG_ROTOR = float(np.deg2rad(0.15))  # more than the error of rotor angles once a turn by an encoder
+# Standard deviations (m, rad) of a sector's pose against the whole: by the motion of a frame in any part of a scan, by
+# errors of a table of angles, and about the spin axis by errors of rotor angles.
 WRONG_TABLE = float(np.deg2rad(0.03))
 OF_SECTOR = np.hypot(SCAN_MOTION_DEVIATIONS / np.sqrt(12.0), [0.0, 0.0, 0.0, *[WRONG_TABLE] * 3])
 OF_SECTOR[5] = np.hypot(OF_SECTOR[5], WRONG_ROTOR / 3.0)
 
 
 def beside_axis(numbers: Mapping[str, float], name: str) -> tuple[float, float] | None:
-    """Return how far (m) beside its spin axis a lidar's rays begin, with standard deviation; None if on it."""
+    """Return the distance (m) of the origin of a lidar's rays from its spin axis, with standard deviation; None if it
+    is not significant."""
     names = [f"optical_centre_{axis}_{name}" for axis in "xy"]
     if any(each not in numbers for each in names):
         return None
@@ -52,9 +52,9 @@ def beside_axis(numbers: Mapping[str, float], name: str) -> tuple[float, float] 
 def covariance_of_frames(
     poses: Sequence[np.ndarray], numbers: Mapping[str, float], sensors: Sequence[Sensor | None], names: Sequence[str]
 ) -> np.ndarray:
-    """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by where the frames of their clouds are:
+    """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by the errors of their clouds' frames:
     an unknown shift and turn of unknown lidars whose optical centre is not corrected, an unknown turn of lidars whose
-    channels differ by more than is expected. Lidars that err alike have the same one, others one each."""
+    channels differ by more than is expected. Lidars with the same kind and size of error share one."""
     errors = [
         (lidar, error)
         for lidar, (sensor, name) in enumerate(zip(sensors, names, strict=True))
@@ -62,14 +62,14 @@ def covariance_of_frames(
     ]
     by_lidar = np.zeros((6 * len(poses), 2 * len(errors)))
     for lidar, error in errors:
-        own = 2 * next(first for first, (_, other) in enumerate(errors) if error.is_like(other))
+        column = 2 * next(first for first, (_, other) in enumerate(errors) if error.is_like(other))
         rows = slice(6 * lidar, 6 * lidar + 6)
-        by_lidar[rows, own : own + 2] += adjoint(poses[lidar])[:, ALONG_AND_ABOUT] * error.deviations
+        by_lidar[rows, column : column + 2] += adjoint(poses[lidar])[:, ALONG_AND_ABOUT] * error.deviations
     return by_lidar @ by_lidar.T
 
 
 def covariance_of_sectors(poses: Sequence[np.ndarray], narrow: Sequence[int]) -> np.ndarray:
-    """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by where the sectors are that the
+    """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by the errors of the sectors that the
     `narrow` ones, by their numbers, have in common with others."""
     roots = np.zeros((6 * len(poses), 6 * len(poses)))
     for lidar in narrow:
@@ -79,8 +79,8 @@ def covariance_of_sectors(poses: Sequence[np.ndarray], narrow: Sequence[int]) ->
 
 
 class _ErrorOfFrame(NamedTuple):
-    """The standard `deviations` (m, rad) of where a lidar's frame is along the spin axis and about it, and the `size`
-    of what shows it, with its standard deviation: where `what` errs is the same, and the size, lidars err alike."""
+    """The standard `deviations` (m, rad) of a lidar's frame along the spin axis and about it, and the `size` of the
+    effect that shows it, with its standard deviation: lidars with the same `what` and size share the error."""
 
     what: str
     deviations: tuple[float, float]
@@ -97,7 +97,7 @@ def _errors_of_frame(numbers: Mapping[str, float], sensor: Sensor | None, name: 
         yield _ErrorOfFrame("optical centre", (ALONG, FIRING), beside)
     differing = numbers.get(f"channel_azimuth_spread_{name}", 0.0)
     expected = UNKNOWN_AZIMUTHS if sensor is None else sensor.expected.channel_azimuth
-    turn = float(np.sqrt(max(0.0, differing**2 - (BY_CHANCE * expected) ** 2)))
+    turn = float(np.sqrt(max(0.0, differing**2 - (CHANCE_MARGIN * expected) ** 2)))
     if turn:
         size = differing, 0.15 * differing  # so well a standard deviation is known by some tens of channels
         yield _ErrorOfFrame("azimuths" if sensor is None else f"azimuths of {sensor.name}", (0.0, turn), size)
@@ -106,15 +106,15 @@ def _errors_of_frame(numbers: Mapping[str, float], sensor: Sensor | None, name: 
 def wrong_rotor_angles(
     poses: Sequence[np.ndarray], numbers: Mapping[str, float], names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
-    """Return by lidar the amplitude (rad) of what its rotor's angles are off once a turn, with its standard deviation;
-    of lidars whose axes are parallel only what they do not have in common: that moves none against another."""
+    """Return by lidar the amplitude (rad) of the error of its rotor's angles once a turn, with its standard deviation;
+    of lidars with parallel axes only the difference: a common error moves none against another."""
     amplitudes, deviations = {}, {}
     for pose, name in zip(poses, names, strict=True):
-        own = [f"azimuth_{axis}_1_{name}" for axis in ("cos", "sin")]
-        if all(each in numbers for each in own):
+        harmonics = [f"azimuth_{axis}_1_{name}" for axis in ("cos", "sin")]
+        if all(each in numbers for each in harmonics):
             yaw = np.arctan2(pose[1, 0], pose[0, 0])
-            amplitudes[name] = np.exp(1j * yaw) * complex(*(numbers[each] for each in own))
-            deviations[name] = max(numbers[f"{each}_std"] for each in own)
+            amplitudes[name] = np.exp(1j * yaw) * complex(*(numbers[each] for each in harmonics))
+            deviations[name] = max(numbers[f"{each}_std"] for each in harmonics)
     axes = [pose[:3, 2] for pose, name in zip(poses, names, strict=True) if name in amplitudes]
     sizes = {name: abs(value) for name, value in amplitudes.items()}
     if len(axes) > 1 and min(axis @ axes[0] for axis in axes) > np.cos(UPRIGHT):

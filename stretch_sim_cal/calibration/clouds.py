@@ -2,13 +2,13 @@
 
 A still scene gives the same range in a direction in every frame, up to noise along the ray. So the returns of all
 frames are summed per cell of directions: bounded memory, however many frames there are. Cutting by direction has an
-advantage over cutting space into voxels: noise moves a return along its ray, never out of its cell, so no cell holds
+advantage over cutting space into voxels: noise moves a return along its ray, never out of its cell, so no cell contains
 only the near or only the far half of a noisy surface. The cells lie in rows, one per channel: by the clouds' ring if
 the sensor's table is known, otherwise by elevation above the plane across the spin axis, in rows so narrow that one
 holds one channel of a spinning lidar.
 
 Frames are summed in a few blocks of time, all equally long, so that moving surfaces can be distinguished from still
-ones. A return far from those of its cell before (dust, rain, someone who walks through) is counted, but not summed.
+ones. A return far from the earlier ones of its cell (dust, rain, a passing person) is counted, but not summed.
 """
 
 import hashlib
@@ -33,27 +33,27 @@ MIN_RANGE, MAX_RANGE = 0.1, 60.0  # m, of returns that are used
 ROW_HEIGHT = np.deg2rad(0.3)
 CELL_WIDTH = np.deg2rad(1.0)
 MAX_BLOCKS = 8
-# Sums per cell: count, x y z, xx xy xz yy yz zz, share of the weak-echo error, and how many returns were left out.
+# Sums per cell: count, x y z, xx xy xz yy yz zz, share of the weak-echo error, and the number of rejected returns.
 _NUM_SUMS = 12
-_ECHO, _LEFT_OUT = 10, 11
-# Returns whose range differs by more than this (m, and share of the range) are of something else. It has to exceed what
-# noise and a slanting surface do within a cell; slanting surfaces far away spread more than near ones.
+_ECHO, _REJECTED = 10, 11
+# Returns whose range differs by more than this (m, and share of the range) are of another surface. It has to exceed the
+# differences by noise and by a slanting surface within a cell, which are larger far away.
 JUMP = 0.1
 RELATIVE_JUMP = 0.05
-# A block of time in which more than this share of a cell's returns (and more than one) was left out is not believed:
-# the edge of something, or something that moves.
-MAX_LEFT_OUT = 0.2
+# A block of time in which more than this share of a cell's returns (and more than one) was rejected is not used: it has
+# an edge or a moving object.
+MAX_REJECTED = 0.2
 # Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that
 # the driver corrects, or does not, moves them by less.
 SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
 # So many runs of so many distances from return to return are compared, which rounding changes by less than this (m). If
-# more than a share of one lidar's are in another's cloud, that holds its returns.
+# more than a share of one lidar's runs are in another's cloud, that contains its returns.
 RUNS, RUN, SAME_STEP, SAME_SHARE = 200, 8, 2e-5, 0.2
 
 
 def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
-    """Return the error model of a lidar, perhaps of a known kind, whose channels are rows at `elevations` (R,): nothing
-    is known of azimuth offsets and firing times."""
+    """Return the error model of a lidar, perhaps of a known kind, whose channels are rows at `elevations` (R,), with
+    unknown azimuth offsets and firing times."""
     spread, centre = (UNKNOWN_SENSOR, np.zeros(3)) if sensor is None else (sensor.expected, sensor.optical_centre)
     return ErrorModel(spread, elevations, np.zeros(len(elevations)), centre)
 
@@ -97,10 +97,10 @@ class Cells:
     `counts` (M,) returns per cell, `points` (M, 3) their mean, `rays` (M, 3) the unit vector to it, `scatter` (M, 3, 3)
     their covariance within the cell, `noise_scatter` (M, 3, 3) that about the means of the blocks of time, which leaves
     `noise_freedom` (M,) degrees of freedom. `block_counts` (M, B) and `block_points` (M, B, 3) hold the same per block
-    of time, without the blocks in which something stood before the usual surface, or the surface was away. `row` (M,)
-    is the cell's row, `disturbed` (M,) the share of returns in blocks that were left out, `moving` (M,) whether that
-    is true of its neighbours in the row, too: of something that moved, while the jitter of the rays at an edge disturbs
-    single cells. `echo` (M,) is the mean share of the weak-echo error (`sensor/unit.py`).
+    of time, without the blocks in which the usual surface was covered or absent. `row` (M,) is the cell's row,
+    `disturbed` (M,) the share of returns in rejected blocks, `moving` (M,) whether its neighbours in the row are
+    disturbed, too: by a moving object, while the jitter of the rays at an edge disturbs single cells. `echo` (M,) is
+    the mean share of the weak-echo error (`sensor/unit.py`).
     """
 
     row: np.ndarray
@@ -118,8 +118,8 @@ class Cells:
 
 
 class DirectionCells:
-    """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds have rings. Those of
-    `deskewed` clouds have not the elevations of their channels."""
+    """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds have rings. Returns of
+    `deskewed` clouds do not have the elevations of their channels."""
 
     def __init__(self, sensor: Sensor | None = None, deskewed: bool = False):
         self._sensor, self._deskewed = sensor, deskewed
@@ -127,7 +127,7 @@ class DirectionCells:
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
         self._block_length = 1
-        # The range (m) that returns of each cell are compared with; NaN if the cell had none.
+        # The usual range (m) of each cell, with which returns are compared; NaN if the cell had none.
         self._usual = np.zeros(0)
         self.num_frames = 0
         # The rotor's azimuth (rad) at which scans begin.
@@ -166,15 +166,15 @@ class DirectionCells:
         repeats = self._repeats(cell, ranges)
         block = self._blocks[-1]
         if not repeats.all():
-            block[_LEFT_OUT] += np.bincount(cell[~repeats], minlength=self.grid.num_cells)
+            block[_REJECTED] += np.bincount(cell[~repeats], minlength=self.grid.num_cells)
             cell, points, echo = cell[repeats], points[repeats], echo[repeats]
         x, y, z = np.ascontiguousarray(points.T, dtype=float)
         for sums, weights in zip(block, (None, x, y, z, x * x, x * y, x * z, y * y, y * z, z * z, echo), strict=False):
             sums += np.bincount(cell, weights, minlength=self.grid.num_cells)
 
     def _repeats(self, cell: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-        """Return which returns (N,) repeat the range of their cell; in a cell that was empty they are compared with one
-        of them."""
+        """Return a mask (N,) of the returns that repeat the range of their cell; in an empty cell they are compared
+        with one of them."""
         usual = self._usual[cell]
         new = np.isnan(usual)
         if new.any():
@@ -194,10 +194,10 @@ class DirectionCells:
         self._frames_in_last = 0
 
     def _learn(self, block: np.ndarray) -> None:
-        """Take the mean range of a finished block as the usual one; none if most was left out."""
+        """Set the usual ranges to the mean ranges of a finished block; to none if most returns were rejected."""
         seen = np.flatnonzero(block[0] > 0)
         self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
-        self._usual[block[_LEFT_OUT] > block[0]] = np.nan
+        self._usual[block[_REJECTED] > block[0]] = np.nan
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays by name, for a file."""
@@ -245,8 +245,8 @@ class DirectionCells:
     def cells(self) -> Cells:
         """Return the occupied cells.
 
-        A block whose mean range is not the cell's usual one saw something else, and one of which much was left out saw
-        several things: they are left out as a whole.
+        A block whose mean range is not the cell's usual one is of another surface, and one with many rejected returns
+        is of several: they are rejected as a whole.
         """
         if self.grid is None:
             self.grid = DirectionGrid(np.zeros(1), by_ring=False)
@@ -260,7 +260,7 @@ class DirectionCells:
         ranges = np.where(counts > 0, lengths(block_points), np.nan)
         usual = weighted_quantile(np.nan_to_num(ranges), counts, 0.5)
         foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > JUMP + RELATIVE_JUMP * usual[:, None]
-        kept = np.where(foreign | ~trusted, 0.0, moments[:_LEFT_OUT])
+        kept = np.where(foreign | ~trusted, 0.0, moments[:_REJECTED])
         total = kept.sum(axis=-1)
         mean = (total[1:4] / total[0]).T
         scatter = _matrices(total[4:_ECHO]) / total[0][:, None, None] - mean[:, :, None] * mean[:, None, :]
@@ -268,7 +268,7 @@ class DirectionCells:
         between = np.moveaxis(kept[1:4] / safe_counts, 1, 0) @ np.moveaxis(kept[1:4], 0, -1)
         freedom = total[0] - (kept[0] > 0).sum(axis=1)
         within = (_matrices(total[4:_ECHO]) - between) / np.maximum(freedom, 1.0)[:, None, None]
-        disturbed = 1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_LEFT_OUT])).sum(axis=1)
+        disturbed = 1.0 - total[0] / (moments[0] + np.where(trusted, 0.0, moments[_REJECTED])).sum(axis=1)
         row = self.grid.row_of(occupied)
         return Cells(
             row=row, counts=total[0], points=mean,
@@ -279,7 +279,7 @@ class DirectionCells:
 
 
 def _three_wide(chosen: np.ndarray, cell: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return which of the `chosen` (M,) cells, ascending in `cell` (M,), are among three neighbours in one `row`."""
+    """Return a mask (M,) of the `chosen` cells, ascending in `cell` (M,), in three chosen neighbours of one `row`."""
     middle = np.zeros(len(chosen), dtype=bool)
     next_to = (np.diff(cell) == 1) & (np.diff(row) == 0)
     middle[1:-1] = chosen[1:-1] & chosen[:-2] & chosen[2:] & next_to[:-1] & next_to[1:]
@@ -290,8 +290,8 @@ def _three_wide(chosen: np.ndarray, cell: np.ndarray, row: np.ndarray) -> np.nda
 
 
 def _trusted(moments: np.ndarray) -> np.ndarray:
-    """Return which of the cells of blocks (`_NUM_SUMS`, ...) hold returns, and hardly any that had to be left out."""
-    return (moments[0] > 0) & (moments[_LEFT_OUT] <= np.maximum(MAX_LEFT_OUT * moments[0], 1.0))
+    """Return a mask of the cells of blocks (`_NUM_SUMS`, ...) that have returns, and few rejected ones."""
+    return (moments[0] > 0) & (moments[_REJECTED] <= np.maximum(MAX_REJECTED * moments[0], 1.0))
 
 
 def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
@@ -322,28 +322,28 @@ def _matrices(sums: np.ndarray) -> np.ndarray:
 
 
 def _common_runs(steps: np.ndarray, others: np.ndarray) -> float:
-    """Return which share of the runs in the distances `others` (M,) from each return to the next are in `steps` (N,) as
-    well: a motion as one body leaves them as they are, and noise makes no two alike."""
+    """Return the share of the runs in the distances `others` (M,) from each return to the next that are in `steps` (N,)
+    as well: a rigid motion does not change them, and by noise no two are equal."""
     last = len(steps) - RUN
     if last < 0 or len(others) < RUN:
         return 0.0
     begins = np.unique(np.linspace(0, len(others) - RUN, RUNS).astype(int))
     runs = others[begins[:, None] + np.arange(RUN)]
-    # Surfaces without noise look alike wherever they are seen.
+    # Runs on surfaces without noise are equal everywhere.
     runs = runs[np.ptp(runs, axis=1) > 0.001]
     order = np.argsort(steps[: last + 1])
     ascending = steps[order]
     low, high = (np.searchsorted(ascending, runs[:, 0] + sign * SAME_STEP) for sign in (-1.0, 1.0))
     number = np.repeat(np.arange(len(runs)), high - low)
-    found = order[np.arange(len(number)) - np.repeat(np.cumsum(high - low) - high, high - low)]
+    begin = order[np.arange(len(number)) - np.repeat(np.cumsum(high - low) - high, high - low)]
     for step in range(1, RUN):
-        same = np.abs(steps[found + step] - runs[number, step]) < SAME_STEP
-        found, number = found[same], number[same]
+        same = np.abs(steps[begin + step] - runs[number, step]) < SAME_STEP
+        begin, number = begin[same], number[same]
     return len(np.unique(number)) / max(len(runs), 1)
 
 
 class FrameIntake:
-    """Cleans the clouds of lidars one by one and counts those that were left out, by reason."""
+    """Checks and cleans the clouds of lidars one by one and counts the rejected ones, by reason."""
 
     def __init__(self, names: Sequence[str] = SIDES):
         self._names = names
@@ -360,16 +360,16 @@ class FrameIntake:
         Raises `InputError` if an argument is not an (N, 3) array of numbers, or holds another one's returns.
         """
         self.num_given += 1
-        found = tuple(self._usable(cloud, number) for number, cloud in enumerate(clouds))
-        self.num_frames += any(len(cloud) for cloud in found)
-        if not self._compared and all(len(cloud) for cloud in found):
+        usable = tuple(self._usable(cloud, number) for number, cloud in enumerate(clouds))
+        self.num_frames += any(len(cloud) for cloud in usable)
+        if not self._compared and all(len(cloud) for cloud in usable):
             self._compared = True
-            self._check_apart(found)
-        return found
+            self._check_apart(usable)
+        return usable
 
     def _check_apart(self, clouds: Sequence["Cloud"]) -> None:
-        """Raise `InputError` if a cloud holds another lidar's returns: brought together by the description, they would
-        confirm it."""
+        """Raise `InputError` if a cloud contains another lidar's returns: posed by the description, they would confirm
+        it."""
         steps = [lengths(np.diff(cloud.points.astype(float), axis=0)) for cloud in clouds]
         for one, other in itertools.permutations(range(len(clouds)), 2):
             share = _common_runs(steps[one], steps[other])
@@ -381,7 +381,7 @@ class FrameIntake:
                 )
 
     def warnings(self) -> list[Finding]:
-        """Return a finding for everything that was left out."""
+        """Return findings for all rejected clouds."""
         warnings = []
         for name, repeated, empty in zip(self._names, self.repeated, self.empty, strict=True):
             sentence = f"{repeated} {name} clouds repeat an earlier one and were counted once"

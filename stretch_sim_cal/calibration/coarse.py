@@ -1,10 +1,10 @@
-"""A transform good to a few millimetres, from a first guess that may be far off, or from none at all.
+"""A coarse transform, right to a few millimetres, from a first guess that may be far off, or without one.
 
 Near the guess it is by GICP (small_gicp), from wide to narrow. The result is checked: the two views must not contradict
 each other, nor agree worse than at the guess itself, which is another candidate. Otherwise large planes of both views
 are matched for every rotation that they allow, and the most consistent hypotheses are registered. If several explain
-the views alike (a corridor looks the same from both ends), the one near the guess is taken; without a guess the views
-are refused.
+the views equally well (a corridor looks the same from both ends), the one near the guess is chosen; without a guess the
+views are refused.
 
 Directions that the scene does not constrain stay as in the guess: J. Zhang, M. Kaess, S. Singh, "On degeneracy of
 optimization-based state estimation problems", ICRA 2016.
@@ -62,10 +62,11 @@ MAX_DISTANCE = 1.5
 SAME_ROTATION = np.deg2rad(10.0)
 
 
-def credible(found: Consistency, near: bool = False) -> bool:
-    """Whether two views agree as they do under the right transform; `near` the description, a person in one of the
-    views is not a contradiction."""
-    return found.agree >= CREDIBLE_AGREE and found.contradict <= (SOMEBODY if near else CREDIBLE_CONTRADICT)
+def credible(consistency: Consistency, near: bool = False) -> bool:
+    """Return whether two views agree as under the right transform; `near` the description, a person in one of the views
+    is not a contradiction."""
+    contradicting = SOMEBODY if near else CREDIBLE_CONTRADICT
+    return consistency.agree >= CREDIBLE_AGREE and consistency.contradict <= contradicting
 
 
 class SurfaceDistances:
@@ -114,7 +115,7 @@ def coarse_alignment(
 
 
 def _best(candidates: list[np.ndarray], scores: list[float], guessed: bool) -> np.ndarray:
-    """Return the transform that explains the views best; of several that do so alike, the one from the guess,
+    """Return the transform that explains the views best; of several equally good ones, the one from the guess,
     `candidates[0]`."""
     best = candidates[int(np.argmax(scores))]
     if guessed:
@@ -143,25 +144,25 @@ class Registration:
         """Return the transform (4, 4) from a guess, with ever shorter correspondences (see `WIDTHS`)."""
         estimate = guess
         for width in widths:
-            found = small_gicp.align(
+            result = small_gicp.align(
                 self._target, self._source, self._tree, estimate, num_threads=1,
                 max_correspondence_distance=width * self._settings.max_correspondence_distance,
                 max_iterations=self._settings.max_iterations,
             )  # fmt: skip
-            if not (np.isfinite(found.T_target_source).all() and found.num_inliers):
+            if not (np.isfinite(result.T_target_source).all() and result.num_inliers):
                 return estimate
-            estimate = _where_constrained(estimate, found)
+            estimate = _where_constrained(estimate, result)
         return estimate
 
 
-def _where_constrained(before: np.ndarray, found: small_gicp.RegistrationResult) -> np.ndarray:
-    """Return the registration's transform without the part of the step from `before` (4, 4) along directions that
-    nothing constrains."""
-    after = check_rigid(found.T_target_source, "registration", tolerance=1e-2)
-    # Of small_gicp's components (rotation, translation, in the source's frame) 1 rad compares with so many m.
-    lever = np.sqrt(np.trace(found.H[:3, :3]) / np.trace(found.H[3:, 3:]))
+def _where_constrained(before: np.ndarray, result: small_gicp.RegistrationResult) -> np.ndarray:
+    """Return the registration's transform without the part of the step from `before` (4, 4) along unconstrained
+    directions."""
+    after = check_rigid(result.T_target_source, "registration", tolerance=1e-2)
+    # The length (m) that scales rotations among small_gicp's components (rotation, translation, in the source's frame).
+    lever = np.sqrt(np.trace(result.H[:3, :3]) / np.trace(result.H[3:, 3:]))
     scale = np.repeat([1.0 / lever, 1.0], 3)
-    curvature, directions = np.linalg.eigh(found.H * np.outer(scale, scale))
+    curvature, directions = np.linalg.eigh(result.H * np.outer(scale, scale))
     kept = directions[:, curvature > CONSTRAINED * curvature[-1]]
     step = np.roll(log(inverse(before) @ after), 3) / scale
     return before @ exp(np.roll(scale * (kept @ (kept.T @ step)), 3))
@@ -193,23 +194,23 @@ def plane_hypotheses(left: Surface, right: Surface) -> list[np.ndarray]:
 
 
 def large_planes(surface: Surface) -> LargePlanes:
-    """Return the largest planes of one lidar's cells, one after the other among cells of like normals."""
+    """Return the largest planes of one lidar's cells, one after the other among cells with similar normals."""
     cosines = -np.einsum("mi,mi->m", surface.normals, surface.rays)
-    left_over = np.flatnonzero((surface.planarity < MAX_PLANARITY) & (cosines > 0.15))
+    remaining = np.flatnonzero((surface.planarity < MAX_PLANARITY) & (cosines > 0.15))
     areas = surface.ranges**2 / np.maximum(cosines, 0.15)
     normals, distances = [], []
-    while len(normals) < NUM_PLANES and len(left_over) > 50:
-        of_cells, weights = surface.normals[left_over], areas[left_over]
-        offsets = -np.einsum("mi,mi->m", of_cells, surface.points[left_over])
-        seeds = np.linspace(0, len(left_over) - 1, 60).astype(int)
+    while len(normals) < NUM_PLANES and len(remaining) > 50:
+        of_cells, weights = surface.normals[remaining], areas[remaining]
+        offsets = -np.einsum("mi,mi->m", of_cells, surface.points[remaining])
+        seeds = np.linspace(0, len(remaining) - 1, 60).astype(int)
         alike = of_cells[seeds] @ of_cells.T > np.cos(NORMAL_TOLERANCE)
         alike &= np.abs(offsets[seeds, None] - offsets) < 0.15
         members = alike[np.argmax(alike @ weights)]
         normal = (of_cells[members] * weights[members, None]).sum(axis=0)
         normal /= np.linalg.norm(normal)
         normals.append(normal)
-        distances.append(float(np.median(-surface.points[left_over[members]] @ normal)))
-        left_over = left_over[~members]
+        distances.append(float(np.median(-surface.points[remaining[members]] @ normal)))
+        remaining = remaining[~members]
     return LargePlanes(np.array(normals).reshape(-1, 3), np.array(distances))
 
 
@@ -234,7 +235,7 @@ def _triad(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _refined(rotation: np.ndarray, targets: LargePlanes, sources: LargePlanes) -> np.ndarray:
-    """Return the rotation that fits all planes that `rotation` already brings near each other (Kabsch)."""
+    """Return the rotation that fits all planes that nearly coincide under `rotation` (Kabsch)."""
     for _ in range(2):
         alike = (sources.normals @ rotation.T) @ targets.normals.T
         source, target = np.nonzero(alike > np.cos(1.5 * NORMAL_TOLERANCE))

@@ -1,4 +1,4 @@
-"""The consistency of two lidars' views under a transform: do they see the same surfaces, or through them?"""
+"""The consistency of two lidars' views under a transform: whether they see the same surfaces, or through them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ def direction_of(points: np.ndarray) -> np.ndarray:
 
 
 def _step(tangent: np.ndarray) -> np.ndarray:
-    """Return which of a face's `FACE_CELLS` equally wide angles (N,) a tangent (N,) from -1 to 1 lies in."""
+    """Return the numbers (N,) of the `FACE_CELLS` equally wide angles of a face that contain tangents (N,), -1 to 1."""
     angle = np.arctan(tangent)
     return np.minimum((angle * (2.0 * FACE_CELLS / np.pi) + 0.5 * FACE_CELLS).astype(np.int64), FACE_CELLS - 1)
 
@@ -56,7 +56,7 @@ class Consistency:
 
 
 class Views:
-    """The views of both lidars, each in its own frame, for comparisons under many transforms."""
+    """The views of both lidars, each in its frame, for comparisons under many transforms."""
 
     def __init__(self, left: "Surface | View", right: "Surface | View"):
         self._left, self._right = (View(each) if isinstance(each, Surface) else each for each in (left, right))
@@ -70,7 +70,7 @@ class Views:
         return Consistency(agree / max(looked, 1), contradict / max(looked, 1), agree / max(total, 1))
 
     def shared(self, right_to_left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which left (M,) and which right cells (N,) the other lidar confirms under `right_to_left` (4, 4)."""
+        """Return masks of the left (M,) and right cells (N,) that the other lidar confirms under `right_to_left`."""
         return (
             self._right.classify(apply(inverse(right_to_left), self._left.surface.points), 1.0)[0],
             self._left.classify(apply(right_to_left, self._right.surface.points), 1.0)[0],
@@ -99,7 +99,7 @@ def seen_by_another(
 def confirmed_by_another(
     views: Sequence["View"], poses: Sequence[np.ndarray], pairs: Iterable[tuple[int, int]]
 ) -> list[np.ndarray]:
-    """Return by view which of its cells (M,) another one of its `pairs` confirms under the lidars' `poses` (4, 4)."""
+    """Return by view a mask (M,) of its cells that another one of its `pairs` confirms under the `poses` (4, 4)."""
     seen = [np.zeros(len(view.surface.points), bool) for view in views]
     for pair in pairs:
         both = Views(*(views[lidar] for lidar in pair))
@@ -136,7 +136,7 @@ class View:
         np.maximum.at(self._far, direction, np.maximum(ranges, around.max(axis=1)))
 
     def classify(self, points: np.ndarray, leniency: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return which points (N, 3) this view confirms, which it contradicts, and which it looked towards."""
+        """Return masks (N,) of the points (N, 3) that this view confirms, contradicts, and has returns towards."""
         ranges = np.linalg.norm(points, axis=1)
         direction = direction_of(points)
         looked = np.isfinite(self._near[direction]) & (ranges < self._body[direction])
@@ -146,5 +146,5 @@ class View:
         return looked & ~contradicts & ~hidden, contradicts, looked
 
     def compare(self, points: np.ndarray, leniency: float) -> np.ndarray:
-        """Return how many points (N, 3) this view confirms, contradicts, looked towards, and how many there are."""
+        """Return the numbers of points (N, 3) that this view confirms, contradicts, has returns towards, and of all."""
         return np.array([np.count_nonzero(mask) for mask in self.classify(points, leniency)] + [len(points)])

@@ -1,5 +1,5 @@
-"""The unknowns of a drive, its estimate, and the factors that it has beside those of the room: the slip within scans
-that were taken on the move, the stations' stance over the floor, and wheel odometry."""
+"""The unknowns of a drive, its estimate, and its factors beside those of the room: the slip within scans on the move,
+the stations' stance over the floor, and wheel odometry."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from stretch_sim_cal.geometry.planes import LEVEL
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log
 
 # Standard deviations of a station's height (m), roll and pitch (rad) over the mean floor: before the floor is known,
-# the prior (as of one station), and the least.
+# the prior (with the weight of one station), and the smallest.
 STANCE = np.array([0.005, 0.01, 0.01])
 LIKELY_STANCE, LEAST_STANCE = np.array([1e-3, 2e-3, 2e-3]), np.array([1e-4, 1e-4, 1e-4])
 PRIOR_SLIP = 4.0  # values of slip, the weight of the expected one
 FIXED_STATION = 1e-6  # m, rad
 OFF_PLANE = [2, 3, 4]  # of a twist
-# Three scales and, with scans on the move, by how much (s) the stamps are late.
+# Three scales and, with scans on the move, the delay (s) of the stamps.
 ODOMETRY_ERRORS = ("scale_x", "scale_y", "turn", "clock")
 
 
@@ -102,7 +102,7 @@ class DriveFactors:
         self._settings, self._legs, self._within_scans = settings, legs, within_scans
 
     def add_deskewing(self, equations: NormalEquations, drive: Drive, of_views: ViewUnknowns) -> None:
-        """Let each view that was taken on the move be off its station by the slip within the scan."""
+        """Marginalise the slip within the scan of each view that was taken on the move."""
         columns, deviations = [], []
         for view, (number, _) in zip(of_views.poses, of_views.driven.views, strict=True):
             if number in self._within_scans:
@@ -111,11 +111,11 @@ class DriveFactors:
                 columns.append(column)
                 deviations.append(drive.slip * self._within_scans[number])
         if columns:
-            off = np.hstack(columns)
-            on_off = equations.information @ off
-            own = off.T @ on_off + np.diag(np.concatenate(deviations) ** -2.0)
-            equations.gradient -= on_off @ np.linalg.solve(own, off.T @ equations.gradient)
-            equations.information -= on_off @ np.linalg.solve(own, on_off.T)
+            slips = np.hstack(columns)
+            coupling = equations.information @ slips
+            information = slips.T @ coupling + np.diag(np.concatenate(deviations) ** -2.0)
+            equations.gradient -= coupling @ np.linalg.solve(information, slips.T @ equations.gradient)
+            equations.information -= coupling @ np.linalg.solve(information, coupling.T)
 
     def add_stances(self, equations: NormalEquations, drive: Drive, unknowns: DrivenUnknowns) -> None:
         """Add the stances, and fix the first station, which is the floor's frame."""
@@ -127,7 +127,7 @@ class DriveFactors:
         equations.information[first, first] += FIXED_STATION**-2.0
 
     def add_odometry(self, equations: NormalEquations, drive: Drive, unknowns: DrivenUnknowns) -> None:
-        """Add the odometry of all ways, and the priors of its scales."""
+        """Add the odometry of all legs, and the priors of its errors."""
         for number, residual in enumerate(self._slipped(drive), start=1):
             before, after = unknowns.stations[number - 1], unknowns.stations[number]
             columns = np.concatenate(list(map(columns_of, (before, after, unknowns.odometry))))
@@ -141,27 +141,27 @@ class DriveFactors:
             rows, residual = rows / drive.slip, residual / drive.slip
             equations.information[np.ix_(columns, columns)] += rows.T @ rows
             equations.gradient[columns] -= rows.T @ residual
-        settings, own = self._settings, columns_of(unknowns.odometry)
-        precision = np.array([settings.scale, settings.scale, settings.turn, settings.clock])[: len(own)] ** -2.0
-        equations.information[own, own] += precision
-        equations.gradient[own] -= precision * drive.odometry
+        settings, columns = self._settings, columns_of(unknowns.odometry)
+        precision = np.array([settings.scale, settings.scale, settings.turn, settings.clock])[: len(columns)] ** -2.0
+        equations.information[columns, columns] += precision
+        equations.gradient[columns] -= precision * drive.odometry
 
     def _slipped(self, drive: Drive) -> np.ndarray:
-        """Return the slip on the way to each station but the first, (S - 1, 3): x, y, angle, over the expected one."""
+        """Return the slip on the leg to each station but the first, (S - 1, 3): x, y, angle, over the expected one."""
         return np.array([self._slipped_on(drive, number) for number in range(1, len(drive.stations))])
 
     def _slipped_on(self, drive: Drive, number: int) -> np.ndarray:
         leg = self._legs[number - 1]
-        way = inverse(drive.stations[number - 1]) @ drive.stations[number]
-        off = log(inverse(leg.transform(drive.scales, drive.clock)) @ way)[PLANAR]
-        return np.linalg.solve(leg.slip_root(self._settings), off)
+        moved = inverse(drive.stations[number - 1]) @ drive.stations[number]
+        slip = log(inverse(leg.transform(drive.scales, drive.clock)) @ moved)[PLANAR]
+        return np.linalg.solve(leg.slip_root(self._settings), slip)
 
     def with_variances(self, drive: Drive) -> Drive:
         """Return the drive with the sizes of stances and slip estimated from the data (empirical Bayes)."""
         stances, slipped = drive.stances(), self._slipped(drive)
         squares = np.sum(stances**2, axis=0) + LIKELY_STANCE**2
         stance = np.maximum(np.sqrt(squares / (len(stances) + 1.0)), LEAST_STANCE)
-        # The same ways determine lever, yaw, three scales, and the clock.
+        # The same legs determine lever, yaw, three scales, and the clock.
         freedom = max(slipped.size - 6 - bool(self._within_scans), 0)
         slip = np.sqrt((np.sum(slipped**2) + PRIOR_SLIP) / (freedom + PRIOR_SLIP))
         return replace(drive, stance=stance, slip=float(slip))

@@ -83,8 +83,8 @@ from stretch_sim_cal.geometry.planes import LEVEL, floor_between, footprint_from
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, inverse
 from stretch_sim_cal.sensor.points import coordinates, returns_of
 
-# How far (m) the views may still be apart, into how many shifted grids of patches they are cut, and whether the floor
-# is known by then.
+# The distance (m) that the views' surfaces may still have, the number of shifted grids of patches, and whether the
+# floor is used.
 PASSES = ((0.01, 1, False), (0.002, 1, False), (0.001, 1, True), (0.0, 2, True))
 # The prior of a described pose in base_footprint: x, y, z (m), roll, pitch, yaw (rad).
 DESCRIBED = np.array([1.0, 1.0, 0.05, 0.1, 0.1, 1.0])
@@ -94,7 +94,7 @@ ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
 FLOOR_REMEDY = "identify the lidars' own errors first: a drive cannot separate the floor's height from range errors"
 STRAFED = 0.1  # m sideways, farther than a base without strafing
-# Of a lidar's x, y and yaw: against what they are, the finding's code, and the remedy.
+# Of a lidar's x, y and yaw: their reference, the finding's code, and the remedy.
 LEVER = (
     "centre of rotation", "unobserved_lever", "turn on the spot by a full circle and back, with a stop every 45 deg",
 )  # fmt: skip
@@ -112,8 +112,8 @@ class DrivenResult(LidarPoses):
 
 @dataclass(frozen=True)
 class _Station:
-    """The scans at a station: summed in `cells` by lidar, or, if the base moves as `sweep` has it, sets of `clouds`
-    of all lidars with the times of their points. `intake` counts what is left out."""
+    """The scans at a station: summed in `cells` by lidar, or, if the base moves (`sweep`), sets of `clouds` of all
+    lidars with the times of their points. `intake` counts rejected clouds and returns."""
 
     intake: FrameIntake
     cells: tuple[DirectionCells, ...]
@@ -126,9 +126,9 @@ class _Station:
 
     @property
     def farthest(self) -> float:
-        """How long (s) before or after the base was at the station its points were measured, at most."""
-        times = (cloud["timestamp"] for clouds in self.clouds for cloud in clouds)
-        return max(float(np.abs(own - self.sweep.time).max(initial=0.0)) for own in times)
+        """The largest time (s) between the measurement of a point and the base's passage of the station."""
+        stamps = (cloud["timestamp"] for clouds in self.clouds for cloud in clouds)
+        return max(float(np.abs(times - self.sweep.time).max(initial=0.0)) for times in stamps)
 
 
 class DrivenArray:
@@ -151,7 +151,7 @@ class DrivenArray:
         if "body" in body:
             body["body"] = apply(self._nominal, body["body"])
         self._body = AlignmentSettings(**body)
-        # The first station's views are related by the views from all others as well.
+        # The first station's views are constrained by those of all other stations.
         of_floor = FloorSettings(sensor=self._sensors, typical_std_translation=1e-4, typical_std_rotation=1e-5, **body)
         self._floor = JointFloor(self._described, np.eye(4), of_floor, self._names)
         self._stations: list[_Station] = []
@@ -160,8 +160,8 @@ class DrivenArray:
 
     def new_station(self, odometry: np.ndarray | Sequence[float], sweep: Sweep | None = None) -> None:
         """Begin another station, at x, y (m) and yaw (rad) by odometry, (3,), or (K, 3) on the way there, the last row
-        at the station; the latter is needed if the robot turns and drives on one way. The base stands there, or moves
-        as `sweep` has it, but stands at the first. Raises `InputError` for other arrays."""
+        at the station; the latter is needed if the robot both turns and drives on the way. The base stands there, or
+        moves as in `sweep`, but stands at the first. Raises `InputError` for other arrays."""
         poses = np.atleast_2d(np.asarray(odometry, dtype=float))
         if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
             raise InputError(
@@ -243,9 +243,9 @@ class DrivenArray:
                     near = _near(drive.stations)
                     trust = FloorTrust(near, unevenness, ON_FLOOR, of_room=True)
             block = room_block(lidars, drive.views(unknowns), noise, slack, grids, trust, pairs=pairs)
-            reduced, by_chance, beside = self._equations(block, drive, unknowns, lidars)
+            reduced, noise_information, beside = self._equations(block, drive, unknowns, lidars)
             # The noise information is of the room only: along a corridor it exceeds that of odometry.
-            state, solution = solver.step(reduced, drive.state, by_chance, beside=beside)
+            state, solution = solver.step(reduced, drive.state, noise_information, beside=beside)
             drive = replace(
                 drive, state=state, odometry=drive.odometry + solution.change[unknowns.odometry], stations=[
                     exp(solution.change[part]) @ pose
@@ -259,8 +259,8 @@ class DrivenArray:
         return self._result(unknowns, drive, solution, last, floor, suspects)
 
     def _views(self, drive: Drive | None = None) -> list[Lidar]:
-        """Return the views in the lidars' frames, by station and lidar; those on the move by odometry as the drive, by
-        default the description, has it."""
+        """Return the views in the lidars' frames, by station and lidar; those on the move are deskewed by odometry with
+        the errors and poses of the drive, by default the description's."""
         poses, scales, clock = self._described, np.zeros(3), 0.0
         if drive is not None:
             poses, scales, clock = list(drive.state.base_from_lidar), drive.scales, drive.clock
@@ -279,7 +279,7 @@ class DrivenArray:
         ]  # fmt: skip
 
     def _first_drive(self, lidars: Sequence[Lidar], views: Sequence[View]) -> tuple[Drive, list[int]]:
-        """Estimate stations and lidars by their views; return also the stations that fit no earlier one."""
+        """Return the stations and lidars by their views, and the numbers of stations that fit no earlier one."""
         count, poses = len(self._names), list(self._described)
 
         def aligned(first: int, second: int, given: np.ndarray) -> np.ndarray | None:
@@ -291,8 +291,8 @@ class DrivenArray:
         for lidar in range(1, count):
             given = between(poses, (0, lidar))
             if credible(Views(views[0], views[lidar]).under(given)):
-                found = aligned(0, lidar, given)
-                poses[lidar] = poses[lidar] if found is None else poses[0] @ found
+                first_from_lidar = aligned(0, lidar, given)
+                poses[lidar] = poses[lidar] if first_from_lidar is None else poses[0] @ first_from_lidar
         stations, suspects = [np.eye(4)], []
         for number in range(1, len(self._stations)):
             guess = stations[-1] @ self._legs[number - 1].transform(np.zeros(3))
@@ -303,11 +303,11 @@ class DrivenArray:
                 tried.append((both.under(given, every=5, leniency=3.0).score, lidar, before, given, both))
             best = None
             for _, lidar, before, given, both in sorted(tried, key=lambda each: -each[0])[:2]:
-                found = aligned(before * count + lidar, number * count + lidar, given)
-                if found is not None and (best is None or both.under(found).score > best[0]):
+                moved = aligned(before * count + lidar, number * count + lidar, given)
+                if moved is not None and (best is None or both.under(moved).score > best[0]):
                     best = (
-                        both.under(found).score, stations[before] @ poses[lidar] @ found @ inverse(poses[lidar]),
-                        credible(both.under(found), near=True),
+                        both.under(moved).score, stations[before] @ poses[lidar] @ moved @ inverse(poses[lidar]),
+                        credible(both.under(moved), near=True),
                     )  # fmt: skip
             if best is None or not best[2]:
                 suspects.append(number + 1)
@@ -325,7 +325,7 @@ class DrivenArray:
         for view, of_view in enumerate(overlaps):
             others = [*np.argsort(-of_view)[:PARTNERS], *range(view - view % count, view - view % count + count)]
             pairs |= {(min(view, int(other)), max(view, int(other))) for other in others if other != view}
-            # Along the way as well, or groups of similar views would be separate.
+            # Along the path as well, or groups of similar views would be separate.
             pairs |= {(view - count, view)} if view >= count else set()
         return sorted(pairs)
 
@@ -334,22 +334,22 @@ class DrivenArray:
         poses = [drive.stations[0] @ pose for pose in drive.state.base_from_lidar]
         self._floor.settings = replace(self._floor.settings, units=drive.state.units)
         self._floor.begin_from(poses, None, [FIXED])
-        found = self._floor.solve()
+        floor = self._floor.solve()
         # All stations determine the lidars' poses and the floor better than the first one, and give the findings about
         # the lidars' errors.
         ignored = ("lidars_disagree", "uncertain_floor")
-        found = replace(
-            found,
-            refusals=[finding for finding in found.refusals if finding.code not in ignored],
-            warnings=[finding for finding in found.warnings if finding.code != "beyond_sensor_file"],
+        floor = replace(
+            floor,
+            refusals=[finding for finding in floor.refusals if finding.code not in ignored],
+            warnings=[finding for finding in floor.warnings if finding.code != "beyond_sensor_file"],
         )
-        onto = footprint_from_base(found.plane)
+        onto = footprint_from_base(floor.plane)
         drive = replace(drive, stations=[onto @ station for station in drive.stations])
         mean = np.zeros(6)
         mean[OFF_PLANE] = drive.stances().mean(axis=0)
         level = exp(mean)
         state = replace(drive.state, base_from_lidar=tuple(level @ pose for pose in drive.state.base_from_lidar))
-        return replace(drive, state=state, stations=[pose @ inverse(level) for pose in drive.stations]), found
+        return replace(drive, state=state, stations=[pose @ inverse(level) for pose in drive.stations]), floor
 
     def _equations(
         self, block: RoomBlock, drive: Drive, unknowns: DrivenUnknowns, lidars: Sequence[Lidar]
@@ -368,8 +368,8 @@ class DrivenArray:
         # A motion of all views as one body changes nothing.
         against_first = by_poses(np.eye(4), len(of_views.poses) - 1)
         by_driven = against_first @ change[np.ix_(of_views.pose_columns, unknowns.free_poses)]
-        by_chance = by_driven.T @ block.noise_information() @ by_driven
-        return reduced, by_chance, reduced.information - of_room
+        noise_information = by_driven.T @ block.noise_information() @ by_driven
+        return reduced, noise_information, reduced.information - of_room
 
     def _result(
         self, unknowns: DrivenUnknowns, drive: Drive, solution: Solution, last: RoomBlock, floor: FloorResult,
@@ -406,9 +406,9 @@ class DrivenArray:
         far, near = [], []
         for name in names[1:]:
             between_two = result.transform(names[0], name)
-            found = self._checks.directions(result.covariance(names[0], name), first)
+            directions = self._checks.directions(result.covariance(names[0], name), first)
             where = f"lidar {name} to {names[0]}" if count > 2 else ""
-            refusals += [finding.at(where) if where else finding for finding in unobserved(found)]
+            refusals += [finding.at(where) if where else finding for finding in unobserved(directions)]
             described = inverse(self._described[0]) @ self._described[names.index(name)]
             against = model_findings(described, between_two, (names[0], name))
             for kind, findings in zip((far, near), against, strict=True):
@@ -421,7 +421,7 @@ class DrivenArray:
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
-        """Compare the estimate with the registration of all that two lidars see from the first station."""
+        """Return findings if registrations of all cells of two lidars at the first station contradict the estimate."""
         findings, to_first = [], by_poses(np.eye(4), len(self._names) - 1)
         for number, change in enumerate(to_first.reshape(-1, 6, len(covariance)), start=1):
             if last.used_between((0, number)) >= ENOUGH:
@@ -466,17 +466,17 @@ class DrivenArray:
         refusals += [Finding(far.code, f"relative to the wheels {far.sentence}", far.remedy) for far in beyond]
         return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 
-    def _floor_of(self, found: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
-        """Return the floor in base_link under all stations, `found` under the first, with the covariance by that (6, 6)
-        of the first lidar's pose; refused if that is too uncertain."""
+    def _floor_of(self, floor: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
+        """Return the floor in base_link under all stations, from that at the first one, with its covariance by that
+        (6, 6) of the first lidar's pose; refused if it is too uncertain."""
         plane = LEVEL.moved(base_from_footprint)
         change = np.column_stack([
             floor_between(plane, LEVEL.moved(base_from_footprint @ exp(-step))) / STEP for step in STEP * np.eye(6)
         ])  # fmt: skip
-        known = change @ covariance @ change.T + (0.0 if found.systematic is None else found.systematic)
-        refusals = found.refusals or uncertain_floor(known, self._floor.settings, FLOOR_REMEDY)
+        known = change @ covariance @ change.T + (0.0 if floor.systematic is None else floor.systematic)
+        refusals = floor.refusals or uncertain_floor(known, self._floor.settings, FLOOR_REMEDY)
         footprint = footprint_from_base(plane)
-        return replace(found, plane=plane, footprint_from_base=footprint, covariance=known, refusals=refusals)
+        return replace(floor, plane=plane, footprint_from_base=footprint, covariance=known, refusals=refusals)
 
 
 def _deskewed(

@@ -1,14 +1,14 @@
-"""Point-to-plane factors of common surfaces that are not flat patches: furniture, plants, the edges of things,
-walls of which a lidar with few channels sees one line.
+"""Point-to-plane factors of common surfaces that are not flat patches: furniture, plants, edges, and walls of which a
+lidar with few channels sees one line.
 
 Each cell of one lidar is compared with each other lidar's nearest cell, along the mean of both normals. Normals are
-fitted across channels (`surfaces.py`): fitted along single channels, they would say that two lidars on nearly one spot
-have not moved. Shapes between the cells make such residuals larger than the noise, and alike within a piece of
-furniture. So their standard deviation is that of the residuals themselves, and what they determine of the poses is
-that of a sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator",
-Econometrica 1980): its mean over all directions, or more in those in which it is larger, as in a street along the road
-and in yaw by twice (less in the others cost accuracy). With a margin: on real and simulated rooms, 16 to 32 channels,
-the sandwich alone is too small by a factor of 4 to 7.
+fitted across channels (`surfaces.py`): fitted along single channels, they would indicate no motion of two lidars at
+nearly one position. Shapes between the cells make such residuals larger than the noise, and correlated within a piece
+of furniture. So their standard deviation is that of the residuals themselves, and their covariance of the poses is a
+sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator", Econometrica
+1980): its mean over all directions, or more in those in which it is larger, as in a street along the road and in yaw by
+twice (less in the others cost accuracy). With a margin: on real and simulated rooms, 16 to 32 channels, the sandwich
+alone is too small by a factor of 4 to 7.
 """
 
 import itertools
@@ -37,7 +37,7 @@ PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
-# How far apart two cells of one surface may be: as a share of the gap between channels, and at least (m).
+# The largest distance of two cells of one surface: as a share of the gap between channels, and at least (m).
 WITHIN_GAP, WITHIN = 0.7, 0.05
 LEAST_DEVIATION = 0.002  # m
 FEWEST = 50
@@ -49,7 +49,7 @@ class Elements:
     """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, `pairs` (K, 2) being
     the lidars of the latter and the former, with `normals` (K, 3) at `middles` (K, 3) between both, `residuals` (K,) in
     m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,)
-    numbers the pieces. About the poses they have the `information` (6 (n - 1), 6 (n - 1)), that of the sandwich."""
+    numbers the pieces. Their `information` (6 (n - 1), 6 (n - 1)) about the poses is that of the sandwich."""
 
     surface: Surface
     state: State
@@ -67,20 +67,20 @@ class Elements:
 
     @property
     def jacobian(self) -> np.ndarray:
-        """How the residuals change with the twists in base_link of all lidars but the first, (K, 6 (n - 1)). The
-        mean of both normals turns by half: as if the cell lay between both, so that turning all as one body changes
-        nothing."""
+        """The derivatives (K, 6 (n - 1)) of the residuals by the twists in base_link of all lidars but the first. The
+        mean of both normals turns by half: as if the cell lay between both, so that a rotation of all as one body
+        changes nothing."""
         rows = by_twist(self.middles, self.normals)
         return of_relative_poses(rows, self.pairs, len(self.state.base_from_lidar))
 
     def by_cell(self, direction: np.ndarray) -> np.ndarray:
-        """Return how much each factor determines along a direction (6 (n - 1),) of the twists of all lidars but the
-        first: information (K,)."""
+        """Return the information (K,) of each factor along a direction (6 (n - 1),) of the twists of all lidars but the
+        first."""
         return (self.jacobian @ direction) ** 2 * self.weights / self.variance
 
     def noise_information(self) -> np.ndarray:
-        """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
-        from the normals' noise alone."""
+        """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), that may be by
+        the normals' noise alone."""
         weights, number = self.weights * self.tilts / self.variance, len(self.state.base_from_lidar)
         total = np.zeros((6 * number - 6, 6 * number - 6))
         for axis in np.eye(3):
@@ -91,21 +91,19 @@ class Elements:
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors to the normal equations."""
-        own = NormalEquations.empty(unknowns.size)
-        self._add_rows(own, unknowns, lidars)
-        # What the poses would have to be, T x = t, is as uncertain as the sandwich; the rest, what channels differ by,
-        # as the rows are.
+        of_rows = NormalEquations.empty(unknowns.size)
+        self._add_rows(of_rows, unknowns, lidars)
+        # The solution for the poses, T x = t, has the sandwich's information; the rest, the differences between
+        # channels, has that of the rows.
         poses = unknowns.free_poses
-        before = own.information[np.ix_(poses, poses)] + 1e-9 / self.variance * np.eye(len(poses))
-        solved = np.linalg.solve(before, np.column_stack([own.information[poses], own.gradient[poses]]))
+        before = of_rows.information[np.ix_(poses, poses)] + 1e-9 / self.variance * np.eye(len(poses))
+        solved = np.linalg.solve(before, np.column_stack([of_rows.information[poses], of_rows.gradient[poses]]))
         added = (self.information - before) @ solved
-        own.information += solved[:, :-1].T @ added[:, :-1]
-        own.gradient += solved[:, :-1].T @ added[:, -1]
-        equations.information += own.information
-        equations.gradient += own.gradient
+        equations.information += of_rows.information + solved[:, :-1].T @ added[:, :-1]
+        equations.gradient += of_rows.gradient + solved[:, :-1].T @ added[:, -1]
 
     def _add_rows(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
-        """Add the factors' rows as if they were independent of each other."""
+        """Add the factors' rows as if they were independent."""
         # Each cell's height changes where its ray meets the common plane in the middle between both, as of patches
         # (room.py).
         weights, rows = self.weights / self.variance, by_twist(self.middles, self.normals)
@@ -117,20 +115,21 @@ class Elements:
             ))  # fmt: skip
         values = np.hstack([parts[0][0], -parts[1][0]])
         columns = np.hstack([parts[0][1], parts[1][1]])
-        # Channels are few entries in many columns; poses and scalars are in the same columns for all that one lidar
-        # has against another.
-        own = np.tile(np.arange(values.shape[1] // 2) >= COMMON, 2)
+        # Channels are few entries in many columns; poses and scalars are in the same columns for all factors of one
+        # pair of lidars.
+        of_channels = np.tile(np.arange(values.shape[1] // 2) >= COMMON, 2)
         channels, weighted = (
-            sparse_rows(each[:, own], columns[:, own], unknowns.size) for each in (values, weights[:, None] * values)
+            sparse_rows(each[:, of_channels], columns[:, of_channels], unknowns.size)
+            for each in (values, weights[:, None] * values)
         )
         equations.information += (channels.T @ weighted).toarray()
         equations.gradient -= weighted.T @ self.residuals
-        # Where the factors of one lidar against another begin.
+        # The rows at which the factors of a pair of lidars begin.
         ends = np.flatnonzero(np.diff(self.pairs, axis=0, prepend=-1, append=-1).any(axis=1)).tolist()
         for begin, end in itertools.pairwise(ends):
             rows = slice(begin, end)
-            kept, place = np.unique(columns[begin, ~own], return_inverse=True)
-            common = values[rows, ~own] @ np.eye(len(kept))[place]
+            kept, place = np.unique(columns[begin, ~of_channels], return_inverse=True)
+            common = values[rows, ~of_channels] @ np.eye(len(kept))[place]
             common_weighted = weights[rows, None] * common
             both = channels[rows].T @ common_weighted
             equations.information[np.ix_(kept, kept)] += common.T @ common_weighted
@@ -143,21 +142,21 @@ def by_unknowns(
     surface: Surface, state: State, unknowns: Unknowns, lidars: Sequence[Lidar], cell: np.ndarray,
     by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return how the heights of cells (K,) over planes, so far `above` (K,), change with the unknowns, (K, 39), in
-    which columns (K, 39), those of channels last. `by_twist` (K, 6), the normal first, is how they change with the
-    twist of their lidar, `cosines` (K,) those at which their rays meet the planes."""
+    """Return the derivatives (K, 39) by the unknowns of the heights of cells (K,) over planes, `above` (K,) at present,
+    and their columns (K, 39), those of channels last. `by_twist` (K, 6), the normal first, are the derivatives by the
+    twist of their lidar, `cosines` (K,) those of incidence of their rays on the planes."""
     side, cosines, first = surface.side[cell], np.clip(cosines, LEAST_COSINE, 1.0), 0
     shape = len(cell), COMMON + len(CHANNEL_KINDS)
     values, columns = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     values[:, :6] = by_twist
     for number, lidar in enumerate(lidars):
-        own = np.flatnonzero(side == number)
-        rows = cell[own] - first
-        columns[own, :6] = columns_of(unknowns.poses[number])
-        columns[own, 6:] = unknowns.unit_columns(number, lidar.returns.channel[rows])
-        values[own, 6:] = np.hstack(lidar.model.sensitivity(
-            lidar.returns.only(rows), cosines[own], by_twist[own, :3] @ state.base_from_lidar[number][:3, :3],
-            state.units[number], beyond=-above[own] / cosines[own],
+        rows = np.flatnonzero(side == number)
+        cells = cell[rows] - first
+        columns[rows, :6] = columns_of(unknowns.poses[number])
+        columns[rows, 6:] = unknowns.unit_columns(number, lidar.returns.channel[cells])
+        values[rows, 6:] = np.hstack(lidar.model.sensitivity(
+            lidar.returns.only(cells), cosines[rows], by_twist[rows, :3] @ state.base_from_lidar[number][:3, :3],
+            state.units[number], beyond=-above[rows] / cosines[rows],
         ))  # fmt: skip
         first += len(lidar.surface.points)
     return values, columns
@@ -166,24 +165,24 @@ def by_unknowns(
 def elements(
     surface: Surface, state: State, left_out: np.ndarray, pairs: Sequence[tuple[int, int]] | None = None
 ) -> Elements | None:
-    """Return the factors of all lidars' cells at a state, or of the `pairs` of them that are given, without the cells
-    `left_out` (M,); None for too few."""
+    """Return the factors of all lidars' cells at a state, or of given `pairs` of lidars, without the cells `left_out`
+    (M,); None for too few."""
     usable = surface.usable & ~left_out & (surface.planarity < MAX_PLANARITY)
     number = len(state.base_from_lidar)
     if number < 2:
         return None
     of_lidar = [np.flatnonzero(usable & (surface.side == lidar)) for lidar in range(number)]
     pairs = pairs or list(itertools.combinations(range(number), 2))
-    ways = [way for first, second in pairs for way in ((second, first), (first, second))]
-    trees = [cKDTree(surface.points[own]) if len(own) else None for own in of_lidar]
+    both_ways = [way for first, second in pairs for way in ((second, first), (first, second))]
+    trees = [cKDTree(surface.points[cells]) if len(cells) else None for cells in of_lidar]
     within = np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN)
-    found = [_nearest(surface, within, of_lidar[one], of_lidar[other], trees[other]) for one, other in ways]
-    seen, against = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    nearest = [_nearest(surface, within, of_lidar[one], of_lidar[other], trees[other]) for one, other in both_ways]
+    seen, against = (np.concatenate(parts) for parts in zip(*nearest, strict=True))
     normals = surface.normals[seen] + surface.normals[against]
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    # The errors of flat incidence are not believed further than that: factors beyond would seem to tell them.
+    # Errors at grazing incidence are not modelled below this cosine: factors beyond would bias them.
     steep = np.all(
-        [np.einsum("ki,ki->k", normals, -surface.rays[own]) > LEAST_COSINE for own in (seen, against)], axis=0
+        [np.einsum("ki,ki->k", normals, -surface.rays[cells]) > LEAST_COSINE for cells in (seen, against)], axis=0
     )
     seen, against, normals = seen[steep], against[steep], normals[steep]
     if len(seen) < FEWEST:
@@ -197,11 +196,11 @@ def elements(
     rows, sides = by_twist(middles, normals), surface.side[np.column_stack([against, seen])]
     jacobian = of_relative_poses(rows, sides, number)
     information = products_of_relative_poses(rows, weights, rows, sides, number) + 1e-9 * np.eye(jacobian.shape[1])
-    left_over = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
+    remaining = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
     _, piece = np.unique(np.floor(surface.points[seen] / PIECE).astype(int), axis=0, return_inverse=True)
     piece = piece.ravel()
     of_piece = sparse.csr_array((np.ones(len(piece)), (np.arange(len(piece)), piece)))
-    by_piece = products(of_piece, weights * left_over, jacobian)
+    by_piece = products(of_piece, weights * remaining, jacobian)
     root = np.linalg.cholesky(information)
     half = np.linalg.solve(root, by_piece.T)
     sandwich, axes = np.linalg.eigh(half @ half.T)
@@ -217,8 +216,8 @@ def elements(
 def _nearest(
     surface: Surface, within: np.ndarray, seen: np.ndarray, others: np.ndarray, tree: cKDTree | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of the cells `seen` have one of `others`, whose points are in the tree, at most `within` (M,) m
-    beside them that faces as they do, and which one."""
+    """Return those of the cells `seen` that have one of `others`, whose points are in the tree, within `within` (M,) m
+    with a similar normal, and these."""
     if tree is None or not len(seen):
         return seen[:0], others[:0]
     distances, nearest = tree.query(surface.points[seen])
@@ -229,13 +228,13 @@ def _nearest(
 
 
 def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:
-    """Return the points (K, 3) of the cells `against` (K,), moved along their row until they are beside the cells
-    `seen` (K,): on the line through the next cell of the row that is of the same surface, the one on that side if there
-    is one.
+    """Return the points (K, 3) of the cells `against` (K,), interpolated along their row to be beside the cells `seen`
+    (K,): on the line through the next cell of the row that is of the same surface, the one on that side if there is
+    one.
 
-    A fitted normal turns less than the surface does, so what is left of the distance along a row looks like a height.
-    The rows of two lidars, or of one at two headings, are divided at some constant angle from each other: over a whole
-    room these heights would be a rotation, by up to a tenth of that angle.
+    A fitted normal turns less than the surface does, so a remaining distance along a row looks like a height. The rows
+    of two lidars, or of one at two headings, are divided at a constant angle from each other: over a whole room these
+    heights would be a rotation, by up to a tenth of that angle.
     """
     points, start = surface.points, surface.points[against]
     offset, best, moved = points[seen] - start, np.full(len(seen), -np.inf), start.copy()

@@ -125,8 +125,7 @@ class RangeResiduals:
 @dataclass(frozen=True)
 class Identification:
     """The result: `units`, `models`, `noise` and `residuals` by side; `left_from_right` (4, 4) with its `covariance`
-    (6, 6); the `spreads` of the channels' errors by side and kind as shares of the sensor file's; the `signatures` of
-    the first recording's points; `trade_offs` as sentences; what the two lidars are called."""
+    (6, 6); the `signatures` of the first recording's points; `trade_offs` as sentences; the `names` of the lidars."""
 
     units: tuple[Unit, Unit]
     models: tuple[ErrorModel, ErrorModel]
@@ -134,7 +133,6 @@ class Identification:
     residuals: tuple[RangeResiduals, RangeResiduals]
     left_from_right: np.ndarray
     covariance: np.ndarray
-    spreads: tuple[dict[str, float], dict[str, float]]
     signatures: tuple[Signature, Signature]
     trade_offs: list[str]
     names: tuple[str, str] = SIDES
@@ -173,17 +171,17 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
         rooms.append(seen_by_another(lidars, (np.eye(4), initial), ((0, 1),), station.settings)[1])
     unknowns = Unknowns(tuple(lidar.model for lidar in rooms[0]))
     solver, first = Solver.starting(unknowns, (np.eye(4), initial))
-    found = estimate_jointly(rooms, first, solver)
-    state, solution = found.state, found.solution
-    blocks = [remeasured_block(lidars, state, block, None) for lidars, block in zip(rooms, found.blocks, strict=True)]
+    estimate = estimate_jointly(rooms, first, solver)
+    state, solution = estimate.state, estimate.solution
+    blocks = [remeasured_block(room, state, block, None) for room, block in zip(rooms, estimate.blocks, strict=True)]
     for number, (lidars, block) in enumerate(zip(seen, blocks, strict=True), start=1):
         if why := _refusals(lidars, block):
             raise Refused(f"recording {number}: {'; '.join(why)}")
     scale = max(block.scale for block in blocks)
     covariance = solution.covariance * scale**2
     units = tuple(
-        _unit(unknowns.models[side], state.units[side], covariance[own, own], stations[0].signatures[side])
-        for side, own in enumerate(unknowns.units)
+        _unit(unknowns.models[side], state.units[side], covariance[unit, unit], stations[0].signatures[side])
+        for side, unit in enumerate(unknowns.units)
     )
     residuals = tuple(
         joined(RangeResiduals, [
@@ -192,12 +190,12 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
         ]) for side in (0, 1)
     )  # fmt: skip
     noise = tuple(
-        noise_law(found, stations[0].signatures[side].quantisation, stations[0].signatures[side].sensor)
-        for side, found in enumerate(residuals)
+        noise_law(of_lidar, stations[0].signatures[side].quantisation, stations[0].signatures[side].sensor)
+        for side, of_lidar in enumerate(residuals)
     )
     return Identification(
         units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT],
-        tuple(map(dict, solution.spreads)), stations[0].signatures, _trade_offs(unknowns, covariance),
+        stations[0].signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 
@@ -280,7 +278,7 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
     returns = lidar.model.returns(points, channel, echo)
     cosines = members.cosines[nearest[near]]
     residuals = []
-    for estimate in (_without_units(lidars, last), state):
+    for estimate in (_uncorrected_alignment(lidars, last), state):
         surface = in_base(lidars, estimate)
         again = remeasured(surface, last.flat[0], last.members)
         fits = fit_planes(again, last.variances, len(last.flat[0].centres))
@@ -310,8 +308,8 @@ def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, 
     return -heights / cosines, np.clip(cosines, 1e-3, 1.0)
 
 
-def _without_units(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
-    """Return the best alignment on the same patches without the errors of units."""
+def _uncorrected_alignment(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> State:
+    """Return the best alignment on the same patches with all errors of the units 0."""
     state = replace(last.state, units=tuple(np.zeros_like(values) for values in last.state.units))
     for _ in range(BEFORE_STEPS):
         block = remeasured_block(lidars, state, last, None)
@@ -359,9 +357,9 @@ def noise_law(residuals: RangeResiduals, quantisation: float, sensor: Sensor) ->
         weighted = terms[kept][:, free] / variances[kept, None]
         solved, _ = nnls(weighted, (values[kept] ** 2 - known[kept]) / variances[kept])
         variances = np.maximum(terms[:, free] @ solved + known, floor)
-    spread = np.sqrt(np.diag(np.linalg.pinv(weighted.T @ weighted)) * 2.0)
+    stds = np.sqrt(np.diag(np.linalg.pinv(weighted.T @ weighted)) * 2.0)
     sizes, deviations = np.array([0.0, 0.0, 0.0, sensor.noise_growth.echo]), np.full(4, np.inf)
     sizes[free] = np.sqrt(solved)
     # A term that is 0 may be as large as one standard deviation of its variance.
-    deviations[free] = np.where(solved > spread, spread / np.maximum(2.0 * sizes[free], 1e-12), np.sqrt(spread))
+    deviations[free] = np.where(solved > stds, stds / np.maximum(2.0 * sizes[free], 1e-12), np.sqrt(stds))
     return NoiseLaw(float(sizes[0]), NoiseGrowth(*map(float, sizes[1:])), tuple(map(float, deviations)))

@@ -1,8 +1,8 @@
-"""The poses of a robot's lidars to each other, any number of them, from what they see in common, as one estimate.
+"""The relative poses of any number of a robot's lidars, from their common views, as one estimate.
 
 `RoomAlignment` (`alignment/planes.py`) estimates them from the clouds. If extrinsics of lidars in base_link are known
-(`mount`), they are priors of a second estimate with the floor that the lidars see, over what the first one observed:
-so lidars without a common view are tied, too. Without them the first lidar stays where the description has it.
+(`mount`), they are priors of a second estimate with the floor that the lidars see, by the observations of the first:
+so lidars without a common view are tied, too. Without them the first lidar keeps its described pose.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 
 STEPS = 8
 CONVERGED = 1e-7  # m, rad
-# Findings of what the lidars see in common which mounts and floor may cure, and which are checked anew with them.
+# Findings of the common views that mounts and floor may resolve, and those that are checked again with them.
 PARTLY = {"unobserved"}
 OF_ALL = {"beyond_sensor_file", "driver_uncorrected", "scan_motion"}
 NO_ROOM = "little_overlap"
@@ -39,8 +39,8 @@ NO_ROOM = "little_overlap"
 
 @dataclass(frozen=True)
 class DescribedLidar:
-    """A lidar of a robot: its nominal pose `base_from_lidar` (4, 4), its kind, and, if its `mount` was found, that
-    pose (4, 4) with its covariance (6, 6), a twist in base_link with true = exp(twist) @ pose."""
+    """A lidar of a robot: its nominal pose `base_from_lidar` (4, 4), its kind, and, if its `mount` is known, that pose
+    (4, 4) with its covariance (6, 6), a twist in base_link with true = exp(twist) @ pose."""
 
     base_from_lidar: np.ndarray
     sensor: Sensor | None = None
@@ -70,8 +70,8 @@ def with_lidars(file: CalibrationFile, result: LidarPoses, robot_id: str) -> Cal
 
 def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
     """Return the lidars of a calibration file, as `with_lidars` wrote them, the left one at `base_from_left` (4, 4).
-    What the errors of those beyond two do not have in common with the right one's counts as independent. Raises
-    `InputError` if a covariance is missing."""
+    Errors of those beyond two count as independent, except their covariances with the right one's. Raises `InputError`
+    if a covariance is missing."""
     entry, names = file.entries[RIGHT_TO_LEFT], tuple(file.to_left)
     covariance = file.covariance_to_left(names)
     if covariance is None:
@@ -84,10 +84,10 @@ def of_file(file: CalibrationFile, base_from_left: np.ndarray) -> LidarPoses:
 
 
 def _untied_lidar(name: str, pairs: Sequence[SeenPair]) -> Finding:
-    """Return the refusal of a lidar that cannot be aligned to any other, with the reason of the pair that has most in
-    common: other reasons than a narrow view come first, since they cause one."""
-    own = [pair for pair in pairs if name in pair.names and not pair.used]
-    likely = max(own, key=lambda pair: (pair.refusals[0].code != NO_ROOM, pair.overlap), default=None)
+    """Return the refusal of a lidar that cannot be aligned to any other, with the reason of the pair with the largest
+    overlap: other reasons than a narrow view come first, since they cause one."""
+    unused = [pair for pair in pairs if name in pair.names and not pair.used]
+    likely = max(unused, key=lambda pair: (pair.refusals[0].code != NO_ROOM, pair.overlap), default=None)
     why = None if likely is None else likely.refusals[0]
     if why is None or why.code == NO_ROOM:
         seen = "" if why is None or not likely.overlap else f" ({' and '.join(likely.names)}: {why.sentence})"
@@ -112,7 +112,7 @@ class LidarAlignment(RoomAlignment):
         lidars' errors by name, if they are known. With `nominal_footprint_from_base` (4, 4), where the description has
         base_footprint, and known mounts the estimate includes the floor. `given` are further `AlignmentSettings`."""
         self._given = tuple(lidars)
-        # Which one is the first in the estimate must not depend on what the lidars are called.
+        # The order in the estimate must not depend on the lidars' names.
         places = {name: tuple(lidar.base_from_lidar.round(9).ravel()) for name, lidar in lidars.items()}
         order = sorted(lidars, key=places.__getitem__, reverse=True)
         self._described = [lidars[name].base_from_lidar for name in order]
@@ -165,7 +165,7 @@ class LidarAlignment(RoomAlignment):
         )  # fmt: skip
 
     def _by_views(self, aligned: LidarPoses) -> LidarPoses:
-        """Return the alignment with the lidar that was given first where the description has it."""
+        """Return the alignment with the lidar that was given first at its described pose."""
         names, count, poses = self._given, len(self._given), aligned.base_from_lidar
         first = self._names.index(names[0])
         base_from_common = self._described[first] @ inverse(poses[names[0]])
@@ -184,13 +184,13 @@ class LidarAlignment(RoomAlignment):
         return replace(result, method=self.name, directions=directions)
 
     def _with_mounts(self, aligned: LidarPoses, untied: Sequence[str]) -> LidarPoses:
-        """Return the estimate by what the alignment observed, the known mounts and, if it is asked for, the floor."""
+        """Return the estimate by the alignment's observations, the known mounts and, if it is asked for, the floor."""
         names, aligned_poses = self._names, tuple(aligned.base_from_lidar.values())
         if aligned.observations is None:
             observed = Observations.of_known_poses(aligned_poses[1:], aligned.pose_covariance[6:, 6:])
         else:
             observed = aligned.observations.bias_corrected()
-        # The estimate begins with the lidars as they are aligned.
+        # The estimate begins at the aligned poses.
         base_from_first = self._described[0] @ inverse(aligned_poses[0])
         poses, priors = [base_from_first @ pose for pose in aligned_poses], [None] * len(names)
         for number, mount in enumerate(self._mounts):
@@ -206,7 +206,7 @@ class LidarAlignment(RoomAlignment):
                 [None if prior is None else turned @ prior @ turned.T for prior in priors],
             )  # fmt: skip
             floor = self._floor.solve()
-            # Of lidars that mounts alone tie the floor says how they stand; of others it says nothing new.
+            # The floor constrains lidars that are tied by mounts alone; of others it is used already.
             if self._floor.state is not None and not untied and self._untied(aligned.pairs, by_mounts=False):
                 state, solution = self._floor.state, self._floor.solution
                 state = replace(state, base_from_lidar=tuple(inverse(to_footprint) @ p for p in state.base_from_lidar))
@@ -223,8 +223,8 @@ class LidarAlignment(RoomAlignment):
         warnings = [finding for finding in aligned.warnings if finding.code not in OF_ALL]
         first, *others = [name for name in result.names if name not in untied]
         for name in others:
-            found = self._settings.directions(result.covariance(first, name), result.base_from_lidar[first])
-            refusals += [each.at(f"lidar {name} to {first}") for each in unobserved(found)]
+            directions = self._settings.directions(result.covariance(first, name), result.base_from_lidar[first])
+            refusals += [each.at(f"lidar {name} to {first}") for each in unobserved(directions)]
         return replace(
             result, refusals=refusals + distorted(wrong_rotor_angles(state.base_from_lidar, numbers, names)),
             warnings=warnings + unit_warnings(numbers, sensors, names),
@@ -235,9 +235,9 @@ class LidarAlignment(RoomAlignment):
         self, observed: Observations, poses: Sequence[np.ndarray], priors: Sequence[np.ndarray | None]
     ) -> tuple[Unknowns, State, Solution]:
         """Return the estimate of the lidars' poses in base_link without the floor."""
-        # Of lidars that were not aligned only the scalars count.
-        alone = (model_of_rows(sensor, np.zeros(1)) for sensor in self._sensors)
-        models = observed.models if observed.knows_units else tuple(alone)
+        # Of lidars that were not aligned only the scalars matter.
+        unaligned = (model_of_rows(sensor, np.zeros(1)) for sensor in self._sensors)
+        models = observed.models if observed.knows_units else tuple(unaligned)
         unknowns = Unknowns(models)
         solver, state = Solver.starting(unknowns, poses, priors, self._settings.units if observed.knows_units else None)
         for step in range(STEPS):
@@ -247,7 +247,7 @@ class LidarAlignment(RoomAlignment):
         return unknowns, state, solution
 
     def _observed(self, result: LidarPoses, observed: Observations | None, units: Any) -> Observations | None:
-        """Return what was observed in the result's order of lidars; `units` are in the estimate's order."""
+        """Return the observations in the result's order of lidars; `units` are in the estimate's order."""
         if observed is None:
             return None
         order = [self._names.index(name) for name in result.names]

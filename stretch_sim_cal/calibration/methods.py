@@ -7,7 +7,7 @@ Another package adds a method without touching this one, in its own `setup.py`:
 An alignment method is a class that is called with `(initial_right_to_left, settings)`, a floor method one that is
 called with `(base_from_left, right_to_left, nominal_footprint_from_base, settings)`; both have `add(left, right)` and
 `solve()`. An alignment method with `new_place()`, called before the frames of the next one, takes several standing
-places; one with `another_place()` says what a further one would gain.
+places; one with `another_place()` predicts the gain of a further one.
 """
 
 from collections.abc import Callable
@@ -56,14 +56,14 @@ def floor_method_names() -> list[str]:
 
 
 def _known(group: str) -> dict[str, EntryPoint]:
-    """Return name -> entry point; what comes with this package cannot be replaced under its own name."""
+    """Return name -> entry point; methods of this package cannot be replaced."""
     known = {entry.name: entry for entry in entry_points(group=group)}
     known.update({name: EntryPoint(name, target, group) for name, target in BUILT_IN[group].items()})
     return known
 
 
 def _load(group: str, name: str) -> Callable:
-    # Looking through all installed packages takes a while; what comes with this one needs it not.
+    # A search through all installed packages takes a while; methods of this one do not need it.
     known = {name: EntryPoint(name, BUILT_IN[group][name], group)} if name in BUILT_IN[group] else _known(group)
     if name not in known:
         kind = group.rpartition(".")[2].replace("_", " ").removesuffix("s")

@@ -1,4 +1,4 @@
-"""The noise of the data, estimated from it, and the cells that are not of one still, flat surface with that noise."""
+"""The noise of the data, estimated from it, and the rejection of cells that are not of one static, flat surface."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ import numpy as np
 from stretch_sim_cal.calibration.patches import Fits, Members
 from stretch_sim_cal.calibration.surfaces import Surface
 
-# Floors (m) that keep noise-free data from weighing infinitely.
+# Lower bounds (m), so that the weights of noise-free data are finite.
 _MIN_SIGMA = 2e-4
 _MIN_ROUGHNESS = 2e-4
 _ENOUGH_CELLS = 100
 TRIM = 4.0
-# A step (m) of which even one return in a cell shows in the cell's scatter.
+# A step (m) that even with one return in a cell is visible in the cell's scatter.
 OBVIOUS_STEP = 0.15
 
 
@@ -23,15 +23,15 @@ def chi_square_median(freedom: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Noise:
-    """`sigma` (n,): standard deviation of a single range of each lidar (m); `roughness` (m): how much
-    more than that the cells of a flat patch differ (uneven surfaces, biases of channels)."""
+    """`sigma` (n,): standard deviation of a single range of each lidar (m); `roughness` (m): the additional standard
+    deviation of the cells of a flat patch (uneven surfaces, biases of channels)."""
 
     sigma: np.ndarray
     roughness: float
 
     @classmethod
     def first(cls, num_lidars: int) -> "Noise":
-        """Return what is assumed until the data tells."""
+        """Return the initial noise, before it is estimated."""
         return cls(np.full(num_lidars, 0.01), 0.001)
 
     def variances(self, surface: Surface, members: Members) -> np.ndarray:
@@ -41,7 +41,7 @@ class Noise:
 
 
 def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np.ndarray:
-    """Return the variances (K,) along the ray that make up scatter matrices (K, 3, 3) about the members' planes."""
+    """Return the variances (K,) along the ray that explain scatter matrices (K, 3, 3) about the members' planes."""
     normals = normals.take(members.patch, axis=0)
     across = np.einsum("ki,ki->k", normals, np.einsum("kij,kj->ki", scatter, normals))
     return np.maximum(across, 0.0) / members.cosines**2
@@ -54,16 +54,16 @@ def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits
     single = _along_ray(surface.noise_scatter.take(members.cell, axis=0), normals, members)
     sigma = before.sigma.copy()
     for lidar in range(len(sigma)):
-        own = side == lidar
-        repeated = own & (freedom >= 1.0)
+        of_lidar = side == lidar
+        repeated = of_lidar & (freedom >= 1.0)
         if np.count_nonzero(repeated) >= _ENOUGH_CELLS:
             sigma[lidar] = np.sqrt(np.median(single[repeated] / chi_square_median(freedom[repeated])))
-        elif np.count_nonzero(own) >= _ENOUGH_CELLS:
-            scaled = fits.residuals[own] ** 2 * counts[own] / members.cosines[own] ** 2
+        elif np.count_nonzero(of_lidar) >= _ENOUGH_CELLS:
+            scaled = fits.residuals[of_lidar] ** 2 * counts[of_lidar] / members.cosines[of_lidar] ** 2
             sigma[lidar] = np.sqrt(np.median(scaled) / chi_square_median(1.0))
     sigma = np.maximum(sigma, _MIN_SIGMA)
     variances = (sigma[side] * members.cosines) ** 2 / counts
-    # Three parameters were fitted to every patch, which takes its share of the residuals.
+    # Three parameters were fitted to every patch, which reduces the residuals.
     share = 1.0 - 3.0 / np.maximum(fits.counts[members.patch], 4.0)
     return Noise(sigma, _excess(fits.residuals**2 / share, variances))
 
@@ -85,9 +85,9 @@ def _excess(squares: np.ndarray, variances: np.ndarray) -> float:
 
 def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members, fits: Fits, noise: Noise,
                 slack: float) -> np.ndarray:  # fmt: skip
-    """Return which members (K,) are cells of one still surface: not an outlier, not at an edge, not mixed.
+    """Return a mask (K,) of the members that are cells of one static surface: no outlier, not at an edge, not mixed.
 
-    `slack` (m) is how far the two lidars' surfaces may still be apart.
+    `slack` (m) is the distance that the two lidars' surfaces may still have.
     """
     inlier = np.abs(fits.residuals) <= TRIM * np.sqrt(noise.variances(surface, members)) + slack
     around = surface.neighbours.take(members.cell, axis=0)
@@ -96,19 +96,19 @@ def clean_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, memb
     heights = np.abs(np.einsum("kni,ki->kn", offsets, normal))
     cosines = np.einsum("kni,ki->kn", surface.rays.take(around, axis=0), normal)
     sigma = noise.sigma[surface.side[members.cell]][:, None]
-    spread = np.sqrt((sigma * cosines) ** 2 / surface.counts[around] + noise.roughness**2)
-    # A neighbour on something much nearer or farther is harmless: of that, a single return in a cell would show below.
-    interior = ((heights <= 1.25 * TRIM * spread + slack) | (heights > OBVIOUS_STEP)).all(axis=1)
+    deviations = np.sqrt((sigma * cosines) ** 2 / surface.counts[around] + noise.roughness**2)
+    # A neighbour on a much nearer or farther surface is harmless: a single return of it in a cell is rejected below.
+    interior = ((heights <= 1.25 * TRIM * deviations + slack) | (heights > OBVIOUS_STEP)).all(axis=1)
     freedom = np.maximum(surface.counts[members.cell] - 1.0, 1.0)
-    spread_within = _along_ray(surface.scatter.take(members.cell, axis=0), normals, members) * (freedom + 1.0) / freedom
-    ratio = spread_within / noise.sigma[surface.side[members.cell]] ** 2
+    variances = _along_ray(surface.scatter.take(members.cell, axis=0), normals, members) * (freedom + 1.0) / freedom
+    ratio = variances / noise.sigma[surface.side[members.cell]] ** 2
     unmixed = ratio <= 1.0 + TRIM * np.sqrt(2.0 / freedom) + 6.0 / freedom
     return inlier & interior & unmixed
 
 
 def still_cells(surface: Surface, centres: np.ndarray, normals: np.ndarray, members: Members,
                 noise: Noise) -> np.ndarray:  # fmt: skip
-    """Return which members (K,) keep their height over the blocks of time; noise exceeds the bound in one of 10 000."""
+    """Return a mask (K,) of the members with constant height over the blocks of time; by noise one of 10 000 fails."""
     counts = surface.block_counts.take(members.cell, axis=0)
     offsets = surface.block_points.take(members.cell, axis=0) - centres.take(members.patch, axis=0)[:, None]
     heights = np.einsum("kbi,ki->kb", offsets, normals.take(members.patch, axis=0))

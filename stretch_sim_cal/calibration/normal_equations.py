@@ -1,5 +1,4 @@
-"""Normal equations of sparse rows, with the parameters of groups of rows eliminated, and those of poses against each
-other."""
+"""Normal equations of sparse rows, with the parameters of groups of rows eliminated, and of relative poses."""
 
 import itertools
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from scipy import sparse
 
 from stretch_sim_cal.geometry.points import group_sums
 
-# What is left of a direction's information at least: next to nothing, so that the pose's own prior constrains it.
+# The smallest share of a direction's information that is kept: nearly none, so that the pose's prior constrains it.
 LEAST_KEPT = 1e-12
 # So many rows are multiplied at once.
 SUBTRACTED = 2000
@@ -24,7 +23,7 @@ class NormalEquations:
 
     @classmethod
     def empty(cls, size: int) -> "NormalEquations":
-        """Return what no data says."""
+        """Return the equations of no data."""
         return cls(np.zeros((size, size)), np.zeros(size))
 
     def weighing(self, share: float) -> "NormalEquations":
@@ -32,7 +31,7 @@ class NormalEquations:
         return NormalEquations(share * self.information, share * self.gradient)
 
     def plus(self, other: "NormalEquations") -> "NormalEquations":
-        """Return both together; the other may be without the last columns."""
+        """Return the sum of both; the other may lack the last columns."""
         size, total = len(other.gradient), NormalEquations(self.information.copy(), self.gradient.copy())
         total.information[:size, :size] += other.information
         total.gradient[:size] += other.gradient
@@ -47,8 +46,8 @@ class NormalEquations:
         (Schur complement).
 
         `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the
-        same columns. `group` (K,) and `design` (K, m) say to which of the groups' own m parameters a row belongs, which
-        are constrained by nothing but the precision `weak`; `part` (K,), -1 for none, and `part_design` (K, o) the same
+        same columns. `group` (K,) is the number of each row's group and `design` (K, m) its derivatives by that group's
+        m parameters, whose prior precision is `weak`; `part` (K,), -1 for none, and `part_design` (K, o) are the same
         of parts, each of one group. Parts with neighbouring numbers should have their entries in the same columns.
         """
         for rows in np.split(np.arange(len(pattern)), np.flatnonzero(np.diff(pattern)) + 1):
@@ -64,19 +63,19 @@ class NormalEquations:
             _by_number(weighted, group, count) @ each for each in (jacobian, residuals[:, None])
         )
         if part is not None:
-            own = np.flatnonzero(part >= 0)
-            part, of_parts, jacobian = part[own], part_design[own], jacobian[own]
-            weighted, parts, width = weights[own, None] * of_parts, int(part.max(initial=-1)) + 1, of_parts.shape[1]
+            rows = np.flatnonzero(part >= 0)
+            part, of_parts, jacobian = part[rows], part_design[rows], jacobian[rows]
+            weighted, parts, width = weights[rows, None] * of_parts, int(part.max(initial=-1)) + 1, of_parts.shape[1]
             roots = _roots_of_inverses(
                 group_sums(part, parts, _products(weighted, of_parts)).reshape(parts, width, width), weak
             )
-            with_group = roots @ group_sums(part, parts, _products(weighted, design[own])).reshape(parts, width, size)
+            with_group = roots @ group_sums(part, parts, _products(weighted, design[rows])).reshape(parts, width, size)
             of_group = np.zeros(parts, int)
-            of_group[part] = group[own]
+            of_group[part] = group[rows]
             by_part = sparse.bsr_array((roots, np.arange(parts), np.arange(parts + 1))).tocsr() @ _by_number(
                 weighted, part, parts
             )
-            on_parts, residuals_on_parts = by_part @ jacobian, by_part @ residuals[own]
+            on_parts, residuals_on_parts = by_part @ jacobian, by_part @ residuals[rows]
             blocks -= group_sums(
                 of_group, count, (with_group.transpose(0, 2, 1) @ with_group).reshape(parts, size * size)
             ).reshape(count, size, size)
@@ -88,7 +87,7 @@ class NormalEquations:
         self._subtract(roots @ on_groups, (roots @ residuals_on_groups)[:, 0])
 
     def _subtract(self, rows: sparse.csr_array, residuals: np.ndarray) -> None:
-        """Subtract what rows (K, n) with `residuals` (K,) say, each with weight 1."""
+        """Subtract the normal equations of rows (K, n) with `residuals` (K,), each of weight 1."""
         for first in range(0, rows.shape[0], SUBTRACTED):
             some = rows[first : first + SUBTRACTED].tocsc()
             columns = np.flatnonzero(np.diff(some.indptr))
@@ -103,7 +102,7 @@ def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _by_number(values: np.ndarray, number: np.ndarray, count: int) -> sparse.csr_array:
-    """Return what sums up the columns of `values` (K, m) by the rows' `number` (K,): (count m, K)."""
+    """Return the matrix (count m, K) that sums rows weighted by each column of `values` (K, m), by `number` (K,)."""
     size = values.shape[1]
     row = (size * number)[:, None] + np.arange(size)
     column = np.repeat(np.arange(len(values)), size)
@@ -111,13 +110,13 @@ def _by_number(values: np.ndarray, number: np.ndarray, count: int) -> sparse.csr
 
 
 def _roots_of_inverses(blocks: np.ndarray, weak: float) -> np.ndarray:
-    """Return roots (G, m, m), with R' R the inverse of blocks (G, m, m) that are enlarged by the precision `weak`."""
+    """Return roots (G, m, m), R' R being the inverse of blocks (G, m, m) plus the precision `weak`."""
     return np.linalg.cholesky(np.linalg.inv(blocks + weak * np.eye(blocks.shape[1]))).transpose(0, 2, 1)
 
 
-def columns_of(own: slice) -> np.ndarray:
-    """Return the columns of a slice (n,)."""
-    return np.arange(own.start, own.stop)
+def columns_of(part: slice) -> np.ndarray:
+    """Return the columns (n,) of a slice."""
+    return np.arange(part.start, part.stop)
 
 
 def sparse_rows(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
@@ -127,8 +126,9 @@ def sparse_rows(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.cs
 
 
 def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> np.ndarray | sparse.csr_array:
-    """Return the derivatives (K, 6 (n - 1)) by the twists of all lidars but the first of what changes by `rows` (K, 6)
-    with the twist of the second lidar of `pairs` (K, 2) against the first one; sparse for more than two lidars."""
+    """Return the derivatives (K, 6 (n - 1)) by the twists of all lidars but the first of values whose derivatives by
+    the twist of the second lidar of `pairs` (K, 2) relative to the first are `rows` (K, 6); sparse for more than two
+    lidars."""
     if num_lidars <= 2:
         return rows * (pairs[:, 1:] - pairs[:, :1]) if num_lidars == 2 else rows[:, :0]
     columns = (6 * pairs[:, :, None] + np.arange(6)).reshape(-1, 12)
@@ -138,8 +138,8 @@ def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> n
 def products_of_relative_poses(
     first: np.ndarray, weights: np.ndarray, second: np.ndarray, pairs: np.ndarray, num_lidars: int
 ) -> np.ndarray:
-    """Return F' W S (6 (n - 1), 6 (n - 1)) of what `of_relative_poses` makes of rows (K, 6) `first` and `second`, with
-    `weights` (K,)."""
+    """Return F' W S (6 (n - 1), 6 (n - 1)) with F and S from `of_relative_poses` of rows (K, 6) `first` and `second`,
+    and `weights` (K,)."""
     number = pairs[:, 0] * num_lidars + pairs[:, 1]
     order = np.argsort(number, kind="stable")
     ends = np.flatnonzero(np.diff(number[order], prepend=-1, append=-1))
@@ -148,25 +148,25 @@ def products_of_relative_poses(
     for begin, end in itertools.pairwise(ends):
         one, other = pairs[order[begin]]
         if one != other:
-            own = first[begin:end].T @ weighted[begin:end]
-            total[one, :, one] += own
-            total[other, :, other] += own
-            total[one, :, other] -= own
-            total[other, :, one] -= own
+            products = first[begin:end].T @ weighted[begin:end]
+            total[one, :, one] += products
+            total[other, :, other] += products
+            total[one, :, other] -= products
+            total[other, :, one] -= products
     return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
 
 
-def bias_correction(information: np.ndarray, by_chance: np.ndarray) -> np.ndarray:
-    """Return the matrix (p, p) that the jacobian of poses' columns, which have this `information` (p, p), has to be
-    multiplied with since the part `by_chance` (6, 6) of it is noise.
+def bias_correction(information: np.ndarray, noise_information: np.ndarray) -> np.ndarray:
+    """Return the matrix (p, p) that corrects the poses' columns of the jacobian, whose `information` (p, p) contains
+    `noise_information` (p, p), by multiplication.
 
-    Noise in the normals makes the pose's columns of the jacobian longer than they are. They are shortened by as much,
-    also in their products with the other unknowns' columns: taken from the pose's block alone, the same amount would
-    outweigh what is left of it after unknowns that nearly move like the pose are eliminated.
+    Noise in the normals lengthens the pose's columns of the jacobian. They are shortened by as much, also in their
+    products with the other unknowns' columns: subtracted from the pose's block alone, the same amount would exceed the
+    rest of it after unknowns that nearly move like the pose are eliminated.
     """
     values, axes = np.linalg.eigh(information)
     root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
-    whitened = np.linalg.solve(root, np.linalg.solve(root, by_chance).T)
+    whitened = np.linalg.solve(root, np.linalg.solve(root, noise_information).T)
     shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
     kept = np.sqrt(np.maximum(1.0 - shares, LEAST_KEPT))
     return np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T

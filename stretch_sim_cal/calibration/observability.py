@@ -11,7 +11,7 @@ _AXIS_COSINE = np.cos(np.deg2rad(25.0))
 # A direction without information gets this standard deviation (m, rad): more than two lidars of a robot are apart.
 UNOBSERVED = 1.0
 # A direction this much weaker than its bound is separated from the others.
-_HOPELESS = 20.0
+_UNCONSTRAINED = 20.0
 _TURNING_SHARE = 0.1
 # Principal axes whose deviations differ by less than this factor are chosen by chance within their span.
 _ALIKE = 1.5
@@ -37,8 +37,8 @@ class Direction:
         """Units per rad or m."""
         return float(np.degrees(1.0)) if self.unit == "deg" else 1e3
 
-    def said(self, size: float, form: str = ".2g") -> str:
-        """Return a size of this direction (m or rad), formatted so, with its unit; in words if it is infinite."""
+    def formatted(self, size: float, form: str = ".2g") -> str:
+        """Return a size along this direction (m or rad) by a format, with its unit; in words if it is infinite."""
         return f"{self.factor * size:{form}} {self.unit}" if np.isfinite(size) else "unbounded"
 
     @property
@@ -64,7 +64,7 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
     """
     frame = "lidar" if base_from_target is None else "base"
     rotation = np.eye(3) if base_from_target is None else base_from_target[:3, :3]
-    sliding, turning = _by_kind(covariance, _HOPELESS * max(max_std_translation, max_std_rotation))
+    sliding, turning = _by_kind(covariance, _UNCONSTRAINED * max(max_std_translation, max_std_rotation))
     kinds = (
         ("sliding along", sliding[:3, :3], max_std_translation), ("turning about", turning[3:, 3:], max_std_rotation)
     )  # fmt: skip
@@ -77,7 +77,7 @@ def directions(covariance: np.ndarray, base_from_target: np.ndarray | None, max_
 
 def _principal_directions(covariance: np.ndarray, bound: float) -> list[tuple[float, np.ndarray]]:
     """Return standard deviations, infinite if unobserved, and orthogonal axes (3,) of a covariance (3, 3), weakest
-    first. Axes that are alike, on the same side of `bound`, are replaced by those nearest to the frame's."""
+    first. Equally weak axes, on the same side of `bound`, are replaced by those nearest to the frame's."""
     variances, axes = np.linalg.eigh(covariance)
     deviations = [_deviation(variance) for variance in variances]
     groups: list[list[int]] = []
@@ -106,11 +106,11 @@ def _alike(weaker: float, stronger: float, bound: float) -> bool:
 
 
 def _along_the_frame(spanned: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis (k, 3) of the span of columns (3, k), each as near to a frame's axis as can be."""
+    """Return an orthonormal basis (k, 3) of the span of columns (3, k), each as near as possible to a frame's axis."""
     basis = []
     projection = spanned @ spanned.T
     for _ in range(spanned.shape[1]):
-        # The frame's axis that lies most in the remaining span, projected onto it.
+        # The frame's axis with the largest projection onto the remaining span.
         nearest = int(np.argmax(np.diag(projection)))
         axis = projection[nearest] / np.sqrt(projection[nearest, nearest])
         basis.append(axis)
@@ -118,17 +118,17 @@ def _along_the_frame(spanned: np.ndarray) -> np.ndarray:
     return np.array(basis)
 
 
-def _by_kind(covariance: np.ndarray, hopeless: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return two covariances (6, 6), one for translations, one for rotations. Axes weaker than `hopeless` are of one
+def _by_kind(covariance: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return two covariances (6, 6), one for translations, one for rotations. Axes weaker than `threshold` are of one
     kind only: in a corridor, the turning in the axis that slides is an artefact; if nothing determines a turning, the
     sliding with it depends on the origin."""
     values, vectors = np.linalg.eigh(covariance)
-    weak = np.sqrt(np.maximum(values, 0.0)) >= hopeless
+    weak = np.sqrt(np.maximum(values, 0.0)) >= threshold
     rest = (vectors[:, ~weak] * values[~weak]) @ vectors[:, ~weak].T
     if not weak.any():
         return rest, rest
     subspace = vectors[:, weak] * np.sqrt(values[weak])
-    # Within the weak axes, those with next to no turning in them slide.
+    # Weak axes with hardly any turning are sliding ones.
     _, turned, combinations = np.linalg.svd(vectors[3:, weak])
     turned = np.concatenate([turned, np.zeros(len(combinations) - len(turned))])
     of_kind = [subspace @ combinations[chosen].T for chosen in (turned < _TURNING_SHARE, turned >= _TURNING_SHARE)]
@@ -148,7 +148,7 @@ def unobserved(directions: list[Direction]) -> list[Finding]:
     """Return a finding for every direction that exceeds its bound."""
     findings = []
     for direction in directions:
-        deviation, bound = map(direction.said, (direction.standard_deviation, direction.bound))
+        deviation, bound = map(direction.formatted, (direction.standard_deviation, direction.bound))
         sentence = f"standard deviation {deviation}, at most {bound} is allowed"
         sentence = f"the scene does not determine {direction.name}: {sentence}"
         findings += when(not direction.observed, "unobserved", sentence, MORE_SURFACES)

@@ -1,7 +1,7 @@
 """The observations of a stage of the calibration, reduced, so that later stages can solve with all of them.
 
 The normal equations of a stage's residual blocks, without priors, over the lidars' relative poses and the parameters of
-their error models. Kept in a file beside the calibration file, bound to the result that was made of it.
+their error models. Stored in a file beside the calibration file, bound to the result that was computed from them.
 """
 
 import os
@@ -25,20 +25,20 @@ from stretch_sim_cal.sensor.unit import SCALARS, ErrorModel, UnitSpread, weak_ec
 
 SUFFIX = ".observations.npz"
 PLACES = ".places.npz"
-# No transform is taken for known better than so (m, rad).
+# The smallest standard deviation (m, rad) of a known transform.
 EXACT = 1e-7
 # So many unknowns came before the lidars' parameters in files in which the poses were those in base_link.
 BEFORE = 18
-TORN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
-"""What numpy raises for an .npz file that is torn, or none."""
+TRUNCATED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+"""The exceptions of numpy for a truncated .npz file, or another file."""
 TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length", "scan_begin")
 
 
 @dataclass(frozen=True)
 class FloorByUnits:
-    """How a floor that was found depends on the scalars of two lidars' errors, (28,), of one on its (14,), which were
-    `scalars` then: the floor (height at base_link's origin in m, tilts about x and y in rad) changes by `gain` (3, 28)
-    with them, and has the covariance `conditional` (3, 3) if they are known."""
+    """The dependence of an estimated floor on the scalars of two lidars' errors, (28,), or of one (14,), which were
+    `scalars` then: `gain` (3, 28) are the derivatives of the floor (height at base_link's origin in m, tilts about x
+    and y in rad) by them, `conditional` (3, 3) its covariance given the scalars."""
 
     gain: np.ndarray
     scalars: np.ndarray
@@ -48,12 +48,12 @@ class FloorByUnits:
     def of(
         cls, solution: Solution, unknowns: Unknowns, state: State, floor_in_base: np.ndarray, lidars: Sequence[int]
     ) -> "FloorByUnits":
-        """Return it for a solution whose floor's changes `floor_in_base` (3, 3) brings into base_link, and for these
-        lidars, whatever the errors of others are."""
+        """Return it for a solution, the matrix `floor_in_base` (3, 3) that maps changes of its floor into base_link,
+        and these lidars, with the errors of others marginalised."""
         columns = unknowns.scalars.reshape(-1, len(SCALARS))[list(lidars)].ravel()
         between = floor_in_base @ solution.covariance[FLOOR][:, columns]
-        own = solution.covariance[np.ix_(columns, columns)]
-        gain = between @ np.linalg.pinv(own, rcond=1e-10, hermitian=True)
+        of_scalars = solution.covariance[np.ix_(columns, columns)]
+        gain = between @ np.linalg.pinv(of_scalars, rcond=1e-10, hermitian=True)
         floor = floor_in_base @ solution.covariance[FLOOR, FLOOR] @ floor_in_base.T
         return cls(gain, scalars_of([state.units[lidar] for lidar in lidars]), floor - gain @ between.T)
 
@@ -66,15 +66,15 @@ def scalars_of(units: Sequence[np.ndarray]) -> np.ndarray:
 @dataclass(frozen=True)
 class Observations:
     """Normal equations `information` (m, m) and `gradient` (m,) over the twists of all lidars but the first in the
-    first one's frame, then over the lidars' parameters; at the poses `poses_at` (4, 4) of these lidars in the first
-    one's frame and the parameters `at_units`, of lidars with these `models`. The place of all lidars together is not
-    observed, and a motion of all as one body changes nothing.
+    first one's frame, then over the lidars' parameters; linearised at the poses `poses_at` (4, 4) of these lidars in
+    the first one's frame and the parameters `at_units`, of lidars with these `models`. A motion of all lidars as one
+    body is not observed, and changes nothing.
 
-    What was made of them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the parameters; and
-    how the `floor` that was found since depends on these; and, to be looked at, which `patches` of the first standing
-    place counted, in the first lidar's frame. A transform that is known by its covariance alone says nothing of the
-    lidars: it has no models. `names` are what the lidars are called in the calibration file. `by_chance` is the part of
-    the information about the poses that is noise; files do not keep it.
+    The result computed from them: `poses` (4, 4), their `covariance` (6 (n - 1), 6 (n - 1)), and `units`, the
+    parameters; the dependence of a `floor` estimated later on these; and, for pictures, the `patches` of the first
+    standing place, in the first lidar's frame. Observations of a transform by its covariance alone have no models.
+    `names` are the lidars' names in the calibration file. `noise_information` is the part of the information about the
+    poses that is by noise alone; it is not stored in files.
     """
 
     poses_at: tuple[np.ndarray, ...]
@@ -88,14 +88,14 @@ class Observations:
     floor: FloorByUnits | None = None
     patches: SeenPatches | None = None
     names: tuple[str, ...] = SIDES
-    by_chance: np.ndarray | None = None
+    noise_information: np.ndarray | None = None
 
     @classmethod
     def of(
         cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray
     ) -> "Observations":
-        """Return the observations of equations at a state, its frame being the first lidar's, and the `result` made of
-        them, with the `covariance` of its poses."""
+        """Return the observations of equations at a state, its frame being the first lidar's, and their `result`, with
+        the `covariance` of its poses."""
         columns = np.concatenate([unknowns.free_poses, *map(columns_of, unknowns.units)])
         return cls(
             state.base_from_lidar[1:], state.units, equations.information[np.ix_(columns, columns)],
@@ -107,7 +107,7 @@ class Observations:
         cls, poses: tuple[np.ndarray, ...], covariance: np.ndarray, names: tuple[str, ...] = SIDES
     ) -> "Observations":
         """Return the observations of the lidars' poses (4, 4) in the first one's frame by their covariance (6 m, 6 m);
-        `names` are those of all. Raises `InputError` if it is none."""
+        `names` are those of all. Raises `InputError` for another shape, or values that are not finite."""
         covariance, size = np.asarray(covariance, dtype=float), 6 * len(poses)
         if covariance.shape != (size, size) or not np.isfinite(covariance).all():
             raise InputError(f"the alignment's covariance: must be a {size}x{size} matrix of finite numbers")
@@ -119,14 +119,14 @@ class Observations:
         units: Sequence[np.ndarray],
     ) -> "Observations":  # fmt: skip
         """Return the same with the lidars in another order, called `names`, all in the frame of the first one in it,
-        and what a later estimate made of them: the `poses` (4, 4) of the others in that frame and their `covariance`,
-        as of `poses`, and the parameters `units` of the lidars in the old order."""
+        and the result of a later estimate: the `poses` (4, 4) of the others in that frame, their `covariance`, and the
+        parameters `units` of the lidars in the old order."""
         at, unknowns = (np.eye(4), *self.poses_at), Unknowns(self.models)
         to_first = inverse(at[order[0]])
         state = State(tuple(to_first @ pose for pose in at), self.at_units)
         equations = self.equations_at(state, unknowns)
-        own = [unknowns.poses[lidar] for lidar in order[1:]] + [unknowns.units[lidar] for lidar in order]
-        columns = np.concatenate(list(map(columns_of, own)))
+        slices = [unknowns.poses[lidar] for lidar in order[1:]] + [unknowns.units[lidar] for lidar in order]
+        columns = np.concatenate(list(map(columns_of, slices)))
         patches = self.patches
         if patches is not None:
             patches = replace(patches, centres=apply(to_first, patches.centres))
@@ -138,7 +138,7 @@ class Observations:
         )  # fmt: skip
 
     def of_first(self, lidars: int) -> "Observations":
-        """Return what was observed of the first so many lidars, whatever the poses and the errors of the others are."""
+        """Return the observations of the first so many lidars, with poses and errors of the others marginalised."""
         others = lidars - 1
         if len(self.poses) <= others:
             return self
@@ -159,16 +159,16 @@ class Observations:
     def better(self, units: tuple[np.ndarray, ...]) -> "Observations | None":
         """Return the same with parameters of the first lidars by a later stage, and the floor that follows; None if
         these are of lidars with other channels."""
-        if any(len(own) != len(other) for own, other in zip(self.units, units, strict=False)):
+        if any(len(old) != len(new) for old, new in zip(self.units, units, strict=False)):
             return None
         floor = self.floor
-        if floor is not None:  # which may depend on fewer lidars
+        if floor is not None:  # it may depend on fewer lidars
             floor = replace(floor, scalars=scalars_of(units)[: len(floor.scalars)])
         return replace(self, units=(*units, *self.units[len(units) :]), floor=floor)
 
     def corrected(self, name: str, cloud: np.ndarray) -> np.ndarray:
-        """Return the points (N, 3) of a lidar's returns (N, 5) with its errors taken out, but for that by incidence;
-        those of returns without ring and intensity (N, 3), or of a lidar whose errors are not known, as they are."""
+        """Return the points (N, 3) of a lidar's returns (N, 5) without its errors except that by incidence; uncorrected
+        for returns without ring and intensity (N, 3), or for a lidar whose errors are unknown."""
         if not self.models or name not in self.names:
             return cloud[:, :3]
         side = self.names.index(name)
@@ -184,18 +184,18 @@ class Observations:
         return any(np.any(model.azimuth_offsets) for model in self.models)
 
     def of_the_transform(self, position: float = 0.0, angle: float = 0.0) -> "Observations":
-        """Return those of the poses only, by their covariance, less certain by standard deviations in m and rad."""
-        loose = np.tile([position**2] * 3 + [angle**2] * 3, len(self.poses))
-        return Observations.of_known_poses(self.poses, self.covariance + np.diag(loose), self.names)
+        """Return those of the poses only, by their covariance, inflated by standard deviations in m and rad."""
+        inflation = np.tile([position**2] * 3 + [angle**2] * 3, len(self.poses))
+        return Observations.of_known_poses(self.poses, self.covariance + np.diag(inflation), self.names)
 
     def off(self, poses: Sequence[np.ndarray]) -> np.ndarray:
-        """Return by how many standard deviations (n - 1,) the poses (4, 4) of the lidars, in any frame, contradict what
-        was found of each of them but the first."""
+        """Return the differences (n - 1,), in standard deviations, of poses (4, 4) of the lidars, in any frame, from
+        the result's, of all but the first."""
         twists = _twists(poses, self.poses).reshape(-1, 6)
         known = self.of_the_transform().covariance + EXACT**2 * np.eye(twists.size)
         blocks = (known[first : first + 6, first : first + 6] for first in range(0, twists.size, 6))
         return np.array([
-            np.sqrt(own @ np.linalg.solve(block, own)) for own, block in zip(twists, blocks, strict=True)
+            np.sqrt(twist @ np.linalg.solve(block, twist)) for twist, block in zip(twists, blocks, strict=True)
         ])  # fmt: skip
 
     @property
@@ -204,32 +204,31 @@ class Observations:
         return bool(self.models)
 
     def fits(self, models: Sequence[ErrorModel]) -> bool:
-        """Return whether these are observations of lidars with the same channels, or of none in particular."""
-        return all(
-            np.array_equal(own.elevations, other.elevations) for own, other in zip(self.models, models, strict=False)
-        )
+        """Return whether these are observations of lidars with the same channels, or of poses only."""
+        pairs = zip(self.models, models, strict=False)
+        return all(np.array_equal(model.elevations, other.elevations) for model, other in pairs)
 
     def equations_at(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the normal equations over all unknowns at another state, the poses in any frame."""
         poses, size = state.base_from_lidar[: len(self.poses_at) + 1], 6 * len(self.poses_at)
         gradient = self._gradient_at(poses, state.units)
         equations, by_pose = NormalEquations.empty(unknowns.size), by_poses(poses[0], len(self.poses_at))
-        own = unknowns.pose_columns[: 6 * len(poses)]
+        columns = unknowns.pose_columns[: 6 * len(poses)]
         units = np.concatenate(list(map(columns_of, unknowns.units)))[: len(gradient) - size]
-        equations.information[np.ix_(own, own)] = by_pose.T @ self.information[:size, :size] @ by_pose
-        equations.information[np.ix_(own, units)] = by_pose.T @ self.information[:size, size:]
-        equations.information[np.ix_(units, own)] = (by_pose.T @ self.information[:size, size:]).T
+        equations.information[np.ix_(columns, columns)] = by_pose.T @ self.information[:size, :size] @ by_pose
+        equations.information[np.ix_(columns, units)] = by_pose.T @ self.information[:size, size:]
+        equations.information[np.ix_(units, columns)] = (by_pose.T @ self.information[:size, size:]).T
         equations.information[np.ix_(units, units)] = self.information[size:, size:]
-        equations.gradient[own], equations.gradient[units] = by_pose.T @ gradient[:size], gradient[size:]
+        equations.gradient[columns], equations.gradient[units] = by_pose.T @ gradient[:size], gradient[size:]
         return equations
 
     def bias_corrected(self) -> "Observations":
-        """Return the same, about the result, without the information on the poses that noise alone brings.
+        """Return the same, linearised at the result, corrected for the noise information about the poses.
 
-        The result stays what it is: it is not moved along the directions in which little is left.
+        The result does not change along the directions in which little information remains.
         """
-        shortened, size = np.eye(len(self.gradient)), len(self.by_chance)
-        shortened[:size, :size] = bias_correction(self.information[:size, :size], self.by_chance)
+        shortened, size = np.eye(len(self.gradient)), len(self.noise_information)
+        shortened[:size, :size] = bias_correction(self.information[:size, :size], self.noise_information)
         return replace(
             self, poses_at=self.poses, at_units=self.units,
             information=shortened.T @ self.information @ shortened,
@@ -248,7 +247,7 @@ class Observations:
         return by_pose.T @ self.information @ by_pose, by_pose.T @ self._gradient_at(poses, ())
 
     def beside(self, calibration_file: Path) -> tuple[Path, Callable[[BinaryIO], object]]:
-        """Return the file beside a calibration file, and what writes it (see `CalibrationFile.update`)."""
+        """Return the path beside a calibration file, and the function that writes it (see `CalibrationFile.update`)."""
         return path_beside(calibration_file), self.write
 
     def write(self, stream: BinaryIO) -> None:
@@ -269,7 +268,7 @@ class Observations:
 
     @classmethod
     def load(cls, path: Path) -> "Observations":
-        """Return the observations in a file. Raises `InputError` if it is torn."""
+        """Return the observations in a file. Raises `InputError` if it is truncated."""
         try:
             with np.load(path, allow_pickle=False) as data:
                 gradient = data["gradient"]
@@ -294,7 +293,7 @@ class Observations:
                     present[np.concatenate([np.arange(end - lacking, end) for end in ends])] = False
                     change = np.eye(len(present))[:, present]
                     information, gradient = change @ information @ change.T, change @ gradient
-                    at_units, units = (tuple(np.pad(own, (0, lacking)) for own in each) for each in (at_units, units))
+                    at_units, units = (tuple(np.pad(old, (0, lacking)) for old in each) for each in (at_units, units))
                 names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
                 floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
                 names = [name for name in SeenPatches.__dataclass_fields__ if f"patch_{name}" in data]
@@ -303,28 +302,28 @@ class Observations:
                 return cls(
                     poses_at, at_units, information, gradient, models, poses, covariance, units, floor, patches, called
                 )
-        except TORN as problem:
+        except TRUNCATED as problem:
             raise InputError(
                 f"{path}: is truncated or not an observations file ({problem}); align the lidars again"
             ) from problem
 
 
 def by_poses(first: np.ndarray, others: int = 1) -> np.ndarray:
-    """Return how the twists of the other lidars' poses in the first one's frame change (6 m, 6 (m + 1)) with twists of
-    the first lidar, at a pose (4, 4), and of the m others."""
+    """Return the derivatives (6 m, 6 (m + 1)) of the twists of m other lidars' poses in the first one's frame by twists
+    of the first lidar, at a pose (4, 4), and of the others."""
     to_first = adjoint(inverse(first))
     return np.hstack([np.kron(np.ones((others, 1)), -to_first), np.kron(np.eye(others), to_first)])
 
 
 def _twists(poses: Sequence[np.ndarray], to_first: Sequence[np.ndarray]) -> np.ndarray:
-    """Return how far (6 m,) the poses (4, 4) of all lidars but the first, in any frame, are from those that they had in
-    its frame."""
+    """Return the twists (6 m,) from `to_first`, the poses (4, 4) of all lidars but the first in its frame, to those of
+    `poses`, in any frame."""
     first = inverse(poses[0])
     return np.concatenate([log(first @ pose @ inverse(at)) for pose, at in zip(poses[1:], to_first, strict=True)])
 
 
 def _names(count: int) -> tuple[str, ...]:
-    """Return what lidars are called in the file."""
+    """Return the lidars' names in the file."""
     return (*SIDES, *(f"lidar_{number}" for number in range(len(SIDES), count)))[:count]
 
 
@@ -359,40 +358,40 @@ def _with_suffix(calibration_file: Path, suffix: str) -> Path:
 
 
 def num_places(calibration_file: Path) -> int:
-    """Return from how many standing places a calibration file's alignment was looked for: 0 if that is not kept."""
+    """Return the number of standing places of a calibration file's alignment; 0 if they are not stored."""
     try:
         with np.load(places_beside(calibration_file), allow_pickle=False) as data:
             return int(data["places"])
-    except TORN:
+    except TRUNCATED:
         return 0
 
 
 def load_beside(file: CalibrationFile) -> Observations | None:
-    """Return the observations that the alignment in a calibration file was made of, of all lidars; None if there are
-    none, or they are of another alignment. Raises `InputError` if they are torn."""
+    """Return the observations, of all lidars, of the alignment in a calibration file; None if there are none, or they
+    are of another alignment. Raises `InputError` if they are truncated."""
     if file.path is None or file.right_to_left is None or not path_beside(file.path).is_file():
         return None
-    found, to_left = Observations.load(path_beside(file.path)), file.to_left
-    for name, pose in zip(found.names[1:], found.poses, strict=True):
+    stored, to_left = Observations.load(path_beside(file.path)), file.to_left
+    for name, pose in zip(stored.names[1:], stored.poses, strict=True):
         if name not in to_left or not np.allclose(pose, to_left[name], atol=1e-9):
             return None
-    return found
+    return stored
 
 
 def known_alignment(file: CalibrationFile, lidars: Sequence[str] = SIDES) -> Observations | None:
-    """Return the observations that the alignment of these lidars, the left one first, in a calibration file was made
-    of, if they are beside it, else those of the transforms by their covariances; None of one lidar, or if the file does
-    not have them all, or lacks a covariance.
+    """Return the observations of the alignment of these lidars, the left one first, in a calibration file, if they are
+    beside it, else those of the transforms by their covariances; None of one lidar, or if the file does not have them
+    all, or lacks a covariance.
 
-    Raises `InputError` if the observations are torn.
+    Raises `InputError` if the observations are truncated.
     """
     names = tuple(lidars)
     if len(names) == 1 or not set(names[1:]) <= file.to_left.keys():
         return None
-    covariance, found = file.covariance_to_left(names[1:]), load_beside(file)
-    found = found.of_first(len(names)) if found is not None and found.names[: len(names)] == names else None
+    covariance, stored = file.covariance_to_left(names[1:]), load_beside(file)
+    stored = stored.of_first(len(names)) if stored is not None and stored.names[: len(names)] == names else None
     if covariance is None:
-        return found
-    if found is not None:
-        return replace(found, covariance=covariance if len(names) == len(SIDES) else found.covariance)
+        return stored
+    if stored is not None:
+        return replace(stored, covariance=covariance if len(names) == len(SIDES) else stored.covariance)
     return Observations.of_known_poses(tuple(file.to_left[name] for name in names[1:]), covariance, names)

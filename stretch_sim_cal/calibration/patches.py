@@ -1,7 +1,7 @@
-"""Small flat patches, found in the cells of all lidars together, and which cell belongs to which.
+"""Small flat patches in the cells of all lidars together, and the assignment of cells to them.
 
-A cell belongs to a patch by where its ray meets the patch's plane, not by where its noisy point lies, and points are
-trimmed symmetrically about the plane: neither choice depends on which way the noise went, so neither pulls the plane.
+A cell is assigned by the point at which its ray meets the patch's plane, not by its noisy point, and points are trimmed
+symmetrically about the plane: neither choice depends on the sign of the noise, so neither biases the plane.
 """
 
 from dataclasses import dataclass, fields
@@ -22,10 +22,10 @@ MAX_EXCESS = 4.0
 MIN_CELLS = 6
 CANDIDATES = 4
 MIN_NORMAL_COSINE = np.cos(np.deg2rad(35.0))
-# Rays at grazing incidence determine little, and real lidars err there.
+# Rays at grazing incidence have little information, and real lidars have larger errors there.
 MIN_INCIDENCE_COSINE = 0.1
 MAX_PLANARITY = 0.1
-# How far (m) from the floor a patch may be that one lidar alone sees.
+# The largest distance (m) from the floor of a patch that only one lidar sees.
 FLOOR_GATE = 0.1
 
 
@@ -69,10 +69,10 @@ class Members:
 
 
 def seed_patches(surface: Surface, free: np.ndarray, doubled: int, shift: float, floor: Plane | None) -> Patches:
-    """Return first planes: the flat ones of `free` cells (M,), grouped by voxel and by the direction they face.
+    """Return initial patches of the flat ones of `free` cells (M,), grouped by voxel and by the axis of their normals.
 
     The grid of voxels is shifted by a share `shift` of its edge along all three axes; the edges are `doubled` so many
-    times more than their range asks for. A patch needs cells of two lidars, unless it lies on the `floor`.
+    times more than by their range. A patch needs cells of two lidars, unless it lies on the `floor`.
     """
     flat = np.flatnonzero(free & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
@@ -166,7 +166,7 @@ class Fits:
 
     @property
     def flat(self) -> np.ndarray:
-        """Which patches (G,) have members enough and residuals no larger than their noise explains."""
+        """A mask (G,) of the patches with enough members, and residuals that noise explains."""
         freedom = np.maximum(self.counts - 3.0, 1.0)
         return (self.counts >= MIN_CELLS) & (self.chi_squares / freedom < 1.0 + MAX_EXCESS * np.sqrt(2.0 / freedom))
 

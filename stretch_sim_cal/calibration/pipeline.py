@@ -53,7 +53,7 @@ def alignment_of(
     method: str, lidars: Mapping[str, DescribedLidar], body: Mapping[str, Any] | None = None,
     accept: tuple[float, float] | None = None, **given: Any,
 ) -> "LidarAlignment | PairwiseAlignment":  # fmt: skip
-    """Return what aligns `lidars` by a method's name: `add` takes `Clouds`, `solve` returns an `LidarPoses`.
+    """Return an alignment of `lidars` by a method's name: `add` takes `Clouds`, `solve` returns `LidarPoses`.
 
     `given` are further `AlignmentSettings`; `body` and `accept` are those of `LidarAlignment`.
     """
@@ -88,7 +88,7 @@ class PairwiseAlignment:
             method.new_place()
 
     def another_place(self) -> Any:
-        """Return what a further standing place would gain; None if the method does not say, or of several pairs."""
+        """Return the gain of a further standing place; None if the method has none, or of several pairs."""
         method, *others = self._methods.values()
         return None if others or not hasattr(method, "another_place") else method.another_place()
 
@@ -99,21 +99,21 @@ class PairwiseAlignment:
 
     def solve(self) -> LidarPoses:
         """Return the result, with the refusals and warnings of every pair."""
-        found = {name: method.solve() for name, method in self._methods.items()}
-        return LidarPoses.of_pairs(self._first, self._base_from_first, found)
+        aligned = {name: method.solve() for name, method in self._methods.items()}
+        return LidarPoses.of_pairs(self._first, self._base_from_first, aligned)
 
 
 class LidarFloor:
-    """Finds the floor by one or more lidars at known poses, by a floor method's name. A method for two is given the
-    points of the lidars beyond the second one as if the second one had seen them."""
+    """Estimates the floor by one or more lidars at known poses, by a floor method's name. A method for two gets the
+    points of the lidars beyond the second one as points of the second one."""
 
     def __init__(
         self, method: str, lidars: Mapping[str, DescribedLidar], nominal_footprint_from_base: np.ndarray,
         body: Mapping[str, Any] | None = None, observations: Observations | None = None,
         units: Mapping[str, np.ndarray] | None = None,
     ):  # fmt: skip
-        """`lidars` by name at the poses of their alignment, `observations` what is known of it; the further arguments
-        are those of `LidarAlignment`."""
+        """`lidars` by name at the poses of their alignment, `observations` those of it; the further arguments are those
+        of `LidarAlignment`."""
         self._names, poses = tuple(lidars), [lidar.base_from_lidar for lidar in lidars.values()]
         self._joint: JointFloor | None = None
         sensors = [lidar.sensor for lidar in lidars.values()]
@@ -143,19 +143,19 @@ class LidarFloor:
 
     def solve(self) -> FloorResult:
         """Return the floor, with refusals if the data does not support it."""
-        found: FloorResult = (self._joint or self._pooled).solve()
-        return found
+        floor: FloorResult = (self._joint or self._pooled).solve()
+        return floor
 
 
 def solved(method: Any, clouds: Iterable[Clouds]) -> Any:
-    """Return what a method (`alignment_of`, `LidarFloor`) makes of clouds."""
+    """Return the result of a method (`alignment_of`, `LidarFloor`) for clouds."""
     for each in clouds:
         method.add(each)
     return method.solve()
 
 
 def together(clouds: Mapping[str, Sequence[np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-    """Yield a cloud of each lidar, of as many of each by name."""
+    """Yield one cloud of each lidar at a time, of equally many of each by name."""
     for each in zip(*clouds.values(), strict=True):
         yield dict(zip(clouds, each, strict=True))
 
@@ -175,11 +175,11 @@ def placed(lidars: Mapping[str, DescribedLidar], poses: Mapping[str, np.ndarray]
 
 
 class Stage(NamedTuple):
-    """A part of a result: its `name`, the `found` object with refusals and warnings, its `numbers` and `lines`, and the
-    line that proposes a further standing place or pose, "" without one."""
+    """A part of a result: its `name`, the `result` object with refusals and warnings, its `numbers` and `lines`, and
+    the line that proposes a further standing place or pose, "" without one."""
 
     name: str
-    found: Any
+    result: Any
     numbers: dict[str, Any]
     lines: list[str]
     proposal: str = ""

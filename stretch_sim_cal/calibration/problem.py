@@ -1,9 +1,9 @@
-"""The calibration as one least-squares problem: its unknowns, the state that they change, and its priors.
+"""The calibration as one least-squares problem: its unknowns, the state that they update, and its priors.
 
     minimise over x   sum_blocks |J x + r|^2_W + |x - prior|^2
 
 The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
-parameters of each lidar's error model (`sensor/unit.py`), and those that a residual block brings with it.
+parameters of each lidar's error model (`sensor/unit.py`), and further ones of a residual block.
 Residual blocks add their normal equations: patches of the room and of the floor (`room.py`, whose planes are eliminated
 patch by patch, by the Schur complement) and the robot's surfaces (`mounts/residuals.py`). `solver.py` adds the priors
 and solves.
@@ -51,7 +51,7 @@ class State:
 
 
 def curvature_shapes(points: np.ndarray) -> np.ndarray:
-    """Return the rise (N, 3) of a floor at points (N, 3) in base_link by a unit of each curvature xx, xy, yy."""
+    """Return the derivatives (N, 3) of a floor's height at points (N, 3) in base_link by its curvature xx, xy, yy."""
     x, y = points[:, 0], points[:, 1]
     return np.column_stack([x * x / 2.0, x * y, y * y / 2.0])
 
@@ -62,8 +62,8 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
 
 
 class Unknowns:
-    """Which column of the problem is what: twists of two lidars, floor, curvature, the units' parameters, twists of
-    further lidars, and last so many `others` as a residual block brings with it."""
+    """The columns of the problem, in this order: twists of two lidars, floor, curvature, the units' parameters, twists
+    of further lidars, and `others`, so many further unknowns of a residual block."""
 
     def __init__(self, models: tuple[ErrorModel, ...], others: int = 0):
         self.models = models
@@ -81,17 +81,17 @@ class Unknowns:
 
     @property
     def free_poses(self) -> np.ndarray:
-        """The same of all lidars but the first, which stays where it is, or its place is that of all."""
+        """The same of all lidars but the first, which is fixed, or has the pose of the whole rig."""
         return self.pose_columns[6:]
 
     @property
     def scalars(self) -> np.ndarray:
-        """The columns (14 per lidar,) of the lidars' scalars, the left one's first."""
+        """The columns (14 per lidar,) of the scalars of the lidars' errors, the left one's first."""
         return np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in self.units])
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
-        """Return the columns (N, 33) of what all channels have in common, and of the three parameters of channels
-        (N,)."""
+        """Return the columns (N, 33) of the parameters that all channels share, and of the three of each of the
+        channels (N,)."""
         common = self.common_columns(side)
         start, count = self.units[side].start + len(SCALARS), self.models[side].num_channels
         channels = (start + channel)[:, None] + count * np.arange(len(CHANNEL_KINDS))
@@ -99,8 +99,8 @@ class Unknowns:
 
     def common_columns(self, side: int) -> np.ndarray:
         """Return the columns (30,) of a lidar's scalars and of `OF_SCANS`."""
-        own = self.units[side]
-        return np.r_[own.start : own.start + len(SCALARS), own.stop - len(OF_SCANS) : own.stop]
+        unit = self.units[side]
+        return np.r_[unit.start : unit.start + len(SCALARS), unit.stop - len(OF_SCANS) : unit.stop]
 
     def scan_motion_columns(self, side: int) -> np.ndarray:
         """Return the columns (6,) of a lidar's motion in a scan."""
@@ -112,18 +112,18 @@ class Unknowns:
         if floor is not None:
             floor = incremented(floor, change[FLOOR])
         return State(
-            tuple(exp(change[own]) @ pose for own, pose in zip(self.poses, state.base_from_lidar, strict=True)),
-            tuple(values + change[own] for own, values in zip(self.units, state.units, strict=True)),
+            tuple(exp(change[part]) @ pose for part, pose in zip(self.poses, state.base_from_lidar, strict=True)),
+            tuple(values + change[part] for part, values in zip(self.units, state.units, strict=True)),
             floor, state.curvature + change[CURVATURE],
         )  # fmt: skip
 
     def difference(self, state: State, before: State) -> np.ndarray:
         """Return the change (n,) that leads from one state to another."""
         change = np.zeros(self.size)
-        for own, after, pose in zip(self.poses, state.base_from_lidar, before.base_from_lidar, strict=True):
-            change[own] = log(after @ inverse(pose))
-        for own, after, values in zip(self.units, state.units, before.units, strict=True):
-            change[own] = after - values
+        for part, after, pose in zip(self.poses, state.base_from_lidar, before.base_from_lidar, strict=True):
+            change[part] = log(after @ inverse(pose))
+        for part, after, values in zip(self.units, state.units, before.units, strict=True):
+            change[part] = after - values
         if state.floor is not None and before.floor is not None:
             change[FLOOR] = floor_between(before.floor, state.floor)
             change[CURVATURE] = state.curvature - before.curvature
@@ -132,11 +132,11 @@ class Unknowns:
 
 @dataclass(frozen=True)
 class Priors:
-    """What is known beforehand: standard deviations of the changes from the `nominal` state.
+    """The priors of the changes from the `nominal` state.
 
-    `poses` are covariances (6, 6) of the lidars' poses about the nominal ones (None, and of lidars without one: not
-    known at all; `FIXED` keeps a lidar where it is); `floor_height` in m, `curvature` in 1/m. If `units_known` the
-    lidars' own errors stay what they are in the state.
+    `poses` are covariances (6, 6) of the lidars' poses about the nominal ones (None or absent: no prior; `FIXED`: the
+    pose does not change); `floor_height` (m) and `curvature` (1/m) are standard deviations. If `units_known`, the
+    lidars' parameters are fixed.
     """
 
     nominal: State

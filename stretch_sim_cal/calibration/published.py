@@ -112,10 +112,10 @@ class GicpAlignment:
 def matched_points(
     target, tree, source, right_to_left: np.ndarray, settings: AlignmentSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return which points (N,) of a preprocessed cloud lie within a voxel of the target's under a transform (4, 4), and
-    of these the points (K, 3), the target's normals (K, 3), and how far (K,) in m they are apart along these."""
+    """Return a mask (N,) of the points of a preprocessed cloud within a voxel of the target's under a transform (4, 4),
+    and of these the points (K, 3), the target's normals (K, 3), and the distances (K,) in m along these."""
     moved = apply(right_to_left, source.points()[:, :3])
-    nearest, squared = (np.asarray(found) for found in tree.batch_nearest_neighbor_search(moved, num_threads=1))
+    nearest, squared = (np.asarray(array) for array in tree.batch_nearest_neighbor_search(moved, num_threads=1))
     near = squared < settings.downsampling_resolution**2
     normals = target.normals()[nearest[near], :3]
     gaps = np.einsum("ij,ij->i", normals, moved[near] - target.points()[nearest[near], :3])
@@ -141,14 +141,14 @@ class PublishedAlignment:
         if not all(map(len, clouds)):
             self._skipped += 1
             return
-        found = small_gicp.align(
+        result = small_gicp.align(
             *clouds, self._initial, registration_type="GICP", num_threads=1,
             downsampling_resolution=self._settings.downsampling_resolution,
             max_correspondence_distance=self._settings.max_correspondence_distance,
             max_iterations=self._settings.max_iterations,
         )  # fmt: skip
-        self._estimates.append(found.T_target_source)
-        self._not_converged += not found.converged
+        self._estimates.append(result.T_target_source)
+        self._not_converged += not result.converged
         self._last = clouds
 
     def solve(self) -> AlignmentResult:
@@ -161,7 +161,7 @@ class PublishedAlignment:
         twists = np.array([log(estimate @ inverse(mean)) for estimate in estimates])
         count = len(estimates)
         scatter = twists.T @ twists / (count * max(count - 1, 1))
-        # How far the last pair's surfaces are apart, and the share of the right one's within a voxel of the left one's.
+        # The distances of the last pair's surfaces, and the share of the right one's within a voxel of the left one's.
         resolution, warnings = self._settings.downsampling_resolution, [UNCHECKED]
         (target, tree), (source, _) = (small_gicp.preprocess_points(cloud, resolution) for cloud in self._last)
         near, _, _, gaps = matched_points(target, tree, source, mean, self._settings)

@@ -34,17 +34,17 @@ class AlignmentResult(Checked):
 
     @property
     def known(self) -> Observations:
-        """The observations for later stages: the method's own, or the transform by its covariance."""
+        """The observations for later stages: the method's, or the transform by its covariance."""
         return self.observations or Observations.of_known_poses((self.right_to_left,), self.covariance)
 
 
 @dataclass(frozen=True)
 class Support:
-    """How much of the floor around the robot supports the plane.
+    """The floor around the robot that supports the plane.
 
     `area` (m2); `gap` (rad) the widest angle around the robot without support and `gap_bearing` (rad) its middle;
     `level_share` (0 to 1) the part of the floor around the robot that lies on the plane; `unevenness` (m) the standard
-    deviation of the supporting floor's own shape, noise removed; `nearest` (m) how far from the robot it begins.
+    deviation of the supporting floor's shape, noise removed; `nearest` (m) its smallest distance from the robot.
     """
 
     area: float
@@ -63,8 +63,8 @@ class FloorResult(Checked):
     `normal . p + offset = 0`, its normal up, so `offset` is the height of base_link's origin over the floor.
     `covariance` (3, 3) is over (height at base_link's origin along the normal in m, tilt about base x, tilt about base
     y in rad), true minus estimate; a tilt a turns the normal n to n + a x n. `rmse` (m) is the root mean square
-    distance of the fitted returns to the plane; `by_units` is its dependence on the lidars' own errors, `systematic`
-    (3, 3) the part of the covariance by the floor's own shape.
+    distance of the fitted returns to the plane; `by_units` is its dependence on the lidars' errors, `systematic` (3, 3)
+    the part of the covariance by the floor's shape.
     """
 
     footprint_from_base: np.ndarray
@@ -81,8 +81,8 @@ class FloorResult(Checked):
 
 @dataclass(frozen=True)
 class SeenPair:
-    """What two lidars see in common: their `names`, the `overlap`, the share (0 to 1) of both views that the other
-    lidar confirms, and, of two that do not tie each other, `refusals` that say why."""
+    """The common view of two lidars: their `names`, the `overlap`, the share (0 to 1) of both views that the other
+    confirms, and, if they do not tie each other, the `refusals` with the reasons."""
 
     names: tuple[str, str]
     overlap: float
@@ -96,14 +96,14 @@ class SeenPair:
 
 @dataclass(frozen=True)
 class LidarPoses(Checked):
-    """The poses of a robot's lidars to each other.
+    """The relative poses of a robot's lidars.
 
     `base_from_lidar` are their poses (4, 4) by name and `pose_covariance` (6 n, 6 n) is over their twists in base_link
-    in the same order, true = exp(twist) @ pose; without known mounts the first lidar is where the description has it,
-    and the others as seen from there. `pairs` are what every two of them see in common, `rmse` (m) the root mean square
+    in the same order, true = exp(twist) @ pose; without known mounts the first lidar has its described pose, and the
+    others are relative to it. `pairs` are the common views of every two of them, `rmse` (m) the root mean square
     distance between their surfaces, `diagnostics` the lidars' errors and other figures, `method` the method's name.
-    `directions` (of two lidars) are how well each direction of their transform is determined. `floor` is that of an
-    estimate which included it, with its own refusals. `observations` are for later stages.
+    `directions` (of two lidars) have the standard deviation of each direction of their transform. `floor` is that of
+    an estimate that includes it, with its refusals. `observations` are for later stages.
     """
 
     base_from_lidar: dict[str, np.ndarray]
@@ -118,34 +118,34 @@ class LidarPoses(Checked):
 
     @classmethod
     def of_one_lidar(cls, name: str, base_from_lidar: np.ndarray) -> "LidarPoses":
-        """Return the result for a robot with one lidar, which there is nothing to align to."""
+        """Return the result for a robot with one lidar."""
         return cls({name: base_from_lidar}, np.zeros((6, 6)), [], 0, 0.0, method=ONE_LIDAR)
 
     @classmethod
-    def of_pairs(cls, first: str, base_from_first: np.ndarray, found: Mapping[str, AlignmentResult]) -> "LidarPoses":
-        """Return the result of a method for two that aligned each of the other lidars with the `first` one; their
-        errors count as independent. Findings name the lidar if there are several."""
+    def of_pairs(cls, first: str, base_from_first: np.ndarray, aligned: Mapping[str, AlignmentResult]) -> "LidarPoses":
+        """Return the result of a method for two that aligned each of the other lidars, by name, with the `first` one;
+        their errors count as independent. Findings name the lidar if there are several."""
 
         def named(sentences: Sequence[str], name: str) -> list[Finding]:
-            return [coded(each) if len(found) == 1 else coded(each).at(f"lidar {name}") for each in sentences]
+            return [coded(each) if len(aligned) == 1 else coded(each).at(f"lidar {name}") for each in sentences]
 
-        results = list(found.values())
+        results = list(aligned.values())
         poses = {first: base_from_first} | {
-            name: base_from_first @ result.right_to_left for name, result in found.items()
+            name: base_from_first @ result.right_to_left for name, result in aligned.items()
         }
         covariance, to_base = np.zeros((6 * len(poses), 6 * len(poses))), adjoint(base_from_first)
         for number, result in enumerate(results, start=1):
             block = slice(6 * number, 6 * number + 6)
             covariance[block, block] = to_base @ result.covariance @ to_base.T
         pairs = [
-            SeenPair((first, name), result.overlap, named(result.refusals, name)) for name, result in found.items()
+            SeenPair((first, name), result.overlap, named(result.refusals, name)) for name, result in aligned.items()
         ]
         of_two = results[0] if len(results) == 1 else None
         return cls(
             poses, covariance, pairs, results[0].num_frames, max(result.rmse for result in results), results[0].method,
             of_two.directions if of_two else [], observations=of_two.observations if of_two else None,
             refusals=[finding for pair in pairs for finding in pair.refusals],
-            warnings=[finding for name, result in found.items() for finding in named(result.warnings, name)],
+            warnings=[finding for name, result in aligned.items() for finding in named(result.warnings, name)],
             diagnostics=of_two.diagnostics if of_two else {},
         )  # fmt: skip
 
@@ -169,8 +169,8 @@ class LidarPoses(Checked):
         """Return the transform (4, 4) from lidar `source` to lidar `target`; the identity, exactly, of one lidar."""
         if target == source:
             return np.eye(4)
-        found: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
-        return found
+        target_from_source: np.ndarray = inverse(self.base_from_lidar[target]) @ self.base_from_lidar[source]
+        return target_from_source
 
     def covariance(self, target: str, source: str) -> np.ndarray:
         """Return the covariance (6, 6) of `transform`, in the target's frame, `true = exp(xi) @ transform`."""
@@ -185,8 +185,8 @@ class LidarPoses(Checked):
             for lidar, part in ((target, by_both[:, :6]), (name, by_both[:, 6:])):
                 change[:, 6 * self.names.index(lidar) :][:, :6] += part
             blocks.append(change)
-        found: np.ndarray = blocks[0] @ self.pose_covariance @ blocks[1].T
-        return found
+        covariance: np.ndarray = blocks[0] @ self.pose_covariance @ blocks[1].T
+        return covariance
 
     @property
     def to_first(self) -> dict[str, np.ndarray]:
@@ -198,8 +198,8 @@ class LidarPoses(Checked):
     def covariance_to_first(self) -> np.ndarray:
         """The covariance (6 (n - 1), 6 (n - 1)) of the twists of `to_first`, in its order, in the first one's frame."""
         change = by_poses(self.base_from_lidar[self.names[0]], len(self.names) - 1)
-        found: np.ndarray = change @ self.pose_covariance @ change.T
-        return found
+        covariance: np.ndarray = change @ self.pose_covariance @ change.T
+        return covariance
 
     @property
     def known(self) -> Observations | None:

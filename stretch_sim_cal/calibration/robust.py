@@ -32,7 +32,7 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
 @dataclass(frozen=True)
 class TukeyFit:
     """A robust fit: `twist` (n,), of one lidar or of several, the residuals' `weights` (G,) from 0 (outlier) to 1, and
-    `scale`: how many times larger than expected the residuals are, at least 1."""
+    `scale`: that of the residuals over their standard deviations, at least 1."""
 
     twist: np.ndarray
     weights: np.ndarray
@@ -45,8 +45,8 @@ Matrix = Any  # np.ndarray or sparse.sparray
 def products(first: Matrix, weights: np.ndarray, second: Matrix) -> np.ndarray:
     """Return F' W S (m, n) of matrices (K, m) and (K, n), sparse or not, and `weights` (K,)."""
     weighted = first.multiply(weights[:, None]).tocsr() if sparse.issparse(first) else first * weights[:, None]
-    found = weighted.T @ second
-    return found.toarray() if sparse.issparse(found) else found
+    product = weighted.T @ second
+    return product.toarray() if sparse.issparse(product) else product
 
 
 def robust_equations(
@@ -54,7 +54,7 @@ def robust_equations(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return one iteration of a robust fit: the normal equations (n, n) and (n,) of `residuals` (K,) and their
     `jacobian` (K, n), sparse or not, and Tukey's weights (K,), which are 0 from `width` standard deviations on. The
-    standard deviation is the residuals' own, but not smaller than `least`."""
+    standard deviation is that of the residuals, but not smaller than `least`."""
     deviation = max(least, robust_deviation(residuals)) if len(residuals) else least
     weights = tukey_weights(residuals / (width * deviation))
     precisions = weights / deviation**2
@@ -62,7 +62,7 @@ def robust_equations(
 
 
 def tukey_fit(jacobian: Matrix, values: np.ndarray, variances: np.ndarray) -> TukeyFit:
-    """Return the twist that brings `values + jacobian @ twist` to zero (Tukey's weights, their width from the median).
+    """Return the twist that minimises `values + jacobian @ twist` (Tukey's weights, their width from the median).
 
     Directions that the jacobian (G, n), sparse or not, does not contain stay 0.
     """

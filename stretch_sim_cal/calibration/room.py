@@ -1,17 +1,17 @@
 """The residual block of the room: heights of the lidars' returns over small flat patches, and of patches over the
 floor.
 
-Every patch of the room has a plane of its own, which is eliminated (as in Liu and Zhang, BALM, RA-L 2021; Zhou et al.,
+Every patch of the room has its own plane, which is eliminated (as in Liu and Zhang, BALM, RA-L 2021; Zhou et al.,
 pi-LSAM, 2021). A cell of returns lies above the patch by
 
     height = (patch at the spot) + slope . (cell - spot) + noise
 
-with one height per patch, but slopes of its own for each lidar: on a slightly curved surface equal slopes would seem to
+with one height per patch, but separate slopes for each lidar: on a slightly curved surface common slopes would seem to
 determine a lidar's position along it. The `spot` is the point at which the lidars together determine the differences of
 their heights best. So a patch gives the height of one lidar's view over another's (the gap, a plane-to-plane
 residual), and the differences between the channels of each lidar, which determine their errors.
 
-A patch of the floor has the floor's height at its spot, apart from the floor's unevenness. One lidar alone may see it.
+A patch of the floor has the floor's height at its spot, apart from the floor's unevenness. One lidar is enough there.
 """
 
 import itertools
@@ -55,16 +55,16 @@ from stretch_sim_cal.geometry.transforms import by_twist
 
 # Patches whose normal has a larger standard deviation (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
-# How far (m) a person reaches, who may move between the scans; so many places are tried.
+# Radius (m) of a person, who may move between the scans, and the number of places that are tried.
 SOMEBODY, PLACES = 0.8, 30
-# By this factor more information than expected may be chance.
-CHANCE_MARGIN = 3.0
+# The noise information may be larger than expected by this factor.
+NOISE_MARGIN = 3.0
 # Cells further than this (m) from a patch's first plane are not of it.
 WIDEST_HEIGHT = 0.03
-# Precision (1/m^2, 1/slope^2) of a patch's own height and slopes beforehand: none that matters.
+# Prior precision (1/m^2, 1/slope^2) of a patch's height and slopes: negligible.
 WEAK = 1e-2
 MAX_FLOOR_TILT = 0.05  # rad, of patches of the floor
-# Patches of floor that both lidars see, needed to compare their floors.
+# Patches of the floor seen by both lidars that are needed to compare their floors.
 MIN_FLOOR_GAPS = 12
 HARDLY_DETERMINED = 1e8
 
@@ -72,8 +72,8 @@ HARDLY_DETERMINED = 1e8
 @dataclass(frozen=True)
 class FloorTrust:
     """Which patches are of the floor: `trust(points)` gives their weights (N,), 0 to 1, at points (N, 3) in base_link;
-    `unevenness` (m) is the standard deviation of their heights about the floor, `gate` (m) how far they may be from
-    it. They are made for the floor, or, `of_room`, patches as of any other surface."""
+    `unevenness` (m) is the standard deviation of their heights about the floor, `gate` (m) their largest distance from
+    it. The patches are parallel to the floor, or, if `of_room`, fitted as those of any other surface."""
 
     trust: object
     unevenness: float
@@ -93,8 +93,8 @@ VERDICTS = (
 
 @dataclass(frozen=True)
 class SeenPatches:
-    """The patches of a room: their `centres` (P, 3), the `gaps` (P,) in m by which a lidar's view is above that of one
-    before it, the largest, NaN if unknown, and `verdicts` (P,), indices of `VERDICTS`."""
+    """The patches of a room: their `centres` (P, 3), their largest `gaps` (P,) in m, of a lidar's view above that of an
+    earlier one, NaN if unknown, and `verdicts` (P,), indices of `VERDICTS`."""
 
     centres: np.ndarray
     gaps: np.ndarray
@@ -118,7 +118,7 @@ class RoomBlock:
     `surface` are the cells of all lidars; `flat` the patches, members and fits before the selection; `members` with
     their `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) of all
     patches and `patch_weights` (P, n) of each lidar's members in them. Every cell is in one patch of each of the
-    `grids`. `elements` are the factors of the cells in none of them.
+    `grids`. `elements` are the factors of the cells in no patch.
     """
 
     state: State
@@ -139,12 +139,12 @@ class RoomBlock:
 
     @property
     def scale(self) -> float:
-        """How many times larger than expected the gaps are; at least 1."""
+        """The scale of the gaps over their standard deviations; at least 1."""
         return scale_of([self])
 
     @property
     def num_used(self) -> float:
-        """How many patches a grid has on average that two lidars see as flat, and that are no outliers."""
+        """The mean number of patches per grid that two lidars see as flat and that are no outliers."""
         return np.count_nonzero(self.patch_weights[np.unique(self.gaps.patches)].any(axis=1)) / self.grids
 
     @property
@@ -154,12 +154,12 @@ class RoomBlock:
         return float(np.sqrt(np.mean(self.gaps.values[kept] ** 2))) if kept.any() else float("inf")
 
     def used_between(self, pair: tuple[int, int]) -> float:
-        """Return how many patches a grid has on average by which two lidars are aligned."""
-        own = np.all(self.gaps.pairs == pair, axis=1)
-        return np.count_nonzero(self.weights[own]) / self.grids
+        """Return the mean number of patches per grid by which two lidars are aligned."""
+        of_pair = np.all(self.gaps.pairs == pair, axis=1)
+        return np.count_nonzero(self.weights[of_pair]) / self.grids
 
     def seen(self) -> SeenPatches:
-        """Return which patches count, and why the others do not."""
+        """Return the patches with the reasons for which they are rejected."""
         patches, number = self.flat[0], len(self.flat[0].centres)
         side, num_lidars = self.surface.side[self.members.cell], len(self.state.base_from_lidar)
         by_lidar = _fits_by_lidar(self.members, self.variances, side, number, num_lidars)
@@ -173,18 +173,18 @@ class RoomBlock:
         return SeenPatches(patches.centres, gaps, verdicts)
 
     def pose_information(self) -> np.ndarray:
-        """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), if the lidars'
-        own errors are known."""
+        """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), given the lidars'
+        errors."""
         jacobian, weights = self.gaps.jacobian, self.weights * self.gaps.shares / self.gaps.variances / self.grids
         of_gaps = (jacobian * weights[:, None]).T @ jacobian
         return of_gaps if self.elements is None else of_gaps + self.elements.information
 
     def noise_information(self) -> np.ndarray:
-        """Return how much information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), may come
-        from the noise of the normals alone.
+        """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), that may be by
+        noise of the normals alone.
 
-        A normal that errs by chance has a small part in every direction; over many patches of a bare corridor that adds
-        up to apparent information about sliding along it. With a margin, since it varies by chance, too.
+        A normal with a random error has a small part in every direction; over many patches of a bare corridor that adds
+        up to apparent information about sliding along it. With a margin, since it varies, too.
         """
         gaps, per_gap = self.gaps, self.weights * self.gaps.shares / self.grids / self.gaps.variances
         tilts = by_twist(gaps.points[:, None], gaps.slope_axes)
@@ -194,26 +194,26 @@ class RoomBlock:
                 gaps.num_lidars,
             ) for one, other in itertools.product((0, 1), repeat=2)
         )  # fmt: skip
-        return CHANCE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.noise_information()))
+        return NOISE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.noise_information()))
 
     def with_elements(self) -> "RoomBlock":
-        """Return the block with the factors of the cells that are of no patch which two lidars see as flat."""
+        """Return the block with the factors of the cells that are in no patch with a gap."""
         of_gaps, flat = np.zeros(len(self.surface.points), bool), np.zeros(len(self.patch_weights), bool)
         flat[self.gaps.patches] = True
         of_gaps[self.members.cell[flat[self.members.patch]]] = True
         return replace(self, elements=elements(self.surface, self.state, of_gaps, self.pairs))
 
     def extents(self) -> np.ndarray:
-        """Return how many patches of the smallest size at their range the patches of the gaps (G,) are as large as."""
+        """Return the areas (G,) of the gaps' patches over that of the smallest patch at their range."""
         origins = np.array([pose[:3, 3] for pose in self.state.base_from_lidar])
         ranges = np.linalg.norm(self.gaps.points - origins[self.gaps.pairs[:, 0]], axis=1)
         smallest = PATCH_SIZE * np.maximum(ranges / FINE_RANGE, 1.0)
         return np.maximum(self.flat[0].sizes[self.gaps.patches] / smallest, 1.0) ** 2
 
     def support(self, direction: np.ndarray, outvoted: int) -> tuple[float, float, float]:
-        """Return the information along a direction (6 (n - 1),) of the twists of all lidars but the first: of so many
-        surfaces, or of all within `SOMEBODY` of one place, whichever have most; of all; and the sum of the surfaces'
-        squares."""
+        """Return the information along a direction (6 (n - 1),) of the twists of all lidars but the first: the largest
+        of `outvoted` surfaces, or of all within `SOMEBODY` of one place; that of all; and the sum of the squares of the
+        surfaces' information."""
         by_gap, by_cell = self._along(direction)
         extents = self.extents()
         pieces = by_cell if self.elements is None else np.bincount(self.elements.piece, by_cell)
@@ -224,12 +224,12 @@ class RoomBlock:
         return float(lost), self.information_along(direction), float(squares)
 
     def information_along(self, direction: np.ndarray) -> float:
-        """Return all information along a direction, as of `support`."""
+        """Return the information of all along a direction, as of `support`."""
         return float(sum(part.sum() for part in self._along(direction)))
 
     def strongest_place(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the point (3,) within `SOMEBODY` of which most of the information along a direction, as of `support`,
-        is, and that information; of no surfaces the origin and 0."""
+        """Return the point (3,) with the most information along a direction, as of `support`, within `SOMEBODY` of it,
+        and that information; the origin and 0 without surfaces."""
         by_gap, by_cell = self._along(direction)
         small, points = np.concatenate([by_gap / self.extents(), by_cell]), self.gaps.points
         if self.elements is not None:
@@ -241,27 +241,27 @@ class RoomBlock:
         return centres[within.argmax()], float(within.max())
 
     def _along(self, direction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the information along a direction of each gap (G,) and of each element (K,), perhaps none."""
+        """Return the information along a direction of each gap (G,) and of each element (K,), if there are any."""
         gaps = self.gaps
         by_gap = (gaps.jacobian @ direction * self.weights) ** 2 * gaps.shares / gaps.variances / self.grids
         return by_gap, np.zeros(0) if self.elements is None else self.elements.by_cell(direction)
 
     def dissent(self, lidar: int) -> tuple[np.ndarray, float]:
-        """Return which share (6,) of what the patches say about each component of a lidar's twist, about the lidar
-        itself, is of patches that were left out since they disagree, and how many a grid has of these."""
+        """Return the share (6,) of the patches' information about each component of a lidar's twist, about the lidar
+        itself, that is of patches rejected as outliers, and their number per grid."""
         gaps = self.gaps
         normals = self.flat[0].normals[gaps.patches]
         levers = gaps.points - self.state.base_from_lidar[lidar][:3, 3]
         rows = by_twist(levers, normals)
-        own = np.any(gaps.pairs == lidar, axis=1)
-        information = rows**2 / (gaps.variances * self.extents())[:, None] * own[:, None]
-        left_out = (self.weights == 0) & own
+        of_lidar = np.any(gaps.pairs == lidar, axis=1)
+        information = rows**2 / (gaps.variances * self.extents())[:, None] * of_lidar[:, None]
+        rejected = (self.weights == 0) & of_lidar
         total = np.maximum(information.sum(axis=0), np.finfo(float).tiny)
-        return information[left_out].sum(axis=0) / total, np.count_nonzero(left_out) / self.grids
+        return information[rejected].sum(axis=0) / total, np.count_nonzero(rejected) / self.grids
 
     def floor_gap(self, lidar: int = 1) -> tuple[np.ndarray, np.ndarray] | None:
         """Return a lidar's floor minus the first one's, (height in m, tilt about x, tilt about y in rad), with its
-        covariance (3, 3); None if they do not see enough of the same floor. The floor's shape drops out."""
+        covariance (3, 3); None if they see too little of the same floor. The floor's shape cancels."""
         between = np.all(self.gaps.pairs == (0, lidar), axis=1)
         chosen = np.isin(self.gaps.patches, self.floor.patches) & (self.weights > 0) & between
         if np.count_nonzero(chosen) < MIN_FLOOR_GAPS * self.grids:
@@ -283,7 +283,7 @@ class RoomBlock:
         return replace(self, patch_weights=weights)
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
-        """Add the rows of the patches, and of what is in none, to the normal equations."""
+        """Add the rows of the patches and of the elements to the normal equations."""
         if self.elements is not None:
             self.elements.add_to(equations, unknowns, lidars)
         patches, members = self.flat[0], self.members
@@ -330,8 +330,8 @@ class RoomBlock:
         normals = patches.normals[members.patch]
         fitted = np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])
         above = members.heights - fitted
-        # Levers at the points where the rays meet the surface, not at the noisy returns or their feet on it: the noise
-        # would correlate with the heights, and lidars that are moved as one body would seem to change them.
+        # Levers at the points where the rays meet the surface, not at the noisy returns or their projections: the noise
+        # would correlate with the heights, which a motion of all lidars as one body would seem to change.
         points = _places(patches, members.coordinates, members.patch) + fitted[:, None] * normals
         rows = by_twist(points, normals)
         return by_unknowns(self.surface, self.state, unknowns, lidars, members.cell, rows, members.cosines, above)
@@ -343,7 +343,7 @@ def _places(patches: Patches, coordinates: np.ndarray, patch: np.ndarray) -> np.
 
 
 def scale_of(blocks: Sequence[RoomBlock]) -> float:
-    """Return how many times larger than expected the gaps of all blocks are; at least 1."""
+    """Return the scale of the gaps of all blocks over their standard deviations; at least 1."""
     squares = freedom = 0.0
     for block in blocks:
         counting = (block.weights > 0) * block.gaps.shares / block.grids
@@ -358,15 +358,15 @@ def room_block(
 ) -> RoomBlock:  # fmt: skip
     """Return the patches of the room at a state.
 
-    `slack` (m) is how far the lidars' surfaces may still be apart, `grids` how many shifted grids of patches cover
-    them. If the cells lie on their surfaces `exact`ly, none is left out, and the noise stays as it is given.
+    `slack` (m) is the distance that the lidars' surfaces may still have, `grids` the number of shifted grids of
+    patches. If the cells lie on their surfaces `exact`ly, none is rejected, and `noise` is not estimated.
     """
     surface = in_base(lidars, state)
     of_room = floor is None or floor.of_room
     patches, members = flat_patches(surface, noise, slack, grids, None if of_room else state.floor, pairs)
     number = len(patches.centres)
     if floor is not None:
-        # Of the floor's patches the height over it counts: noise of their normals would tell where on it they are.
+        # Patches of the floor are parallel to it: noise of their normals would seem to determine where they are on it.
         of_floor = _on_floor(state, patches, slack, floor)[:, None] > 0
         patches = oriented(patches.centres, np.where(of_floor, state.floor.normal, patches.normals), patches.sizes)
         members = remeasured(surface, patches, members)
@@ -399,15 +399,14 @@ def _measured(
     """Return the block of selected members, with the gaps of all patches and their weights."""
     patches, number = flat[0], len(flat[0].centres)
     side, first = surface.side[members.cell], 0
-    for lidar, seen in enumerate(lidars):
-        own = side == lidar
-        seen.meets(members.cell[own] - first, members.cosines[own])
-        first += len(seen.surface.points)
+    for index, lidar in enumerate(lidars):
+        of_lidar = side == index
+        lidar.meets(members.cell[of_lidar] - first, members.cosines[of_lidar])
+        first += len(lidar.surface.points)
     variances = noise.variances(surface, members)
     by_lidar = _fits_by_lidar(members, variances, side, number, len(lidars))
     gaps = measure_gaps(patches, by_lidar, pairs)
-    # The few patches that alone determine a direction must not be taken for outliers while the lidars are not yet
-    # aligned.
+    # The few patches that alone determine a direction must not be rejected while the lidars are not yet aligned.
     weights = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2).weights
     patch_weights = np.zeros((number, len(lidars)))
     for lidars_of in gaps.pairs.T:  # a lidar counts in a patch in which it agrees with any other
@@ -428,15 +427,15 @@ def _floor_patches(
     state: State, patches: Patches, members: Members, fits: Fits, gaps: "Gaps",
     spots: np.ndarray, patch_weights: np.ndarray, slack: float, floor: FloorTrust,
 ) -> FloorPatches:  # fmt: skip
-    """Return the patches of the floor; those that one lidar alone sees get spots (P, 2) and weights (P, n), in
+    """Return the patches of the floor; set the spots (P, 2) and weights (P, n) of those that one lidar sees in
     place."""
     trust = _on_floor(state, patches, slack, floor)
     is_floor = trust > 0
     seen_by_both = np.zeros(len(trust), bool)
     seen_by_both[gaps.patches] = True
-    alone = is_floor & ~seen_by_both & fits.flat
-    spots[alone] = group_means(members.patch, len(trust), members.coordinates)[alone]
-    patch_weights[alone] = 1.0
+    seen_by_one = is_floor & ~seen_by_both & fits.flat
+    spots[seen_by_one] = group_means(members.patch, len(trust), members.coordinates)[seen_by_one]
+    patch_weights[seen_by_one] = 1.0
     chosen = np.flatnonzero(is_floor & (patch_weights > 0).any(axis=1))
     at_spot = fits.coefficients[chosen, 0] + np.einsum("pa,pa->p", fits.coefficients[chosen, 1:], spots[chosen])
     residuals = state.height_over_floor(_places(patches, spots[chosen], chosen)) + at_spot
@@ -447,7 +446,7 @@ def _floor_patches(
 
 
 def _on_floor(state: State, patches: Patches, slack: float, floor: FloorTrust) -> np.ndarray:
-    """Return how far patches are trusted to be of the floor, (P,)."""
+    """Return the weights (P,), 0 to 1, of patches as parts of the floor."""
     near = np.abs(state.height_over_floor(patches.centres)) < floor.gate + slack
     level = patches.normals @ state.floor.normal > np.cos(MAX_FLOOR_TILT)
     return np.where(near & level, floor.trust(patches.centres), 0.0)
@@ -458,27 +457,27 @@ def flat_patches(
 ) -> tuple[Patches, Members]:
     """Return patches with their planes converged, and the cells that belong to them, one patch of each grid.
 
-    Cells that no patch of its size gives a gap for go to patches twice as large, and so on: channels are far apart
-    there. With a `floor` they do not, since heights of an uneven floor would count as those of one patch.
+    Cells of patches without a gap go to patches twice as large, and so on: channels are far apart there. With a
+    `floor` they do not, since a larger patch would average the heights of an uneven floor.
     """
     patches, members, count = [], [], 0
     for grid in range(grids):
         free, sizes = surface.usable.copy(), 1 if floor is not None else MAX_LEVEL + 1
         for doubled in range(sizes):
             seeds = seed_patches(surface, free, doubled, grid / grids, floor)
-            own, cells = _converged(surface, free, noise, slack, seeds)
-            if doubled < sizes - 1:  # those stay that two lidars see as flat, and know the planes of
+            of_size, cells = _converged(surface, free, noise, slack, seeds)
+            if doubled < sizes - 1:  # only patches with a gap are kept
                 variances, side = noise.variances(surface, cells), surface.side[cells.cell]
-                fits = _fits_by_lidar(cells, variances, side, len(own.centres), len(noise.sigma))
-                kept, number = np.unique(measure_gaps(own, fits, pairs).patches), np.full(len(own.centres), -1)
+                fits = _fits_by_lidar(cells, variances, side, len(of_size.centres), len(noise.sigma))
+                kept, number = np.unique(measure_gaps(of_size, fits, pairs).patches), np.full(len(of_size.centres), -1)
                 number[kept] = np.arange(len(kept))
                 cells = cells.only(number[cells.patch] >= 0)
                 cells = replace(cells, patch=number[cells.patch])
-                own = Patches(*(getattr(own, field.name)[kept] for field in fields(Patches)))
+                of_size = Patches(*(getattr(of_size, field.name)[kept] for field in fields(Patches)))
                 free[cells.cell] = False
-            patches.append(own)
+            patches.append(of_size)
             members.append(replace(cells, patch=cells.patch + count))
-            count += len(own.centres)
+            count += len(of_size.centres)
     return joined(Patches, patches), joined(Members, members)
 
 
@@ -508,9 +507,9 @@ def _fits_by_lidar(
 class Gaps:
     """Plane-to-plane residuals: the height (m) of the second minus that of the first lidar of `pairs` (G, 2) at
     `points` (G, 3) along `normals` (G, 3), their `variances` (G,); `slope_axes` (G, 2, 3) and `slope_covariances` (G,
-    2, 2) are the uncertainty of the normals. `patches` (G,) are the patches' numbers, `spots` (P, 2) where on each of
-    all patches the lidars' heights are compared. Of the gaps between three lidars on one patch two are independent:
-    `shares` (G,) are what each counts. There are `num_lidars`."""
+    2, 2) are the uncertainty of the normals. `patches` (G,) are the patches' numbers, `spots` (P, 2) the points of all
+    patches at which the lidars' heights are compared. Of the gaps between three lidars on one patch two are
+    independent: `shares` (G,) are the factors of their weights. There are `num_lidars`."""
 
     patches: np.ndarray
     values: np.ndarray
@@ -526,37 +525,37 @@ class Gaps:
 
     @property
     def jacobian(self) -> np.ndarray:
-        """How the gaps change with the twists of all lidars but the first, (G, 6 (n - 1)), in the common frame."""
+        """The derivatives (G, 6 (n - 1)) of the gaps by the twists of all lidars but the first, in the common frame."""
         return of_relative_poses(by_twist(self.points, self.normals), self.pairs, self.num_lidars)
 
 
 def measure_gaps(patches: Patches, by_lidar: Sequence[Fits], pairs: Pairs | None = None) -> Gaps:
-    """Return the gaps of the patches that two lidars see as flat, one for every two of them, or of the `pairs`."""
-    compared, pairs = pairs, pairs or list(itertools.combinations(range(len(by_lidar)), 2)) or [(0, 0)]
-    found = [_gaps_between(patches, *(by_lidar[lidar] for lidar in pair)) for pair in pairs]
+    """Return the gaps of the patches that two lidars see as flat, between every two of them, or by given `pairs`."""
+    given, pairs = pairs, pairs or list(itertools.combinations(range(len(by_lidar)), 2)) or [(0, 0)]
+    by_pair = [_gaps_between(patches, *(by_lidar[lidar] for lidar in pair)) for pair in pairs]
     if len(by_lidar) < 2:
-        found = [tuple(values[:0] for values in found[0])]
-    columns = [np.concatenate(values) for values in zip(*found, strict=True)]
-    patch, numbers = columns[0], np.repeat(np.array(pairs), [len(each[0]) for each in found], axis=0)
+        by_pair = [tuple(values[:0] for values in by_pair[0])]
+    columns = [np.concatenate(values) for values in zip(*by_pair, strict=True)]
+    patch, lidars = columns[0], np.repeat(np.array(pairs), [len(gaps[0]) for gaps in by_pair], axis=0)
     number = len(patches.centres)
-    counting = np.zeros((number, len(by_lidar)), bool)
-    counting[patch[:, None], numbers] = True
-    total = sum(np.where(own[:, None, None], fits.covariances, 0.0)
-                for own, fits in zip(counting.T, by_lidar, strict=True))  # fmt: skip
-    spots, seen = np.zeros((number, 2)), counting.any(axis=1)
+    compared = np.zeros((number, len(by_lidar)), bool)
+    compared[patch[:, None], lidars] = True
+    total = sum(np.where(of_lidar[:, None, None], fits.covariances, 0.0)
+                for of_lidar, fits in zip(compared.T, by_lidar, strict=True))  # fmt: skip
+    spots, seen = np.zeros((number, 2)), compared.any(axis=1)
     spots[seen] = _spots(total[seen])
-    weights = np.array([own / _variances_at(fits.covariances, spots)
-                        for own, fits in zip(counting.T, by_lidar, strict=True)]).T  # fmt: skip
-    both, all_of = np.take_along_axis(weights[patch], numbers, axis=1).sum(axis=1), weights[patch].sum(axis=1)
-    shares = np.where(counting[patch].sum(axis=1) > 2, both / np.maximum(all_of, 1e-300), 1.0)
-    if compared is not None:  # as many gaps are independent as lidars are compared, but one
+    weights = np.array([of_lidar / _variances_at(fits.covariances, spots)
+                        for of_lidar, fits in zip(compared.T, by_lidar, strict=True)]).T  # fmt: skip
+    of_pair, of_all = np.take_along_axis(weights[patch], lidars, axis=1).sum(axis=1), weights[patch].sum(axis=1)
+    shares = np.where(compared[patch].sum(axis=1) > 2, of_pair / np.maximum(of_all, 1e-300), 1.0)
+    if given is not None:  # one gap less is independent than lidars are compared
         of_patch = np.bincount(patch, minlength=number)
-        shares = np.minimum(1.0, (counting.sum(axis=1) - 1.0)[patch] / of_patch[patch])
-    return Gaps(*columns, numbers, shares, spots, len(by_lidar))
+        shares = np.minimum(1.0, (compared.sum(axis=1) - 1.0)[patch] / of_patch[patch])
+    return Gaps(*columns, lidars, shares, spots, len(by_lidar))
 
 
 def _spots(covariances: np.ndarray) -> np.ndarray:
-    """Return where (P, 2) the height of planes with these covariances (P, 3, 3) is known best."""
+    """Return the points (P, 2) at which the heights of planes with these covariances (P, 3, 3) are known best."""
     return -np.linalg.solve(covariances[:, 1:, 1:], covariances[:, 1:, :1])[:, :, 0]
 
 

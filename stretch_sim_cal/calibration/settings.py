@@ -1,5 +1,4 @@
-"""Everything about alignment and floor that a user may set, with the reason for each default. Lengths in m, angles in
-rad."""
+"""Settings of alignment and floor, with the reason for each default. Lengths in m, angles in rad."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,16 +14,16 @@ from stretch_sim_cal.sensor.sensor import Sensors
 
 @dataclass(frozen=True)
 class LidarSettings:
-    """Settings of every method that looks at a room with both lidars. Raises `InputError` for values out of range."""
+    """Settings of all methods that use a room and both lidars. Raises `InputError` for values out of range."""
 
-    # The kind of both lidars, or of each: its table, and how far one unit may differ from it.
-    # Without, a spinning lidar of unknown make.
+    # The kind of both lidars, or of each: its table, and the standard deviations of its units. None: a spinning lidar
+    # of unknown make.
     sensor: Sensors = None
-    # The parameters (n,) of both lidars' errors, if they are known: they are taken out and not estimated again.
+    # The parameters (n,) of both lidars' errors, if they are known: the errors are subtracted, not estimated.
     units: tuple[np.ndarray, np.ndarray] | None = None
 
-    # The robot's own body is not part of the room, nor of the floor: points (N, 3) on it in base_link, as the stowed
-    # robot's description has them, or without any a cylinder about base z (the Stretch's).
+    # The robot's body is not part of the room, nor of the floor: points (N, 3) on it in base_link, by the description
+    # of the stowed robot, or without any a cylinder about base z (the Stretch's).
     body: np.ndarray | None = None
     body_radius: float = 0.4
     body_height: float = 1.8
@@ -54,8 +53,7 @@ class AlignmentSettings(LidarSettings):
     max_iterations: int = 20
     max_correspondence_distance: float = 0.4
 
-    # Nominal pose of the left lidar in base_link (4, 4): names directions in base axes, and locates the robot's own
-    # body.
+    # Nominal pose of the left lidar in base_link (4, 4), for directions in base axes, and for the robot's body.
     base_from_left: np.ndarray | None = None
     # The names of the left and the right lidar, in findings and errors.
     names: tuple[str, str] = SIDES
@@ -69,12 +67,12 @@ class AlignmentSettings(LidarSettings):
             object.__setattr__(self, "base_from_left", check_rigid(self.base_from_left, "base_from_left"))
 
     def directions(self, covariance: np.ndarray, base_from_target: np.ndarray | None) -> list[Direction]:
-        """Return how well the directions of a transform are determined, against the bounds, as of `directions`."""
+        """Return the directions of a transform with their standard deviations and bounds, as of `directions`."""
         return directions(covariance, base_from_target, self.max_std_translation, self.max_std_rotation)
 
 
 def accepting(deviations: tuple[float, float] | None) -> dict[str, Any]:
-    """Return the settings that accept standard deviations up to these (m, rad); none for the default's."""
+    """Return the settings that accept standard deviations up to these (m, rad); none for the defaults."""
     return {} if deviations is None else dict(zip(("max_std_translation", "max_std_rotation"), deviations, strict=True))
 
 
@@ -82,7 +80,7 @@ def accepting(deviations: tuple[float, float] | None) -> dict[str, Any]:
 class FloorSettings(LidarSettings):
     """Settings of the floor methods. Raises `InputError` for values out of range."""
 
-    # The floor is searched this near to where the description has base_footprint.
+    # The limits of the search about the description's base_footprint.
     search_height: float = 0.05
     search_tilt: float = float(np.deg2rad(5.0))
 
@@ -90,8 +88,8 @@ class FloorSettings(LidarSettings):
     max_std_height: float = 0.005
     max_std_tilt: float = float(np.deg2rad(0.1))
 
-    # What is known of the alignment. If it includes the lidars' own errors, it replaces the room that both see here; if
-    # there is none, the alignment is as uncertain as it usually is: by these standard deviations.
+    # The observations of the alignment. If they include the lidars' errors, they replace the room that both see here;
+    # without any the alignment has these typical standard deviations.
     observations: Observations | None = None
     typical_std_translation: float = 0.0002
     typical_std_rotation: float = float(np.deg2rad(0.004))

@@ -1,13 +1,13 @@
-"""Solves the least-squares problem of `problem.py`, and learns from the data how the errors of its lidars vary.
+"""Solves the least-squares problem of `problem.py`, and estimates the variances of its lidars' errors from the data.
 
-`Solver.solve` adds the priors to the blocks' normal equations and gives the changes with their marginal covariance;
-`Solver.without_units` eliminates the lidars' errors, for the mounts, which weigh the errors of the robot's links by
-themselves.
+`Solver.solve` adds the priors to the blocks' normal equations and returns the change with its marginal covariance;
+`Solver.marginalised` eliminates the lidars' errors, for the lidar extrinsics, which estimate the variances of the
+robot model's errors themselves.
 
-The parameters of a unit are solved for in units of their prior (x = L z), so that a prior may be singular. Over the
-lidars of one kind, the z of each kind of errors have a covariance that is taken from the data (empirical Bayes;
-D. MacKay, "Bayesian interpolation", 1992): the sensor file says how far units of its kind differ, a good unit differs
-less, and two units, or one lidar at two places, may differ from the file by nearly the same.
+The parameters of a unit are whitened by their prior (x = L z), so that a prior may be singular. Over the lidars of one
+kind, the z of each kind of errors have a covariance that is estimated from the data (empirical Bayes; D. MacKay,
+"Bayesian interpolation", 1992): the sensor file has the standard deviations of units of its kind, a good unit has
+smaller errors, and two units, or one lidar at two places, may differ from the file by nearly the same.
 """
 
 import itertools
@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction, columns_of
 from stretch_sim_cal.calibration.problem import CURVATURE, FIXED, FLOOR, RIGHT, UNKNOWN, Priors, State, Unknowns
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
@@ -34,24 +34,25 @@ from stretch_sim_cal.sensor.unit import (
     SCAN_MOTION,
 )
 
-# The variance of the channels' errors is looked for in the data in so many steps, down to this
-# share of the sensor file's.
-SPREAD_STEPS = 4
-SETTLED = 0.02
+# The variances of the channels' errors are estimated in at most so many steps of expectation maximisation, until their
+# standard deviations change by a smaller share than the second.
+VARIANCE_STEPS, CONVERGED = 4, 0.02
+# The smallest standard deviation of the channels' errors over that of the sensor file.
+LEAST_DEVIATION = 0.02
 # The sensor file's variance counts as much as so many channels.
-FIRM = 4.0
-# A share with a smaller standard deviation is decided: 0 and 1 are more than ten of them apart.
-SURE_SHARE = 0.1
-LEAST_SPREAD = 0.02
+PRIOR_CHANNELS = 4.0
+# A share with a smaller standard deviation is fixed: 0 and 1 are more than ten of them apart.
+FIXED_BELOW = 0.1
 # Lidars of one kind differ from each other, in their scalars and in each kind of channels' errors, by one of these
-# shares of what units of the kind do, and each in its harmonics by one of those, none of them likelier beforehand.
+# shares of the sensor file's standard deviations, each in its harmonics by one of the second ones; a priori all are
+# equally likely.
 SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.03])
 HARMONICS_SHARES = np.array([2.0, 1.0, 0.5, 0.1])
-# One lidar's range scale may be none that the sensor file describes: so many times further off, each with such odds.
+# One lidar's range scale may be outside the sensor file's: so many times further off, each with these prior odds.
 FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
-# Hypotheses whose evidence (log) is less than this behind that of the best may be true as well.
-AS_WELL = 4.0
+# Hypotheses whose log evidence is within this of the best one's are plausible.
+EVIDENCE_MARGIN = 4.0
 # What is of the scans and not of the unit is so many times what `ErrorModel.scan_roots` has, with such odds.
 SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float]] = {
     "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])),
@@ -59,10 +60,10 @@ SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float]] = {
     "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])),
 }
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
-# Lidars of one kind have the same driver, which corrects the same of all, or different ones, with such odds.
-ODDS_OF_DRIVERS = np.array([1.0, 0.02])
-ALIKE = 1e-3  # the variance by which the shares of one driver differ
-# Channels of two lidars that differ by more times the sensor file's standard deviation are of no unit it describes.
+# Lidars of one kind have the same driver, which corrects the same of all, or different ones, with such odds; the shares
+# of one driver differ by this variance.
+ODDS_OF_DRIVERS, SAME_DRIVER = np.array([1.0, 0.02]), 1e-3
+# Channels of two lidars that differ by more standard deviations of the sensor file are of no unit that it describes.
 BEYOND_FILE = 2.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
@@ -70,22 +71,22 @@ BEYOND_PRIOR = 4.0
 
 @dataclass(frozen=True)
 class Solution:
-    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of channels'
-    errors, the `spreads`: how far this unit's channels differ, as a share of what the sensor file says."""
+    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of errors, the
+    `relative_deviations`: the standard deviation of this unit's errors over that of the sensor file."""
 
     change: np.ndarray
     covariance: np.ndarray
-    spreads: tuple[dict[str, float], ...]
+    relative_deviations: tuple[dict[str, float], ...]
 
 
 def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = SIDES) -> dict[str, float]:
-    """Return the scalars of the lidars' errors in m, rad and ratios with their standard deviations, by
-    their covariance (14 per lidar, squared), each under its own name and the lidar's."""
+    """Return the scalars of the lidars' errors in m, rad and ratios with their standard deviations, from their
+    covariance (14 n, 14 n), by the names of the scalar and of the lidar."""
     numbers = {}
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(len(names), len(SCALARS))
-    for side, values, own in zip(names, state.units, deviations, strict=True):
-        for scalar, value, deviation in zip(SCALARS, values, own, strict=False):
-            if deviation > 0 or value:  # a share that is decided has no deviation
+    by_lidar = np.sqrt(np.maximum(np.diag(covariance), 0.0)).reshape(len(names), len(SCALARS))
+    for side, values, deviations in zip(names, state.units, by_lidar, strict=True):
+        for scalar, value, deviation in zip(SCALARS, values, deviations, strict=False):
+            if deviation > 0 or value:  # a fixed share has no deviation
                 numbers[f"{scalar}_{side}"], numbers[f"{scalar}_{side}_std"] = float(value), float(deviation)
     return numbers
 
@@ -96,21 +97,22 @@ def sensor_numbers(
     """Return the scalars of the lidars' errors and their motion in a scan, and the standard deviations of the channels'
     errors."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
-    for lidar, (side, model, spreads) in enumerate(zip(names, unknowns.models, solution.spreads, strict=True)):
+    for lidar, (side, model) in enumerate(zip(names, unknowns.models, strict=True)):
         columns = unknowns.scan_motion_columns(lidar)
         for name, value, column in zip(SCAN_MOTION, state.units[lidar][model.of_scan_motion], columns, strict=True):
             deviation = np.sqrt(max(solution.covariance[column, column], 0.0))
             numbers[f"{name}_{side}"], numbers[f"{name}_{side}_std"] = float(value), float(deviation)
         for kind in CHANNEL_KINDS:
-            if getattr(model.spread, kind):
-                # What all have in common by their order is in the values alone.
+            if expected := getattr(model.spread, kind):
+                # Errors that depend on the channels' order are in the values alone.
                 values = np.sqrt(np.mean(state.units[lidar][model.of_kind(kind)] ** 2))
-                numbers[f"{kind}_spread_{side}"] = max(spreads[kind] * getattr(model.spread, kind), float(values))
+                estimated = solution.relative_deviations[lidar][kind] * expected
+                numbers[f"{kind}_spread_{side}"] = max(estimated, float(values))
     return numbers
 
 
 @dataclass(frozen=True)
-class WithoutUnits:
+class Marginalised:
     """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars'
     errors, which are eliminated under their priors (Schur complement)."""
 
@@ -120,41 +122,41 @@ class WithoutUnits:
     _basis: np.ndarray
     _factor: tuple
     _coupling: np.ndarray
-    _right: np.ndarray
+    _unit_gradient: np.ndarray
 
     def change(self, solution: np.ndarray) -> np.ndarray:
-        """Return the change (n,) of all unknowns that a solution (k,) of these equations means."""
-        change = self._basis @ cho_solve(self._factor, self._right - self._coupling.T @ solution)
+        """Return the change (n,) of all unknowns by a solution (k,) of these equations (back substitution)."""
+        change = self._basis @ cho_solve(self._factor, self._unit_gradient - self._coupling.T @ solution)
         change[self.columns] = solution
         return change
 
     def covariance_of_units(self, covariance: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the covariance (r, r) of the lidars' errors `rows` (r,) if the solution has the covariance (k, k)."""
+        """Return the covariance (r, r) of the lidars' errors in `rows` (r,), given that (k, k) of the solution."""
         by_units = cho_solve(self._factor, self._basis[rows].T)
         by_others = self._coupling @ by_units
         return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others
 
 
 class Solver:
-    """Solves for `unknowns` under `priors`; it keeps from one call to the next how the errors of lidars vary.
+    """Solves for `unknowns` under `priors`, and keeps the covariances of the lidars' errors from one call to the next.
 
-    That is a covariance (L, L) over the L lidars of one kind for each kind of errors, in units of what the sensor file
-    says.
+    These are a covariance (L, L) over the L lidars of one kind for each kind of errors, relative to the sensor file's
+    variances.
     """
 
     def __init__(self, unknowns: Unknowns, priors: Priors):
         self.unknowns, self.priors = unknowns, priors
-        # Whether the data may tell by how much scans move and wander: where the poses are given, wrong ones
-        # look like that.
+        # Whether to estimate the variances of the scans' motion and wander: not if the poses are given, since wrong
+        # poses look like these.
         self.learns_scans = True
         self._roots = [model.prior_roots() for model in unknowns.models]
         for roots in self._roots:
-            # What is common to two lidars does not turn with them; what a driver corrects is one or the other.
+            # Errors that two lidars have in common do not turn with them; shares of corrections are 0 or 1.
             scalars = roots.pop("scalars")
-            turning, decided = scalars[HARMONICS].any(axis=0), scalars[[CENTRE_SHARE, FIRING_SHARE]].any(axis=0)
-            roots |= {"scalars": scalars[:, ~turning & ~decided], "harmonics": scalars[:, turning]}
-            roots |= {"shares": scalars[:, decided]}
-        self._known: set[int] = set()  # columns of the shares that are decided
+            turning, shares = scalars[HARMONICS].any(axis=0), scalars[[CENTRE_SHARE, FIRING_SHARE]].any(axis=0)
+            roots |= {"scalars": scalars[:, ~turning & ~shares], "harmonics": scalars[:, turning]}
+            roots |= {"shares": scalars[:, shares]}
+        self._fixed_shares: set[int] = set()  # columns
         self._groups: list[list[int]] = []
         for lidar, roots in enumerate(self._roots):
             for group in self._groups:
@@ -166,7 +168,7 @@ class Solver:
         for roots, model in zip(self._roots, unknowns.models, strict=True):
             roots |= model.scan_roots()
         first_shares = {kind: shares[0] for kind, (shares, _) in SHARES_OF_SCANS.items()}
-        self._varying = {
+        self._covariances = {
             (tuple(group), kind): first_shares.get(kind, 1.0) ** 2 * np.eye(len(group))
             for group in self._groups
             for kind in self._roots[group[0]]
@@ -177,102 +179,101 @@ class Solver:
         cls, unknowns: Unknowns, poses: Sequence[np.ndarray], priors: Sequence[np.ndarray | None] = (FIXED,),
         units: tuple[np.ndarray, ...] | None = None, floor: Plane | None = None,
     ) -> tuple["Solver", State]:  # fmt: skip
-        """Return what solves for the unknowns from the lidars at `poses` (4, 4), of which these `priors` are known, and
-        the state there; the lidars' parameters are `units` if they are known, else 0. Raises `InputError` if they are
-        of lidars with other channels."""
+        """Return a solver for the unknowns with these `priors` (covariances) of the lidars' poses, and the state at
+        `poses` (4, 4), in which the lidars' parameters are `units` if they are known, else 0. Raises `InputError` if
+        these are of lidars with other channels."""
         models = unknowns.models
-        if units is not None and any(len(own) != model.size for own, model in zip(units, models, strict=True)):
+        if units is not None and any(len(values) != model.size for values, model in zip(units, models, strict=True)):
             raise InputError("the known lidar errors belong to lidars with other channels; calibrate them again")
-        given = tuple(np.zeros(model.size) for model in models) if units is None else units
-        state = State(tuple(poses), given, floor)
+        start = tuple(np.zeros(model.size) for model in models) if units is None else units
+        state = State(tuple(poses), start, floor)
         return cls(unknowns, Priors(state, priors, units_known=units is not None)), state
 
     @property
-    def spreads(self) -> tuple[dict[str, float], ...]:
-        """By lidar and kind of errors how far this unit differs, as a share of what the sensor file says."""
+    def relative_deviations(self) -> tuple[dict[str, float], ...]:
+        """By lidar and kind of errors the standard deviation of this unit's errors over that of the sensor file."""
         result = tuple({} for _ in self.unknowns.models)
-        for (group, kind), covariance in self._varying.items():
+        for (group, kind), covariance in self._covariances.items():
             for lidar, variance in zip(group, np.diag(covariance), strict=True):
                 result[lidar][kind] = float(np.sqrt(variance))
         return result
 
     def solve(
-        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
+        self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
         beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> Solution:  # fmt: skip
         """Return the most likely change of `state` given the blocks' normal equations and the priors.
 
-        `by_chance` is information about the poses of all lidars but the first that noise alone brings (see room.py):
-        it is taken from the covariance, but not from the information (n, n) that is of something else, `beside` the
-        blocks that have noisy normals. How the lidars' errors vary stays as it is unless it is to `learn` it, and
-        scales are not looked for `far` from the sensor files unless it is to.
+        `noise_information` is information about the poses of all lidars but the first by noise alone (see room.py): the
+        covariance is corrected for it, but not the information (n, n) that comes from elsewhere, `beside` the blocks
+        with noisy normals. The variances of the lidars' errors stay as they are unless `learn`, and range scales `far`
+        from the sensor files are not considered unless `far`.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
         rows = sparse.csr_array(basis)  # it is nearly all zeros
-        # How many times wider than the sensor file's the priors of the scalars are; 1 for most.
-        scalars, widths, honest = _scalars(kinds), np.ones(basis.shape[1]), None
-        if by_chance is not None:
+        # The standard deviations of the scalars' priors over those of the sensor file; 1 for most.
+        scalars, widths, corrected = _scalars(kinds), np.ones(basis.shape[1]), None
+        if noise_information is not None:
             poses, noisy = self.unknowns.free_poses, equations.information - beside
-            shortened = bias_correction(noisy[np.ix_(poses, poses)], by_chance)
+            shortened = bias_correction(noisy[np.ix_(poses, poses)], noise_information)
             noisy[poses] = shortened.T @ noisy[poses]
             noisy[:, poses] = noisy[:, poses] @ shortened
-            honest, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)
-            honest = rows.T @ honest @ rows
-            # Directions that noise alone seems to hold stay as they were guessed.
-            information[np.ix_(poses, poses)] += by_chance
+            corrected, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)
+            corrected = rows.T @ corrected @ rows
+            # Directions that noise alone seems to constrain stay as they were guessed.
+            information[np.ix_(poses, poses)] += noise_information
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
-        for step in range(SPREAD_STEPS):
-            present, wide = self._present(basis, kinds, state), widths
+        for step in range(VARIANCE_STEPS):
+            current, wide = self._coordinates(basis, kinds, state), widths
             if learn:
                 if not step:
-                    self._alike(kinds, widths, information, gradient + information @ present)
-                # Not by what an earlier step has as far off: one after the other, all scales would become unknown.
-                wide = self._graded(kinds, widths, information, gradient + information @ present, far)
+                    self._learn_similarity(kinds, widths, information, gradient + information @ current)
+                # From `widths`, not from the last step's `wide`: one after the other, all scales would become unknown.
+                wide = self._learn_scalars(kinds, widths, information, gradient + information @ current, far)
             prior = self._precision(kinds, wide)
             root = _root(information + prior)
-            solution = cho_solve((root, True), gradient - prior @ present)
-            # A prior that the data exceeds by far must neither pull the estimate nor pretend to know it.
-            times = self._exceeding(kinds, np.abs(solution + present) / wide)[scalars]
+            solution = cho_solve((root, True), gradient - prior @ current)
+            # A prior that the data exceeds by far must neither bias the estimate nor reduce its covariance.
+            times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
             exceeded = times > BEYOND_PRIOR
             widths[scalars[exceeded]] = (wide[scalars] * times)[exceeded]
-            settled = not exceeded.any()
+            converged = not exceeded.any()
             if kinds and learn:
-                settled &= self._learn(kinds, solution + present, root)
-            if settled:
+                converged &= self._learn_channels(kinds, solution + current, root)
+            if converged:
                 break
-        if honest is not None:
-            root = _root(honest + prior)
-        return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.spreads)
+        if corrected is not None:
+            root = _root(corrected + prior)
+        return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.relative_deviations)
 
     def step(
-        self, equations: NormalEquations, state: State, by_chance: np.ndarray | None = None, learn: bool = True,
+        self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
         beside: np.ndarray | float = 0.0, far: bool = True,
     ) -> tuple[State, Solution]:  # fmt: skip
-        """Return the state after a change as of `solve`, shares that are no longer in doubt `decided`, and the
-        solution."""
-        solution = self.solve(equations, state, by_chance, learn, beside, far)
-        return self.decided(self.unknowns.moved(state, solution.change), solution), solution
+        """Return the state after a change as of `solve`, with fixed shares, and the solution."""
+        solution = self.solve(equations, state, noise_information, learn, beside, far)
+        return self.with_fixed_shares(self.unknowns.moved(state, solution.change), solution), solution
 
-    def without_units(self, equations: NormalEquations, state: State, widened: bool) -> WithoutUnits:
-        """Return the normal equations with the lidars' errors eliminated under their priors, those of scalars that the
-        state exceeds by far `widened` or not."""
+    def marginalised(self, equations: NormalEquations, state: State, widened: bool) -> Marginalised:
+        """Return the normal equations with the lidars' errors eliminated under their priors; if `widened`, the priors
+        of scalars that the state exceeds by far are wider."""
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
         rows = sparse.csr_array(basis)
         scalars, widths = _scalars(kinds), np.ones(basis.shape[1])
-        present = self._present(basis, kinds, state)
-        times = np.abs(present[scalars])
+        current = self._coordinates(basis, kinds, state)
+        times = np.abs(current[scalars])
         if widened:
             widths[scalars] = np.where(times > BEYOND_PRIOR, times, 1.0)
         prior = self._precision(kinds, widths)
-        gradient = basis.T @ gradient - prior @ present
+        gradient = basis.T @ gradient - prior @ current
         information = rows.T @ information @ rows + prior
         units = np.diag(prior) > 0
         factor = _root(information[np.ix_(units, units)]), True
         coupling = information[np.ix_(~units, units)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[units]]))
-        return WithoutUnits(
+        return Marginalised(
             information[np.ix_(~units, ~units)] - coupling @ solved[:, :-1],
             gradient[~units] - coupling @ solved[:, -1],
             np.argmax(basis[:, ~units], axis=0), basis[:, units], factor, coupling, gradient[units],
@@ -281,53 +282,53 @@ class Solver:
     def exceeded(self, state: State) -> bool:
         """Return whether a scalar of a lidar's errors is far beyond its prior."""
         basis, kinds = self._basis(np.zeros(self.unknowns.size, bool))
-        return bool(np.any(np.abs(self._present(basis, kinds, state)[_scalars(kinds)]) > BEYOND_PRIOR))
+        return bool(np.any(np.abs(self._coordinates(basis, kinds, state)[_scalars(kinds)]) > BEYOND_PRIOR))
 
-    def decided(self, state: State, solution: Solution) -> State:
-        """Return a state in which the shares that say what a driver corrects are 0 or 1, if the data leaves no doubt;
-        they are known from then on. Drivers correct all of it or nothing. Of lidars of one kind all are decided, or
-        none, since they may have the same driver."""
+    def with_fixed_shares(self, state: State, solution: Solution) -> State:
+        """Return the state with the shares of an error that a driver corrects fixed at 0 or 1 from now on, if they are
+        well determined. Drivers correct all of it or nothing. Of lidars of one kind, which may have the same driver,
+        all are fixed, or none."""
         units = [values.copy() for values in state.units]
         for group, index in itertools.product(self._groups, (CENTRE_SHARE, FIRING_SHARE)):
             columns = np.array([self.unknowns.units[lidar].start + index for lidar in group])
             deviations = np.sqrt(np.maximum(solution.covariance[columns, columns], 0.0))
             shares = np.array([units[lidar][index] for lidar in group])
             nearest, varying = np.where(shares > 0.5, 1.0, 0.0), deviations > 0
-            if np.all((deviations < SURE_SHARE) & (np.abs(shares - nearest) < 4.0 * deviations) | ~varying):
+            if np.all((deviations < FIXED_BELOW) & (np.abs(shares - nearest) < 4.0 * deviations) | ~varying):
                 for number in np.flatnonzero(varying):
                     units[group[number]][index] = nearest[number]
-                self._known.update(columns[varying].tolist())
+                self._fixed_shares.update(columns[varying].tolist())
         return replace(state, units=tuple(units))
 
     def _with_pose_priors(self, information, gradient, state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the normal equations with the priors of poses and floor, and which columns (n,) do not vary."""
+        """Return the normal equations with the priors of poses and floor, and a mask (n,) of the fixed columns."""
         information, gradient = information.copy(), gradient.copy()
-        priors, gone = self.priors, self.unknowns.difference(state, self.priors.nominal)
+        priors, delta = self.priors, self.unknowns.difference(state, self.priors.nominal)
         fixed = np.zeros(self.unknowns.size, bool)
-        fixed[RIGHT] = len(self.unknowns.poses) < 2  # its columns are there, whether there is a second lidar or not
-        for own, covariance in itertools.zip_longest(self.unknowns.poses, priors.poses):
+        fixed[RIGHT] = len(self.unknowns.poses) < 2  # its columns exist without a second lidar, too
+        for columns, covariance in itertools.zip_longest(self.unknowns.poses, priors.poses):
             if covariance is not None and not np.any(covariance):
-                fixed[own] = True
+                fixed[columns] = True
                 continue
             precision = np.eye(6) / UNKNOWN**2 if covariance is None else np.linalg.inv(covariance)
-            information[own, own] += precision
-            gradient[own] -= 0.0 if covariance is None else precision @ gone[own]
+            information[columns, columns] += precision
+            gradient[columns] -= 0.0 if covariance is None else precision @ delta[columns]
         if state.floor is None:
             fixed[FLOOR] = fixed[CURVATURE] = True
         else:
             precision = np.array([priors.floor_height, UNKNOWN, UNKNOWN]) ** -2.0
             information[FLOOR, FLOOR] += np.diag(precision)
-            gradient[FLOOR] -= precision * gone[FLOOR]
+            gradient[FLOOR] -= precision * delta[FLOOR]
             if priors.curvature:
                 information[CURVATURE, CURVATURE] += np.eye(3) / priors.curvature**2
-                gradient[CURVATURE] -= gone[CURVATURE] / priors.curvature**2
+                gradient[CURVATURE] -= delta[CURVATURE] / priors.curvature**2
             else:
                 fixed[CURVATURE] = True
         return information, gradient, fixed
 
     def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, dict[tuple[int, str], slice]]:
-        """Return the unknowns in units of the sensor files: the basis (n, k), and by lidar and kind of errors which of
-        the k these are."""
+        """Return the basis (n, k) of the unknowns that are not fixed, with the lidars' errors whitened by the sensor
+        files' priors, and the slices of these k by lidar and kind of errors."""
         size, free = self.unknowns.size, ~fixed
         for unit in self.unknowns.units:
             free[unit] = False
@@ -336,152 +337,155 @@ class Solver:
             for kind, root in ({} if self.priors.units_known else roots).items():
                 block = np.zeros((size, root.shape[1]))
                 block[unit] = root
-                block = block[:, ~np.any(block[list(self._known)], axis=0)]
+                block = block[:, ~np.any(block[list(self._fixed_shares)], axis=0)]
                 if block.shape[1]:
                     kinds[lidar, kind] = slice(count, count + block.shape[1])
                     blocks.append(block)
                     count += block.shape[1]
         return np.hstack(blocks), kinds
 
-    def _together(self, kinds: dict) -> Iterator[tuple[tuple, np.ndarray]]:
-        """Yield what lidars of one kind vary by, (lidars, kind of errors), and its columns (L, m) of the basis."""
-        for group, kind in self._varying:
-            own = [kinds[lidar, kind] for lidar in group if (lidar, kind) in kinds]
-            if len(own) == len(group):
-                yield (group, kind), np.array([np.arange(each.start, each.stop) for each in own])
+    def _columns_by_group(self, kinds: dict) -> Iterator[tuple[tuple, np.ndarray]]:
+        """Yield the keys (lidars of one kind, kind of errors) of the covariances, and their columns (L, m) of the
+        basis."""
+        for group, kind in self._covariances:
+            columns = [columns_of(kinds[lidar, kind]) for lidar in group if (lidar, kind) in kinds]
+            if len(columns) == len(group):
+                yield (group, kind), np.array(columns)
 
     def _precision(self, kinds: dict, widths: np.ndarray) -> np.ndarray:
-        """Return the precision (k, k) of the priors of the lidars' errors; those of scalars `widths` (k,) as wide."""
+        """Return the precision (k, k) of the priors of the lidars' errors, with standard deviations `widths` (k,) times
+        as large."""
         prior = np.zeros((len(widths), len(widths)))
-        for varying, columns in self._together(kinds):
-            prior[columns[:, None], columns] = np.linalg.inv(self._varying[varying])[:, :, None]
+        for key, columns in self._columns_by_group(kinds):
+            prior[columns[:, None], columns] = np.linalg.inv(self._covariances[key])[:, :, None]
         return prior / widths / widths[:, None]
 
     def _exceeding(self, kinds: dict, times: np.ndarray) -> np.ndarray:
-        """Return how many standard deviations of their priors the errors of lidars are, of their own `times` (k,): an
-        optical centre that is elsewhere than the sensor file has it is so as a whole."""
-        found = times.copy()
-        for (lidar, kind), own in kinds.items():
+        """Return the errors of lidars in standard deviations of their priors, `times` (k,), but the largest one for all
+        axes of an optical centre: one that is wrong in the sensor file is wrong as a whole."""
+        exceeding = times.copy()
+        for (lidar, kind), columns in kinds.items():
             if kind == "scalars":
-                centre = own.start + np.flatnonzero(self._roots[lidar][kind][CENTRE].any(axis=0))
-                found[centre] = times[centre].max(initial=0.0)
-        return found
+                centre = columns.start + np.flatnonzero(self._roots[lidar][kind][CENTRE].any(axis=0))
+                exceeding[centre] = times[centre].max(initial=0.0)
+        return exceeding
 
-    def _present(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
-        """Return where the units' parameters of a state are in the basis (k,): the most likely way to make them up."""
-        present, spreads = np.zeros(basis.shape[1]), self.spreads
+    def _coordinates(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
+        """Return the most likely coordinates (k,) in the basis that give the units' parameters of a state."""
+        coordinates, deviations = np.zeros(basis.shape[1]), self.relative_deviations
         for lidar, (unit, model, values) in enumerate(
             zip(self.unknowns.units, self.unknowns.models, state.units, strict=True)
         ):
             scale = np.ones(basis.shape[1])
-            for (number, kind), own in kinds.items():
+            for (number, kind), columns in kinds.items():
                 if number == lidar:
-                    scale[own] = spreads[lidar][kind]
+                    scale[columns] = deviations[lidar][kind]
             # The scalars and each kind of the channels' errors have nothing in common.
             of_scans = model.of_scan_motion, model.of_wander
             for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS), *of_scans):
                 block = basis[unit][part]
-                rows, own = np.flatnonzero(block.any(axis=1)), np.flatnonzero(block.any(axis=0))
+                rows, columns = np.flatnonzero(block.any(axis=1)), np.flatnonzero(block.any(axis=0))
                 if not len(rows) or not np.any(values[part]):
                     continue
-                root = block[np.ix_(rows, own)] * scale[own]
-                # Of least norm (parts may overlap), and regular however small a spread is against the others.
+                root = block[np.ix_(rows, columns)] * scale[columns]
+                # Of least norm (parts may overlap), and regular however small one of the standard deviations is.
                 gram = root @ root.T
                 size = np.sqrt(np.diag(gram))
                 gram = gram / size[:, None] / size + 1e-9 * np.eye(len(gram))
-                present[own] = scale[own] * (
+                coordinates[columns] = scale[columns] * (
                     root.T @ (cho_solve((_root(gram), True), values[part][rows] / size) / size)
                 )
-        return present
+        return coordinates
 
-    def _learn(self, kinds: dict, z: np.ndarray, root: np.ndarray) -> bool:
-        """Take how the channels' errors vary from the data (expectation maximisation); True once that settles."""
-        settled, inverse = True, None
-        for varying, columns in self._together(kinds):
-            if varying[1] in SCALAR_KINDS:
+    def _learn_channels(self, kinds: dict, z: np.ndarray, root: np.ndarray) -> bool:
+        """Update the covariances of the channels' errors by a solution `z` (k,) with the factor `root` of its
+        information (k, k), a step of expectation maximisation; return whether they have converged."""
+        converged, inverse = True, None
+        for key, columns in self._columns_by_group(kinds):
+            if key[1] in SCALAR_KINDS:
                 continue
             inverse = lapack.dtrtri(root, lower=1)[0] if inverse is None else inverse
             roots = inverse[:, columns]
             squares = np.einsum("lm,km->lk", z[columns], z[columns]) + np.einsum("nlm,nkm->lk", roots, roots)
-            before, count = self._varying[varying], columns.shape[1]
-            # Units that differ more than the sensor file says count as they are.
-            values, axes = np.linalg.eigh((squares + FIRM * before) / (count + FIRM))
-            after = (axes * np.maximum(values, LEAST_SPREAD**2)) @ axes.T
-            # What they have in common, which hardly any data shows, may then be as large as what they differ by.
+            before, count = self._covariances[key], columns.shape[1]
+            # A variance above that of the sensor file is not limited.
+            values, axes = np.linalg.eigh((squares + PRIOR_CHANNELS * before) / (count + PRIOR_CHANNELS))
+            after = (axes * np.maximum(values, LEAST_DEVIATION**2)) @ axes.T
+            # The common part, which the data hardly determines, may then be as large as the difference.
             common = after.mean()
             differing = (np.trace(after) / len(after) - common) * len(after) / max(len(after) - 1, 1)
             if differing > BEYOND_FILE**2:
                 after += max(0.0, differing / len(after) - common)
-            settled &= np.abs(after - before).max() < 2.0 * SETTLED * before.max()
-            self._varying[varying] = after
-        return settled
+            converged &= np.abs(after - before).max() < 2.0 * CONVERGED * before.max()
+            self._covariances[key] = after
+        return converged
 
     def _evidence(
-        self, kinds: dict, graded: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
+        self, kinds: dict, chosen: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
     ) -> tuple[dict, Callable[[np.ndarray], tuple[float, np.ndarray]]]:
-        """Return the `graded` of the kinds of errors by their columns of (s,), and what gives the evidence (log) of
-        their priors, `wide` (s,) times as wide, with the most likely values (s,): given the equations (k, k) and (k,)
-        about lidars without errors, in which all other unknowns are eliminated, once."""
-        own = np.concatenate([np.arange(each.start, each.stop) for each in graded.values()])
+        """Return the slices of the `chosen` ones of the kinds of errors among these alone, (s,), and the function from
+        the widths (s,) of their priors to their log evidence and the most likely values (s,): given the equations (k,
+        k) and (k,) about lidars without errors, in which all other unknowns are eliminated, once."""
+        columns = np.concatenate(list(map(columns_of, chosen.values())))
         prior = self._precision(kinds, widths)
-        others = np.setdiff1d(np.arange(len(widths)), own)
+        others = np.setdiff1d(np.arange(len(widths)), columns)
         factor = _root((information + prior)[np.ix_(others, others)]), True
-        coupling = information[np.ix_(own, others)]
+        coupling = information[np.ix_(columns, others)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[others]]))
-        information = information[np.ix_(own, own)] - coupling @ solved[:, :-1]
-        gradient = gradient[own] - coupling @ solved[:, -1]
-        ends = np.cumsum([0, *(each.stop - each.start for each in graded.values())]).tolist()
-        within = {key: slice(*ends[number : number + 2]) for number, key in enumerate(graded)}
+        information = information[np.ix_(columns, columns)] - coupling @ solved[:, :-1]
+        gradient = gradient[columns] - coupling @ solved[:, -1]
+        ends = np.cumsum([0, *(each.stop - each.start for each in chosen.values())]).tolist()
+        slices = {key: slice(*ends[number : number + 2]) for number, key in enumerate(chosen)}
 
-        def evidence(wide: np.ndarray) -> tuple[float, np.ndarray]:
-            prior = self._precision(within, wide)
+        def evidence(chosen_widths: np.ndarray) -> tuple[float, np.ndarray]:
+            prior = self._precision(slices, chosen_widths)
             volume = np.sum(np.log(np.diag(_root(prior.copy()))))
             root = _root(information + prior)
             solved = solve_triangular(root, gradient, lower=True, check_finite=False)
             likely = solve_triangular(root, solved, trans=1, lower=True, check_finite=False)
             return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume), likely
 
-        return within, evidence
+        return slices, evidence
 
-    def _alike(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
-        """Take from the data by which of the shares the channels of lidars of one kind differ from each other, given
-        how far they are from the sensor file: for each kind of errors the mean, weighed by their evidence."""
-        for varying, columns in self._together(kinds):
-            group, kind = varying
+    def _learn_similarity(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
+        """Update the correlation of the channels' errors between lidars of one kind by the data, given the variance: to
+        the mean over `SHARES`, weighted by evidence, for each kind of errors."""
+        for key, columns in self._columns_by_group(kinds):
+            group, kind = key
             if len(group) < 2 or kind not in CHANNEL_KINDS:
                 continue
-            graded = {(lidar, kind): kinds[lidar, kind] for lidar in group}
-            _, evidence = self._evidence(kinds, graded, widths, information, gradient)
-            variance = np.trace(self._varying[varying]) / len(group)
+            chosen = {(lidar, kind): kinds[lidar, kind] for lidar in group}
+            _, evidence = self._evidence(kinds, chosen, widths, information, gradient)
+            variance = np.trace(self._covariances[key]) / len(group)
             trials = [variance * trial for trial in _nearly_alike(len(group))]
-            self._weigh(varying, trials, evidence, np.ones(columns.size))
+            self._average(key, trials, evidence, np.ones(columns.size))
 
-    def _weigh(
-        self, varying: tuple, trials: list[np.ndarray], evidence: Callable, wide: np.ndarray,
+    def _average(
+        self, key: tuple, trials: list[np.ndarray], evidence: Callable, widths: np.ndarray,
         odds: np.ndarray | float = 1.0,
     ) -> None:  # fmt: skip
-        """Let errors vary by the mean of covariances, weighed by their `odds` and `evidence`, as of `_evidence`."""
-        found = []
+        """Set a covariance to the mean of `trials`, weighted by prior `odds` and `evidence`, as of `_evidence`."""
+        log_evidence = []
         for trial in trials:
-            self._varying[varying] = trial
-            found.append(evidence(wide)[0])
-        likely = odds * np.exp(np.array(found) - max(found))
-        self._varying[varying] = np.tensordot(likely / likely.sum(), trials, axes=1)
+            self._covariances[key] = trial
+            log_evidence.append(evidence(widths)[0])
+        weights = odds * np.exp(np.array(log_evidence) - max(log_evidence))
+        self._covariances[key] = np.tensordot(weights / weights.sum(), trials, axes=1)
 
-    def _graded(
+    def _learn_scalars(
         self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray, far: bool
     ) -> np.ndarray:  # fmt: skip
-        """Take from the data by which of the shares the scalars of lidars of one kind, and the harmonics of each, vary:
-        the mean over all, weighed by their evidence given the equations (k, k) and (k,) about lidars without errors.
-        Return the `widths` (k,), with those of the range scales that may be far off."""
-        graded = {key: own for key, own in kinds.items() if key[1] in SCALAR_KINDS}
-        own = _scalars(graded)
-        if not len(own):
+        """Update the covariances of the scalars of lidars of one kind, and of the harmonics of each, by the data: means
+        over the shares, weighted by evidence given the equations (k, k) and (k,) about lidars without errors. Return
+        the `widths` (k,), with those of the range scales that may be far off."""
+        chosen = {key: part for key, part in kinds.items() if key[1] in SCALAR_KINDS}
+        columns = _scalars(chosen)
+        if not len(columns):
             return widths
-        within, evidence = self._evidence(kinds, graded, widths, information, gradient)
+        slices, evidence = self._evidence(kinds, chosen, widths, information, gradient)
 
-        for varying, _ in self._together(within):
-            (group, kind), odds = varying, 1.0
+        for key, _ in self._columns_by_group(slices):
+            (group, kind), odds = key, 1.0
             if kind == "harmonics":
                 trials = [share**2 * np.eye(len(group)) for share in HARMONICS_SHARES]
             elif kind == "scalars" and len(group) > 1:
@@ -489,30 +493,30 @@ class Solver:
                 trials = _nearly_alike(len(group))
             elif kind == "shares" and len(group) > 1:
                 independent = np.eye(len(group))
-                trials, odds = [ALIKE * independent + 1.0 - ALIKE, independent], ODDS_OF_DRIVERS
+                trials, odds = [SAME_DRIVER * independent + 1.0 - SAME_DRIVER, independent], ODDS_OF_DRIVERS
             elif kind in SHARES_OF_SCANS and self.learns_scans:
                 shares, odds = SHARES_OF_SCANS[kind]
                 trials = [share**2 * np.eye(len(group)) for share in shares]
             else:
                 continue
-            self._weigh(varying, trials, evidence, widths[own], odds)
-        # No room tells the scale that all have, nor that of one.
-        nearest, scales = evidence(widths[own])[0], []
-        for (lidar, kind), each in within.items():
-            column = each.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
+            self._average(key, trials, evidence, widths[columns], odds)
+        # A room does not determine a scale common to all lidars, nor that of a single lidar.
+        nominal, scales = evidence(widths[columns])[0], []
+        for (lidar, kind), part in slices.items():
+            column = part.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
             for times in FAR if far and len(column) and len(self.unknowns.models) > 1 else ():
-                trial = widths[own].copy()
+                trial = widths[columns].copy()
                 trial[column] *= times
-                found, values = evidence(trial)
-                scales.append((found + np.log(ODDS_OF_FAR), column, values[column]))
-        # What may as well be, must be in the covariance, as far as it would be: whose scale it is, often nothing tells.
-        best, widened = max([nearest, *(found for found, *_ in scales)]), widths[own].copy()
-        for found, column, values in scales:
-            if found > best - AS_WELL:
-                widened[column] = np.maximum(widened[column], np.hypot(widths[own][column], values))
-        graded = widths.copy()
-        graded[own] = widened
-        return graded
+                log_evidence, values = evidence(trial)
+                scales.append((log_evidence + np.log(ODDS_OF_FAR), column, values[column]))
+        # The covariance has to include every plausible scale: whose it is, the data often leaves open.
+        best, widened = max([nominal, *(log_evidence for log_evidence, *_ in scales)]), widths[columns].copy()
+        for log_evidence, column, values in scales:
+            if log_evidence > best - EVIDENCE_MARGIN:
+                widened[column] = np.maximum(widened[column], np.hypot(widths[columns][column], values))
+        result = widths.copy()
+        result[columns] = widened
+        return result
 
 
 def _nearly_alike(count: int) -> list[np.ndarray]:
@@ -521,9 +525,9 @@ def _nearly_alike(count: int) -> list[np.ndarray]:
 
 
 def _scalars(kinds: dict) -> np.ndarray:
-    """Return which columns (s,) of the basis are scalars of the lidars' errors."""
-    own = [np.arange(each.start, each.stop) for (_, kind), each in kinds.items() if kind in SCALAR_KINDS]
-    return np.concatenate([np.zeros(0, int), *own])
+    """Return the columns (s,) of the basis that are scalars of the lidars' errors."""
+    columns = [columns_of(part) for (_, kind), part in kinds.items() if kind in SCALAR_KINDS]
+    return np.concatenate([np.zeros(0, int), *columns])
 
 
 def _root(matrix: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import ARRAY
-from stretch_sim_cal.calibration.mounts.result import MountsResult, spread
+from stretch_sim_cal.calibration.mounts.result import MountsResult, total_deviations
 from stretch_sim_cal.calibration.mounts.robot import Chosen
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
@@ -38,7 +38,7 @@ def _deviations(covariance: np.ndarray) -> dict:
 
 
 def _moved(described: np.ndarray, pose: np.ndarray, before: str) -> dict:
-    """Return how far a pose (4, 4) is from the described one."""
+    """Return the distance and angle of a pose (4, 4) from the described one."""
     moved, turned = error(described, pose)
     return {f"moved_from_{before}_mm": 1e3 * moved, f"turned_from_{before}_deg": np.degrees(turned)}
 
@@ -48,16 +48,17 @@ def alignment_numbers(
     another_place: "AnotherPlace | None" = None,
 ) -> dict:  # fmt: skip
     """Return an alignment of two lidars by another method as plain numbers and arrays by name: mm, deg, standard
-    deviations, the frames they are in; and what `another_place` would gain, if that is known and worth the while."""
-    found, further = result.right_to_left, None
+    deviations, and their frames; and the gain of `another_place`, if it is known and large enough."""
+    right_to_left, further = result.right_to_left, None
     if another_place is not None and another_place.gain.max() >= WORTH:
         both = np.column_stack([another_place.before, another_place.after])
         further = {"turn_deg": np.degrees(another_place.turn), "standard_deviation_mm": (1e3 * both[0]).tolist(),
                    "standard_deviation_deg": np.degrees(both[1]).tolist()}  # fmt: skip
     return {
-        "method": result.method, "num_frames": result.num_frames, "right_to_left": found, **placed_in(found),
-        **_deviations(result.covariance), "right_in_base_link": placed_in(base_from_left @ found),
-        **_moved(first_guess, found, "first_guess"), "rmse_mm": result.rmse * 1e3, "overlap": result.overlap,
+        "method": result.method, "num_frames": result.num_frames, "right_to_left": right_to_left,
+        **placed_in(right_to_left), **_deviations(result.covariance),
+        "right_in_base_link": placed_in(base_from_left @ right_to_left),
+        **_moved(first_guess, right_to_left, "first_guess"), "rmse_mm": result.rmse * 1e3, "overlap": result.overlap,
         "directions": [asdict(direction) | {"observed": direction.observed} for direction in result.directions],
         "diagnostics": result.diagnostics, "further_place": further,
     }  # fmt: skip
@@ -81,7 +82,8 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         f"  {agree}, overlap {100 * result.overlap:.0f} %",
     ]
     for direction in result.directions:
-        deviation, bound = direction.said(direction.standard_deviation, ".4f"), direction.said(direction.bound, ".3g")
+        deviation = direction.formatted(direction.standard_deviation, ".4f")
+        bound = direction.formatted(direction.bound, ".3g")
         unknown = "" if direction.observed else "  <- not determined by this scene"
         lines.append(f"  {direction.name}: {deviation} (bound {bound}){unknown}")
     if further is not None:
@@ -99,9 +101,9 @@ def lidars_numbers(result: LidarPoses, nominal: Mapping[str, np.ndarray]) -> dic
     the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
     first, to_first = result.names[0], result.to_first
     lidars = {name: {"in_base_link": placed_in(pose)} for name, pose in result.base_from_lidar.items()}
-    for name, found in to_first.items():
+    for name, pose in to_first.items():
         described = inverse(nominal[first]) @ nominal[name]
-        lidars[name] |= {f"to_{first}": found, **placed_in(found), **_moved(described, found, "description")}
+        lidars[name] |= {f"to_{first}": pose, **placed_in(pose), **_moved(described, pose, "description")}
     pairs = [
         {
             "lidars": list(pair.names), "used": pair.used, "overlap": pair.overlap,
@@ -117,10 +119,10 @@ def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
     how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"
     lines = [f"{len(result.names)} lidars {how} ({numbers['num_frames']} clouds of each), to {first}:"]
     for name in others:
-        own = numbers["lidars"][name]
+        pose = numbers["lidars"][name]
         lines.append(
-            f"  {name}: xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg; "
-            f"{own['moved_from_description_mm']:.2f} mm and {own['turned_from_description_deg']:.3f} deg from the "
+            f"  {name}: xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg; "
+            f"{pose['moved_from_description_mm']:.2f} mm and {pose['turned_from_description_deg']:.3f} deg from the "
             "description"
         )
     for pair in numbers["pairs"]:
@@ -155,11 +157,11 @@ def wheels_lines(result: Wheels, numbers: dict) -> list[str]:
     lines = [
         f"lidars relative to the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
     ]
-    for name, own in numbers["lidars"].items():
-        deviations = own["standard_deviation_mm"]
+    for name, pose in numbers["lidars"].items():
+        deviations = pose["standard_deviation_mm"]
         lines.append(
-            f"  {name}: x {own['x_mm']:.2f} mm, y {own['y_mm']:.2f} mm, yaw {own['yaw_deg']:.3f} deg, "
-            f"standard deviation {listed(deviations, 2)} mm, {own['standard_deviation_yaw_deg']:.3f} deg"
+            f"  {name}: x {pose['x_mm']:.2f} mm, y {pose['y_mm']:.2f} mm, yaw {pose['yaw_deg']:.3f} deg, "
+            f"standard deviation {listed(deviations, 2)} mm, {pose['standard_deviation_yaw_deg']:.3f} deg"
         )
     odometry = numbers["odometry"]
     text = ", ".join(
@@ -228,7 +230,7 @@ def mount_numbers(
     """Return plain numbers, mm and deg; `every` are poses (4, 4) and covariances (6, 6) as of `each_mount`."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
     for side, (pose, covariance) in every.items():
-        position, angle = spread(covariance, pose)
+        position, angle = total_deviations(covariance, pose)
         distance, turned = error(nominal[side], pose)
         numbers[side] = {
             "base_link_from_lidar": pose, **placed_in(pose),
@@ -242,12 +244,13 @@ def mount_numbers(
 def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) -> list[str]:
     """Return the result as lines for the terminal."""
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
-    for side in (name for name, own in numbers.items() if isinstance(own, dict) and "base_link_from_lidar" in own):
-        own = numbers[side]
+    for side, pose in numbers.items():
+        if not isinstance(pose, dict) or "base_link_from_lidar" not in pose:
+            continue
         lines.append(
-            f"  {side:<5} xyz {listed(own['xyz'], 5)} m, rpy {listed(own['rpy_deg'], 4)} deg, standard deviation "
-            f"{own['standard_deviation_mm']:.2f} mm {own['standard_deviation_deg']:.3f} deg; "
-            f"{own['from_description_mm']:.1f} mm and {own['from_description_deg']:.2f} deg from the description"
+            f"  {side:<5} xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg, standard deviation "
+            f"{pose['standard_deviation_mm']:.2f} mm {pose['standard_deviation_deg']:.3f} deg; "
+            f"{pose['from_description_mm']:.1f} mm and {pose['from_description_deg']:.2f} deg from the description"
         )
         if side not in result.directions:
             lines.append("        by its transform to the left one")
@@ -255,14 +258,15 @@ def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) ->
         weakest = max(result.directions[side], key=lambda direction: direction.standard_deviation / direction.bound)
         lines.append(f"        least certain: {weakest.name}")
     for offset in result.joint_offsets:
-        value, spread = offset.value, offset.standard_deviation
+        value, deviation = offset.value, offset.standard_deviation
         scale, unit = (float(np.degrees(1.0)), "deg") if offset.turns else (1e3, "mm")
         lines.append(
-            f"  {offset.joint} is {scale * value:+.2f} {unit} from its reading (+- {scale * spread:.2f} {unit}) "
+            f"  {offset.joint} is {scale * value:+.2f} {unit} from its reading (+- {scale * deviation:.2f} {unit}) "
             f"and moves {100 * offset.scale:+.2f} % further (+- {100 * offset.scale_deviation:.2f} %)"
         )
     if proposal is not None:
-        share, (position, angle) = proposal.spread / proposal.before, max(map(result.spread_of, result.directions))
+        share = proposal.deviation / proposal.before
+        position, angle = max(map(result.total_deviations_of, result.directions))
         lines.append(
             f"  a further pose that would help most: {proposal.name} (the less certain lidar's standard deviation "
             f"{1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be {100 * (1 - share):.0f} % smaller)"

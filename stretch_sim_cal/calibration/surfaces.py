@@ -32,11 +32,11 @@ BODY_SPACING, BODY_WITHIN = 0.03, 0.05
 class Surface(Cells):
     """Cells of one lidar or of several in one frame.
 
-    `side` (M,) is the lidar's number, `channel` (M,) that of the lidar's error model; `origins` (M, 3) the lidar that
-    looked, along the `rays`. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two smallest
-    variances around a cell, 0 for a plane. `neighbours` (M, K) are the nearest cells in direction, of the same lidar.
-    `usable` (M,) is false for cells that are not to be aligned by: the robot's own body. `gaps` (M,) are the angles
-    from channel to channel (rad).
+    `side` (M,) is the lidar's number, `channel` (M,) that of the lidar's error model; `origins` (M, 3) are the lidar's
+    position, from which the `rays` begin. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two
+    smallest variances around a cell, 0 for a plane. `neighbours` (M, K) are the nearest cells in direction, of the same
+    lidar. `usable` (M,) is false for cells that the alignment excludes: those of the robot's body. `gaps` (M,) are the
+    angles from channel to channel (rad).
     """
 
     side: np.ndarray
@@ -50,7 +50,7 @@ class Surface(Cells):
 
     @property
     def num_lidars(self) -> int:
-        """How many lidars there are, by the highest number."""
+        """The number of lidars, by the highest one."""
         return int(self.side.max(initial=0)) + 1
 
     @property
@@ -60,7 +60,7 @@ class Surface(Cells):
 
 
 def surface_of(cells: Cells, channel_of_row: np.ndarray | None = None) -> Surface:
-    """Return the surface (in the lidar's own frame) of one lidar's cells, at least one."""
+    """Return the surface (in the lidar's frame) of one lidar's cells, at least one."""
     rows, gaps = _rows(cells)
     normals, planarity = _normals(cells.points, cells.rays, rows)
     return Surface(
@@ -72,8 +72,8 @@ def surface_of(cells: Cells, channel_of_row: np.ndarray | None = None) -> Surfac
 
 
 def _rows(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the cells (M, 3) lie on a grid of directions in which neighbouring channels are at most one cell
-    apart, and the angle (M,) in rad from channel to channel around each."""
+    """Return the positions (M, 3) of the cells on a grid of directions in which neighbouring channels are at most one
+    cell apart, and the angle (M,) in rad from channel to channel around each."""
     elevations = np.arcsin(np.clip(cells.rays[:, 2], -1.0, 1.0))
     occupied, row = np.unique(cells.row, return_inverse=True)
     of_row = np.bincount(row, elevations) / np.bincount(row)
@@ -92,9 +92,9 @@ def _rows(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
 def body_settings(
     profile: RobotProfile, description: str | RobotModel | None, tell: Callable[[str], object]
 ) -> dict[str, Any]:
-    """Return the settings that say what of a scan is a robot's own body: the profile's cylinder if it has one, else
-    points on the shapes of the `description` (a URDF's text) in the stowed pose; none of them, having told why, if
-    these are not known."""
+    """Return the settings for the robot's body in scans: the profile's cylinder if it has one, else points on the
+    shapes of the `description` (a URDF's text) in the stowed pose; none if these are unknown, after `tell` got the
+    reason."""
     from stretch_sim_cal.calibration.body.returns import surface_points
 
     if profile.body is not None:
@@ -118,27 +118,27 @@ def body_settings(
 
 
 def on_body(points: np.ndarray, body: np.ndarray) -> np.ndarray:
-    """Return which points (N, 3) lie on the robot's own body, by points (M, 3) on it in the same frame."""
+    """Return a mask (N,) of the points (N, 3) on the robot's body, by points (M, 3) on it in the same frame."""
     near: np.ndarray = cKDTree(body).query(points, distance_upper_bound=BODY_WITHIN)[0] < np.inf
     return near
 
 
 def without_body(surface: Surface, base_from_lidar: np.ndarray, settings) -> Surface:
-    """Return a lidar's surface with the robot's own body marked as not usable: what lies on `settings.body`, or in a
-    cylinder about base_link's z axis, of `settings.body_radius` and `body_height` (m)."""
+    """Return a lidar's surface with the cells of the robot's body marked as not usable: those on `settings.body`, or in
+    a cylinder about base_link's z axis, of `settings.body_radius` and `body_height` (m)."""
     in_base = apply(base_from_lidar, surface.points)
     if settings.body is not None:
         return replace(surface, usable=surface.usable & ~on_body(in_base, settings.body))
     near_axis = in_base[:, 0] ** 2 + in_base[:, 1] ** 2 < settings.body_radius**2
-    # Lower points are floor seen past the robot, which is wanted.
+    # Lower points are floor seen past the robot, which is used.
     body = near_axis & (in_base[:, 2] > _FLOOR_HEIGHT) & (in_base[:, 2] < settings.body_height)
     return replace(surface, usable=surface.usable & ~body)
 
 
 class Lidar:
-    """One lidar in the problem: the `surface` that it sees, uncorrected and in its own frame, and its error `model`.
+    """One lidar in the problem: the `surface` that it sees, uncorrected and in its frame, and its error `model`.
 
-    `cosines` (M,) are those of incidence on the surfaces, as far as they are known by now; the errors depend on them.
+    `cosines` (M,) are the present estimates of those of incidence on the surfaces, on which the errors depend.
     """
 
     def __init__(self, surface: Surface, model: ErrorModel):
@@ -149,7 +149,7 @@ class Lidar:
 
     @classmethod
     def of_cells(cls, cells: DirectionCells, rows: np.ndarray | None = None) -> "Lidar":
-        """Return the lidar that saw the frames summed in `cells`; its channels are those of `rows`, as of
+        """Return the lidar of the frames summed in `cells`; its channels are those of `rows`, as of
         `DirectionCells.model`."""
         model, channel_of_row = cells.model(rows)
         return cls(surface_of(cells.cells(), channel_of_row), model)
@@ -158,8 +158,7 @@ class Lidar:
     def of_places(
         cls, places: Sequence[Sequence[DirectionCells]], names: Sequence[str], what: str = "standing place"
     ) -> list[tuple["Lidar", ...]]:
-        """Return by place the lidars with these `names`, which saw the cells; the channels of each are those that it
-        has at all places.
+        """Return by place the lidars with these `names` and cells; the channels of each are those of all its places.
 
         Raises `InputError` if a lidar gave no return at one, or if the clouds of some places have rings and those of
         others do not.
@@ -188,14 +187,14 @@ class Lidar:
         kept[surface.neighbours[wanted]] = True
         number = np.cumsum(kept) - 1
         around = surface.neighbours[kept]
-        own = np.arange(np.count_nonzero(kept))[:, None]
+        itself = np.arange(np.count_nonzero(kept))[:, None]
         values = {field.name: getattr(surface, field.name).compress(kept, axis=0) for field in fields(surface)}
-        values["neighbours"] = np.where(kept[around], number[around], own)
+        values["neighbours"] = np.where(kept[around], number[around], itself)
         values["usable"] = (surface.usable & wanted)[kept]
         return Lidar(Surface(**values), self.model)
 
     def corrected(self, values: np.ndarray) -> Surface:
-        """Return its surface with its errors, by a unit's parameters (n,), taken out; still in its own frame."""
+        """Return its surface in its frame, corrected for its errors by a unit's parameters (n,)."""
         surface = self.surface
         if not np.any(values):
             return surface
@@ -206,7 +205,7 @@ class Lidar:
         return replace(surface, points=points, origins=origins, rays=rays, block_points=surface.block_points + shift)
 
     def meets(self, cell: np.ndarray, cosines: np.ndarray) -> None:
-        """Take note of the cosines (K,) at which the rays of cells (K,) meet their surfaces."""
+        """Store the cosines (K,) of incidence of the rays of cells (K,) on their surfaces."""
         self.cosines[cell] = np.clip(cosines, LEAST_COSINE, 1.0)
 
 
@@ -226,7 +225,7 @@ def in_base(lidars: Sequence[Lidar], state: State) -> Surface:
 
 
 def mirrored_surface(surface: Surface, mirror: np.ndarray) -> Surface:
-    """Return the points and rays of a lidar's surface in its own frame, mirrored by a matrix (3, 3)."""
+    """Return a lidar's surface in its frame with points and rays mirrored by a matrix (3, 3)."""
     points, rays = surface.points @ mirror.T, surface.rays @ mirror.T
     return replace(surface, points=points, rays=rays, origins=surface.origins @ mirror.T)
 

@@ -1,9 +1,9 @@
 """Is a stored calibration still valid on fresh data? Yes, no or undetermined, with the drift and its uncertainty.
 
-The calibration is estimated again from a few frames and compared. If the lidars' errors of then are known
-(`observations.py`), they are taken out, not estimated again: the uncertainty that they leave is the same then and now,
-and no drift. A drift counts with `SIGMAS` standard deviations of both results together: beyond the tolerance by all of
-them it has drifted, within by all of them it holds, between them it is open.
+The calibration is estimated again from a few frames and compared. If the lidars' errors of the stored calibration are
+known (`observations.py`), they are subtracted, not estimated again: their remaining uncertainty is the same in both,
+and no drift. A drift is compared with `SIGMAS` standard deviations of both results together: beyond the tolerance by
+all of them it has drifted, within by all of them it holds, otherwise it is undetermined.
 """
 
 import math
@@ -32,7 +32,7 @@ HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
 
 @dataclass(frozen=True)
 class Tolerances:
-    """How far the calibration may have moved and still hold: m and rad."""
+    """The largest drift of a valid calibration: m and rad."""
 
     length: float = 2e-3
     angle: float = math.radians(0.1)
@@ -40,7 +40,7 @@ class Tolerances:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far one number of the calibration has moved: `value`, `standard_deviation` and `tolerance` in m or rad."""
+    """The drift of one number of the calibration: `value`, `standard_deviation` and `tolerance` in m or rad."""
 
     name: str
     value: float
@@ -66,7 +66,7 @@ class Drift:
 
 @dataclass
 class Verification:
-    """The drifts that could be measured, and `open_questions`: why others could not."""
+    """The measured drifts, and the reasons why others were not measured, `open_questions`."""
 
     drifts: list[Drift] = field(default_factory=list)
     open_questions: list[str] = field(default_factory=list)
@@ -81,10 +81,10 @@ class Verification:
 
 
 @dataclass
-class FoundAnew:
-    """Alignment and floor estimated again from fresh clouds, or, as `open_questions`, why they are not. `file` is the
-    stored calibration, with the floor that follows from the known errors of the lidars; `same_lidars` says that these
-    are known, and taken out then and now. `aligned` are the transforms to the left lidar by the name of the other one.
+class Reestimate:
+    """Alignment and floor estimated again from fresh clouds, or the reasons why they are not, `open_questions`. `file`
+    is the stored calibration, with the floor that follows from the known errors of the lidars; if `same_lidars`, these
+    are known, and subtracted in both. `aligned` are the transforms to the left lidar by the name of the other one.
     """
 
     file: CalibrationFile
@@ -94,10 +94,10 @@ class FoundAnew:
     open_questions: list[str] = field(default_factory=list)
 
 
-def found_anew(
+def reestimate(
     file: CalibrationFile, clouds: Iterable[Clouds], base_from_left: np.ndarray,
     nominal_footprint_from_base: np.ndarray, sensor: Sensors = None, body: Mapping[str, Any] | None = None,
-) -> FoundAnew:  # fmt: skip
+) -> Reestimate:  # fmt: skip
     """Estimate alignment and floor again; arguments and errors are those of `verify`."""
     if file.right_to_left is None:
         raise InputError(f"{file.path}: has no alignment of the lidars to verify; run ros_align_dual_lidar first")
@@ -114,22 +114,22 @@ def found_anew(
     aligned, floor = calibrated(
         lidars, list(clouds), nominal_footprint_from_base, file.floor_plane is not None, body, units=units
     )
-    found = FoundAnew(file, known is not None)
+    result = Reestimate(file, known is not None)
     if not aligned.accepted:
         why = [*aligned.refusals, *(finding for finding in aligned.warnings if coded(finding).code == "pair_left_out")]
-        found.open_questions += [f"lidars: {reason}" for reason in why]
-        return found
+        result.open_questions += [f"lidars: {reason}" for reason in why]
+        return result
     # The right lidar of a robot with one is the left one.
-    found.aligned = {name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left}
+    result.aligned = {name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left}
     if floor is None:
-        return found
-    found.open_questions += [f"floor: {reason}" for reason in floor.refusals]
+        return result
+    result.open_questions += [f"floor: {reason}" for reason in floor.refusals]
     if floor.accepted:
-        found.floor = floor
-        if known is not None and known.floor is not None:  # the floor as it is by what is known of the lidars' errors
+        result.floor = floor
+        if known is not None and known.floor is not None:  # the stored floor by the lidars' known errors
             none = np.zeros((len(known.floor.scalars),) * 2)
-            found.file = with_units(file, known.floor, known.units[: len(SIDES)], none)
-    return found
+            result.file = with_units(file, known.floor, known.units[: len(SIDES)], none)
+    return result
 
 
 def verify(
@@ -140,34 +140,34 @@ def verify(
     """Compare the calibration in `file` with fresh clouds of all its lidars, each in its own frame; `sensor` is their
     kind, `body` as of `body_settings`.
 
-    The floor is only looked at if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
+    The floor is verified only if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
     4) are the description's. Raises `InputError` if the file has no alignment.
     """
-    found = found_anew(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
+    now = reestimate(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
     drifts, parts = [], []
-    for name, aligned in found.aligned.items():
+    for name, aligned in now.aligned.items():
         which = f"lidars left and {name}" if file.further_to_left else "lidars"
         apart = error(file.to_left[name], aligned.right_to_left)
         parts.append((f"{which}, translation", f"{which}, rotation", apart, f"{name}{TO_LEFT}", aligned.covariance))
-    if found.floor is not None:
-        apart = floor_error(found.file.floor_plane, found.floor.plane)
-        parts.append(("floor, height", "floor, tilt", apart, FLOOR, found.floor.covariance))
+    if now.floor is not None:
+        apart = floor_error(now.file.floor_plane, now.floor.plane)
+        parts.append(("floor, height", "floor, tilt", apart, FLOOR, now.floor.covariance))
     for of_length, of_angle, (distance, turned), key, fresh in parts:
-        length, angle = deviations(_covariance(found, key, fresh))
+        length, angle = deviations(_covariance(now, key, fresh))
         drifts.append(Drift(of_length, distance, length, tolerances.length, False))
         drifts.append(Drift(of_angle, turned, angle, tolerances.angle, True))
-    return Verification(drifts, found.open_questions)
+    return Verification(drifts, now.open_questions)
 
 
-def _covariance(found: FoundAnew, key: str, fresh: np.ndarray) -> np.ndarray:
-    """Return the covariance of a drift: that of the `fresh` result and of the stored one, of which a published file has
-    none.
+def _covariance(now: Reestimate, key: str, fresh: np.ndarray) -> np.ndarray:
+    """Return the covariance of a drift: that of the `fresh` result plus that of the stored one, which a published file
+    lacks.
 
-    A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is left out.
+    A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is excluded.
     """
-    if found.same_lidars:
+    if now.same_lidars:
         return 2.0 * fresh
-    entry = found.file.entries.get(key)
+    entry = now.file.entries.get(key)
     if entry is None or entry.covariance is None:
         return fresh
-    return fresh + np.array(found.file.data[key].get(SEEN_COVARIANCE, entry.covariance), dtype=float)
+    return fresh + np.array(now.file.data[key].get(SEEN_COVARIANCE, entry.covariance), dtype=float)

@@ -7,7 +7,7 @@ a given size by Page's cumulative sum of log-likelihood ratios (CUSUM, Biometrik
 Measurements at one station share the station's effect (surfaces that are not flat, glass, a floor that slopes), so they
 are not independent. The effect is normal. Its standard deviation is estimated from the scatter between stations and is
 at least a prior one. Until enough stations are known, the prior counts as one station with `FIRST` times its standard
-deviation, and the largest effect, which may be a change, is left out. The evidence of a station is that of the mean of
+deviation, and the largest effect, which may be a change, is excluded. The evidence of a station is that of the mean of
 its last measurements, and bounded however long the robot stands there. The evidence of several stations is summed:
 
     S = max(0, S of the stations before) + max_k  d / (V_k + R_k) * (m_k - e_k - d / 2)
@@ -46,7 +46,7 @@ from stretch_sim_cal.calibration.consistency import NUM_DIRECTIONS, direction_of
 from stretch_sim_cal.calibration.mounts.residuals import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.robust import robust_equations
-from stretch_sim_cal.calibration.verification import FoundAnew
+from stretch_sim_cal.calibration.verification import Reestimate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import UP, floor_between
 from stretch_sim_cal.geometry.points import group_medians
@@ -119,12 +119,12 @@ def blocks(further: Sequence[str] = ()) -> list[Block]:
         *((f"left to {name} lidar", between(name), False) for name in further),
         *((f"{name} lidar on the robot", name, True) for name in further),
     ]  # fmt: skip
-    found = [
+    of_poses = [
         Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot)
         for name, vector, on_robot in poses for part, columns in PARTS
     ]  # fmt: skip
     height = Block("floor, height", "floor", slice(0, 1), False, FLOOR_AGAIN)
-    return [*found[:2], height, Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *found[2:]]
+    return [*of_poses[:2], height, Block("floor, tilt", "floor", slice(1, 3), True, FLOOR_AGAIN), *of_poses[2:]]
 
 
 def between(name: str) -> str:
@@ -153,7 +153,7 @@ class Measurement:
     refused: tuple[str, ...] = ()
 
 
-def vectors_of(verified: FoundAnew) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def vectors_of(verified: Reestimate) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the residuals of a verification against the stored calibration."""
     vectors = {}
     for name, aligned in verified.aligned.items():
@@ -203,7 +203,7 @@ SAME_WITHIN, SAME_SHARE, FEWEST = 0.05, 0.8, 200  # m, of the directions, and ho
 
 
 class Panorama:
-    """The median range of a lidar by direction: shows whether the robot is where it was."""
+    """The median range of a lidar by direction, to recognise a station."""
 
     def __init__(self, points: np.ndarray):
         ranges = np.linalg.norm(points, axis=1)
@@ -456,7 +456,7 @@ def moved_lidar(states: Sequence[BlockState]) -> str:
 
 
 FILE_NAME = "calibration_watch.sqlite"
-KEPT = 400 * 86400.0  # s: a year, and one to compare with. A look takes 2 kB
+KEPT = 400 * 86400.0  # s: a year, with a margin. A measurement takes 2 kB
 TABLES = """
 CREATE TABLE IF NOT EXISTS looks (
     stamp REAL NOT NULL, calibration TEXT NOT NULL, place INTEGER NOT NULL, arm TEXT NOT NULL, refused TEXT NOT NULL,
@@ -482,7 +482,7 @@ class NoticedChange:
 
 
 def default_history() -> Path:
-    """Return where a robot's history is: beside its calibration file."""
+    """Return the path of a robot's history, beside its calibration file."""
     return default_path().with_name(FILE_NAME)
 
 
@@ -503,19 +503,20 @@ class History:
     def close(self) -> None:
         self._database.close()
 
-    def add(self, look: Measurement, calibration: str) -> None:
+    def add(self, measured: Measurement, calibration: str) -> None:
         """Write a measurement, and delete those older than `KEPT`."""
-        vectors = {name: [part.tolist() for part in parts] for name, parts in look.vectors.items()}
-        row = (look.stamp, calibration, look.station, look.arm, json.dumps(look.refused), json.dumps(vectors))
+        vectors = json.dumps({name: [part.tolist() for part in parts] for name, parts in measured.vectors.items()})
+        refused = json.dumps(measured.refused)
+        row = (measured.stamp, calibration, measured.station, measured.arm, refused, vectors)
         with self._errors(), self._database:
             self._database.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", row)
-            self._database.execute("DELETE FROM looks WHERE stamp < ?", (look.stamp - KEPT,))
+            self._database.execute("DELETE FROM looks WHERE stamp < ?", (measured.stamp - KEPT,))
 
     def note(self, change: NoticedChange) -> None:
         with self._errors(), self._database:
             self._database.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(vars(change).values()))
 
-    def looks(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Measurement]]:
+    def measurements(self, since: float = 0.0, calibration: str | None = None) -> list[tuple[str, Measurement]]:
         """Return the measurements from a time (s) on, oldest first, with their calibrations; of one `calibration` if
         given."""
         query = "SELECT * FROM looks WHERE stamp >= ? AND (? IS NULL OR calibration = ?) ORDER BY stamp"

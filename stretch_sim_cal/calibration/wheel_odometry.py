@@ -1,5 +1,5 @@
-"""Wheel odometry: the way between two stations, its covariance, the lidars against the wheels, and the information of a
-motion about these."""
+"""Wheel odometry: the leg between two stations, its covariance, the lidars relative to the wheels, and the information
+of a motion about these."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from stretch_sim_cal.geometry.transforms import about_origin, exp, from_xyz_rpy,
 STEP = 1e-6  # of differences in place of derivatives
 PLANAR = [0, 1, 5]  # of a twist
 CIRCLE = 8  # stops of a full circle
-# Of a lidar against the wheels, and how each is printed.
+# Of a lidar relative to the wheels, with factor and unit for messages.
 AXES = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg"))
 
 
@@ -23,10 +23,10 @@ AXES = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg
 class DrivingSettings:
     """Prior standard deviations of wheel odometry, and bounds of the result.
 
-    `scale` and `turn` are relative errors of ways and of angles, `slip` (m) and `slip_angle` (rad) are for a wheels'
-    way of 1 m, `track_width` (m) gives the wheels' way in a turn, `clock` (s) is that of the offset of odometry's
+    `scale` and `turn` are relative errors of distances and of angles, `slip` (m) and `slip_angle` (rad) are for 1 m of
+    the wheels' travel, `track_width` (m) gives their travel in a turn, `clock` (s) is that of the offset of odometry's
     stamps, which matters for scans on the move. `max_std_translation` (m) and `max_std_yaw` (rad) bound the standard
-    deviations of a lidar's x, y and yaw against the wheels. Raises `InputError` for values that are not positive.
+    deviations of a lidar's x, y and yaw relative to the wheels. Raises `InputError` for values that are not positive.
     """
 
     scale: float = 0.02
@@ -45,7 +45,7 @@ class DrivingSettings:
 
     @property
     def slips(self) -> np.ndarray:
-        """Slip (3,) along x and y (m) and in the angle (rad) for a wheels' way of 1 m."""
+        """Slip (3,) along x and y (m) and in the angle (rad) for 1 m of the wheels' travel."""
         return np.array([self.slip, self.slip, self.slip_angle])
 
     @property
@@ -56,7 +56,7 @@ class DrivingSettings:
 
 @dataclass(frozen=True)
 class Leg:
-    """The way between two stations by odometry: `steps` (K, 3), each x, y (m) along its mean heading and the angle
+    """The motion between two stations by odometry: `steps` (K, 3), each x, y (m) along its mean heading and the angle
     (rad) turned in it; `velocities` (2, 3) are those at its ends, x, y (m/s) along the heading there and the rate
     (rad/s)."""
 
@@ -65,7 +65,7 @@ class Leg:
 
     @classmethod
     def along(cls, poses: np.ndarray, velocities: np.ndarray | None = None) -> "Leg":
-        """Return the way along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
+        """Return the leg along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
         from the one before; at rest at its ends without `velocities`."""
         turned = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
         heading, (x, y) = poses[:-1, 2] + turned / 2.0, np.diff(poses[:, :2], axis=0).T
@@ -75,7 +75,7 @@ class Leg:
 
     def poses(self, scales: np.ndarray) -> np.ndarray:
         """Return the poses (K + 1, 3) at the steps' ends in the first one's frame, if odometry measures (1 + `scales`
-        (3,)) times the way along x, along y, and the angle."""
+        (3,)) times the distance along x, along y, and the angle."""
         steps = self.steps / (1.0 + scales)
         yaw = np.r_[0.0, np.cumsum(steps[:, 2])]
         heading = yaw[:-1] + steps[:, 2] / 2.0
@@ -87,33 +87,33 @@ class Leg:
         """Return the later station's pose (4, 4) in the earlier one's frame, if odometry's stamps are late by `clock`
         (s)."""
         x, y, yaw = self.poses(scales)[-1]
-        way = from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
+        pose = from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw))
         if not clock:
-            return way
+            return pose
         before, after = np.zeros((2, 6))
         before[PLANAR], after[PLANAR] = clock * self.velocities / (1.0 + scales)
-        return exp(-before) @ way @ exp(after)
+        return exp(-before) @ pose @ exp(after)
 
     def slip_root(self, settings: DrivingSettings) -> np.ndarray:
         """Return the lower root (3, 3) of the covariance by slip of the later station's pose, in its frame."""
         poses = self.poses(np.zeros(3))
-        ways = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
-        ways *= max(1.0, 0.02 / max(ways.sum(), 1e-9))  # m: slip is at least that of such a way
+        travels = np.hypot(*self.steps[:, :2].T) + np.abs(self.steps[:, 2]) * settings.track_width / 2.0
+        travels *= max(1.0, 0.02 / max(travels.sum(), 1e-9))  # m, the smallest travel that slip is computed for
         covariance = np.diag([STEP, STEP, STEP]) ** 2
         sizes, yaw = settings.slips, poses[-1, 2]
-        for (x, y, turned), way in zip(poses[-1] - poses[1:], ways, strict=True):
+        for (x, y, turned), travel in zip(poses[-1] - poses[1:], travels, strict=True):
             # Slip in the last frame; an angle moves all later poses sideways.
             ahead = np.eye(3)
             ahead[:2, :2] = [[np.cos(turned), np.sin(turned)], [-np.sin(turned), np.cos(turned)]]
             ahead[:2, 2] = [-np.cos(yaw) * y + np.sin(yaw) * x, np.sin(yaw) * y + np.cos(yaw) * x]
-            covariance += way * (ahead * sizes**2) @ ahead.T
+            covariance += travel * (ahead * sizes**2) @ ahead.T
         return np.linalg.cholesky(covariance)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """How the base moved while the scans of a station were taken: `times` (K,) in s by the stamps of odometry,
-    ascending, and its `poses` (K, 3), x, y (m), yaw (rad) without jumps. The station is where the base was at `time`
+    """The motion of the base while the scans of a station were taken: `times` (K,) in s by the stamps of odometry,
+    ascending, and its `poses` (K, 3), x, y (m), yaw (rad) without jumps. The station is the pose of the base at `time`
     (s), by the clock of the lidars."""
 
     time: float
@@ -137,12 +137,12 @@ class Sweep:
         return velocity
 
     def slip(self, farthest: float, settings: DrivingSettings) -> np.ndarray:
-        """Return the standard deviations (3,) of x, y (m) and angle (rad) by which slip moves a scan, whose points are
-        measured at most `farthest` (s) from the station's time, against the station: a random walk over the wheels'
-        way, on average over half of the scan."""
+        """Return the standard deviations (3,) of x, y (m) and angle (rad) of a scan relative to the station by slip, if
+        its points are measured at most `farthest` (s) from the station's time: a random walk over the wheels' travel,
+        on average over half of the scan."""
         x, y, rate = np.abs(self.velocity)
-        way = farthest * float(np.hypot(x, y) + rate * settings.track_width / 2.0)
-        return np.sqrt(way / 3.0) * settings.slips
+        travel = farthest * float(np.hypot(x, y) + rate * settings.track_width / 2.0)
+        return np.sqrt(travel / 3.0) * settings.slips
 
     def deskewed(
         self, points: np.ndarray, times: np.ndarray, footprint_from_lidar: np.ndarray, scales: np.ndarray,
@@ -163,7 +163,7 @@ class Sweep:
 
 
 class Manoeuvre(NamedTuple):
-    """A way with stops, in `words`, and its `legs` from one stop to the next."""
+    """A drive with stops, in `words`, and its `legs` from one stop to the next."""
 
     words: str
     legs: list[Leg]
@@ -257,7 +257,7 @@ def most_gained(
 
 @dataclass(frozen=True)
 class Wheels(Checked):
-    """The lidars against the wheels: their poses `footprint_from_lidar` (4, 4) by name, with base_footprint on the
+    """The lidars relative to the wheels: their poses `footprint_from_lidar` (4, 4) by name, with base_footprint on the
     floor at the centre of rotation, x along the direction of driving, and the `covariance` (6 n, 6 n) of their twists.
 
     `odometry` are its errors with their standard deviations (`scale_x`, `scale_x_std`, ..., `turn`), `slip` is over the

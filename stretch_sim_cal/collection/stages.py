@@ -45,7 +45,7 @@ def align(
     rad) may fill up while clouds are taken."""
     if len(lidars) == 1:
         stage = pipeline.alignment_stage(method.solve(), {})
-        return stage, lambda file: with_lidars(file, stage.found, robot_id), ""
+        return stage, lambda file: with_lidars(file, stage.result, robot_id), ""
     check = LeftMountCheck(tuple(lidar.sensor for lidar in lidars.values()), source.profile)
     for each in clouds:
         method.add(each)
@@ -118,19 +118,19 @@ def drive(
 
 
 def accepted(stages: Sequence[Stage]) -> bool:
-    return all(stage.found.accepted for stage in stages)
+    return all(stage.result.accepted for stage in stages)
 
 
 def tell(stages: Sequence[Stage], warn: Callable[[str], object], as_json: bool, more: Sequence[Agreement] = ()) -> None:
     """Print the stages and `more` agreements: warnings by `warn`, lines unless the result is printed `as_json`, and
     each refusal."""
-    warnings = [warning for stage in stages for warning in stage.found.warnings]
+    warnings = [warning for stage in stages for warning in stage.result.warnings]
     for warning in warnings + [warning for each in more for warning in each.findings()]:
         warn(one_line(warning))
     lines = [line for stage in stages for line in stage.lines] + [each.sentence() for each in more]
     if lines and not as_json:
         print("\n".join(lines), flush=True)
-    for refusal in (refusal for stage in stages for refusal in stage.found.refusals):
+    for refusal in (refusal for stage in stages for refusal in stage.result.refusals):
         refuse(refusal)
 
 

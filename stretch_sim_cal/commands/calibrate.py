@@ -183,7 +183,7 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         if unchecked:
             print(unchecked, file=sys.stderr)
         shared.tell([stage], warn, args.json)
-        aligned = stage.found
+        aligned = stage.result
         stages.append(stage)
         changes.append(change)
         lidars, observations = placed(lidars, aligned.base_from_lidar), aligned.observations
@@ -198,7 +198,7 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         shared.tell([stage], warn, args.json)
         stages.append(stage)
         changes.append(change)
-        if len(stages) > 1 and not stage.found.accepted:
+        if len(stages) > 1 and not stage.result.accepted:
             print("nothing written: --only alignment writes only the alignment", file=sys.stderr)
     return _ended(source, stages, changes, source.clouds(3, "drawing"), view, observations)
 
@@ -254,8 +254,8 @@ def _answer(args: argparse.Namespace, stages: Sequence[Stage]) -> int:
 
 
 def _as_json(stage: Stage) -> dict[str, Any]:
-    found = stage.found
-    outcome = {"accepted": found.accepted, "warnings": found.warnings, "refusals": found.refusals}
+    result = stage.result
+    outcome = {"accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals}
     return plain(stage.numbers) | outcome
 
 
@@ -282,12 +282,13 @@ def _report(
             show_calibrated(view, seen, file)
         view.close()
     if source.args.report is not None:
-        refusals = [str(refusal) for stage in stages for refusal in stage.found.refusals]
-        warnings = [str(warning) for stage in stages for warning in stage.found.warnings]
+        refusals = [str(refusal) for stage in stages for refusal in stage.result.refusals]
+        warnings = [str(warning) for stage in stages for warning in stage.result.warnings]
         lines = [line for stage in stages for line in stage.lines]
         title = "Refused" if refusals else "Result"
         parts = [drawn(title, lambda: rendered("said", refusals=refusals, warnings=warnings, lines=lines))]
-        poses = next((stage.found.base_from_lidar for stage in stages if hasattr(stage.found, "base_from_lidar")), None)
+        results = [stage.result for stage in stages]
+        poses = next((each.base_from_lidar for each in results if hasattr(each, "base_from_lidar")), None)
         if len(returns) > 1 and refusals and poses is not None:
             parts.append(drawn("Clouds as described and as found", lambda: refused_clouds(seen, poses)))
         elif len(returns) > 1:

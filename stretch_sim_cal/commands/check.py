@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration import checks
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, Entry, default_path
 from stretch_sim_cal.calibration.drive_results import agreements, stored_wheels
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
-from stretch_sim_cal.calibration.mounts.result import spread
+from stretch_sim_cal.calibration.mounts.result import total_deviations
 from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
 from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, described, load_description
@@ -135,7 +135,7 @@ def _transform(
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
     found = {}
     for side, (pose, covariance) in each_mount(calibration, stored_mounts(calibration)).items():
-        found[side] = {**_pose(pose), "standard_deviation": _in_units(*spread(covariance, pose))}
+        found[side] = {**_pose(pose), "standard_deviation": _in_units(*total_deviations(covariance, pose))}
     return found or None
 
 

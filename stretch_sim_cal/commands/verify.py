@@ -84,7 +84,7 @@ def _history(args: argparse.Namespace) -> int:
     path = args.file or default_history()
     history = History(path, must_exist=True)
     since = datetime.datetime.now().timestamp() - 86400.0 * args.days
-    looks, changes = history.looks(since), history.changes(since)
+    looks, changes = history.measurements(since), history.changes(since)
     history.close()
     if not looks:
         raise InputError(f"{path}: has no check of the last {args.days:g} days; give --days")

@@ -16,7 +16,7 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
 
 
-def thinned(points: np.ndarray, count: int) -> np.ndarray:
+def downsampled(points: np.ndarray, count: int) -> np.ndarray:
     """Return at most `count` of the points (N, ...), evenly taken from their order."""
     return points if len(points) <= count else points[np.linspace(0, len(points) - 1, count).astype(int)]
 

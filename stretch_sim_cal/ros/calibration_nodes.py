@@ -153,9 +153,9 @@ class _Files:
         if accepted:
             what = written or [stage.name for stage in stages]
             shared.write(self.path, what, [change], observations, as_json)
-        warnings = [each for stage in stages for each in stage.found.warnings]
+        warnings = [each for stage in stages for each in stage.result.warnings]
         warnings += [each for agreement in more for each in agreement.findings()]
-        refusals = [each for stage in stages for each in stage.found.refusals]
+        refusals = [each for stage in stages for each in stage.result.refusals]
         self._context.outcome.update(
             accepted=accepted, warnings=[coded(each).as_json() for each in warnings],
             refusals=[coded(each).as_json() for each in refusals],
@@ -218,7 +218,7 @@ def align(context: RobotContext) -> int:
     )
     if unchecked:
         context.log.info(unchecked)
-    result: LidarPoses = stage.found
+    result: LidarPoses = stage.result
     code = files.finish([stage], change, result.observations)
     if isinstance(method, LidarAlignment):
         _keep_places(context, method, result, places)
@@ -273,7 +273,7 @@ def find_floor(context: RobotContext) -> int:
     stage, change, observations = shared.find_floor(
         robot, method, lidars, clouds, file, described_left, default_robot_id()
     )
-    result, code = stage.found, files.finish([stage], change, observations)
+    result, code = stage.result, files.finish([stage], change, observations)
     if result.accepted and files.values:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         record_lidars = stored_mounts(file) is not None and not robot.profile.further
@@ -352,7 +352,7 @@ def calibrate_by_driving(context: RobotContext) -> int:
     code = files.finish(stages, change, written=written, more=by_arm)
     if code == 0 and files.values and written != ["wheels"]:
         joints = [] if profile.one_lidar or profile.further else files.lidar_joints(robot.frames)
-        floor = next(stage.found for stage in stages if stage.name == "floor")
+        floor = next(stage.result for stage in stages if stage.name == "floor")
         files.record([*joints, values_file.base_joint(floor.footprint_from_base)], floor)
     return code
 

@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.surfaces import body_settings
-from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import (
     CHANGED,
     BlockState,
@@ -77,7 +77,7 @@ class Watcher:
         check_lidars(file, self._profile.further)
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
         watch = DriftMonitor(self._options.period, further=self._profile.further)
-        before = self._history.looks(calibration=digest)[-REPLAYED:]
+        before = self._history.measurements(calibration=digest)[-REPLAYED:]
         for _, look in before:
             watch.add(look)
         self._place = before[-1][1].station + 1 if before else 1
@@ -149,8 +149,8 @@ class Watcher:
         clouds = [each.clouds for each in seen]
         if self._body is None:
             self._body = body_settings(self._profile, self._frames.description, self._context.log.info)
-        found = found_anew(self._calibration, clouds, described["left"], footprint, self._sensor, self._body)
-        vectors, refused = vectors_of(found), list(found.open_questions)
+        now = reestimate(self._calibration, clouds, described["left"], footprint, self._sensor, self._body)
+        vectors, refused = vectors_of(now), list(now.open_questions)
         arm = ""
         try:
             own, arm = self._own(seen, described)

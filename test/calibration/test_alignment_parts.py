@@ -216,10 +216,10 @@ def test_noise_in_the_normals_weakens_a_direction_by_its_share_of_the_informatio
     data = NormalEquations(rows.T @ rows, np.zeros(unknowns.size))
     state = State((np.eye(4), np.eye(4)), tuple(np.zeros(model.size) for model in unknowns.models))
     priors = Priors(state, [np.zeros((6, 6))])
-    by_chance = share * data.information[RIGHT, RIGHT]
+    noise_information = share * data.information[RIGHT, RIGHT]
     plain, weakened = (
-        np.sqrt(np.diag(Solver(unknowns, priors).solve(data, state, chance).covariance))[RIGHT]
-        for chance in (None, by_chance)
+        np.sqrt(np.diag(Solver(unknowns, priors).solve(data, state, noise).covariance))[RIGHT]
+        for noise in (None, noise_information)
     )
     assert plain[0] > 1e-3  # the offset's prior decides: far weaker than 1 / 1e4
     np.testing.assert_allclose(weakened[1:] / plain[1:], longer, rtol=1e-3)
@@ -231,13 +231,13 @@ def test_what_does_not_come_from_normals_is_not_weakened_by_their_noise():
     unknowns = Unknowns((load_sensor("jt128_sparse").error_model(),) * 2)
     data = NormalEquations(np.zeros((unknowns.size, unknowns.size)), np.zeros(unknowns.size))
     data.information[RIGHT, RIGHT] = np.diag([1e8] * 6)
-    by_chance, beside = np.diag([1.1e8, 0.0, 0.0, 0.0, 0.0, 0.0]), np.zeros_like(data.information)
+    noise, beside = np.diag([1.1e8, 0.0, 0.0, 0.0, 0.0, 0.0]), np.zeros_like(data.information)
     beside[RIGHT.start, RIGHT.start] = 1e6
     data.information[:] += beside
     state = State((np.eye(4), np.eye(4)), tuple(np.zeros(model.size) for model in unknowns.models))
     priors = Priors(state, [np.zeros((6, 6)), np.eye(6)])
     lost, known = (
-        np.sqrt(np.diag(Solver(unknowns, priors).solve(data, state, by_chance, beside=of_else).covariance))[RIGHT]
+        np.sqrt(np.diag(Solver(unknowns, priors).solve(data, state, noise, beside=of_else).covariance))[RIGHT]
         for of_else in (0.0, beside)
     )
     assert known[0] == pytest.approx(1e-3, rel=0.02) and known[1] == pytest.approx(1e-4, rel=0.02)

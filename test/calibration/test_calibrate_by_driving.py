@@ -222,7 +222,7 @@ def test_refusals_of_a_drive_with_one_lidar_are_those_of_its_floor(result):
         result.array, base_from_lidar={"left": result.array.base_from_lidar["left"]}, refusals=["stations differ"]
     )
     floor, wheels = drive_stages(one, one.base_from_lidar, np.eye(4))
-    assert floor.found.refusals == ["stations differ"] and not floor.found.accepted and wheels.found.accepted
+    assert floor.result.refusals == ["stations differ"] and not floor.result.accepted and wheels.result.accepted
     with pytest.raises(Refused):
         with_drive(CalibrationFile(), one, "robot", one.base_from_lidar)
 

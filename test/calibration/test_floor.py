@@ -15,7 +15,7 @@ from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.points import coordinates
@@ -241,7 +241,7 @@ def test_a_floor_under_a_wide_low_base_is_found_anew_where_it_was(wide):
     file = with_lidars(CalibrationFile(), LidarPoses.of_one_lidar("left", rig.base_from_left), "wide")
     file = with_floor(file, solve(method, frames[:5]), "wide", rig.base_from_left)
     poses = rig.base_from_left, rig.footprint_from_base
-    anew, otherwise = (found_anew(file, later, *poses, rig.sensor, body).floor for body in (rig.body, {}))
+    anew, otherwise = (reestimate(file, later, *poses, rig.sensor, body).floor for body in (rig.body, {}))
     assert abs(anew.plane.offset - file.floor_plane.offset) < 0.005
     assert otherwise is None or abs(otherwise.plane.offset - file.floor_plane.offset) > 0.04
 

@@ -7,13 +7,13 @@ import pytest
 
 from stretch_sim_cal.calibration.alignment import joint_estimate
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
-    BY_CHANCE,
     CLUTTER,
     FURTHEST,
     HINGES,
+    NOISE_STEP,
     _ahead,
+    leave_one_place_out,
     other_ends,
-    without_one_place,
 )
 from stretch_sim_cal.geometry.transforms import exp
 
@@ -22,7 +22,7 @@ from stretch_sim_cal.geometry.transforms import exp
     ("step", "before", "times"),
     [
         (0.8, 1.0, 4.0), (-0.8, -1.0, 4.0), (0.99, 1.0, FURTHEST), (1.2, 1.0, FURTHEST), (0.4, 1.0, 0.0),
-        (-0.8, 1.0, 0.0), (0.9 * BY_CHANCE, BY_CHANCE, 0.0),
+        (-0.8, 1.0, 0.0), (0.9 * NOISE_STEP, NOISE_STEP, 0.0),
     ],
 )  # fmt: skip
 def test_the_way_on_is_that_of_all_further_steps_where_they_become_shorter_slowly(step, before, times):
@@ -38,12 +38,12 @@ def test_a_rotation_by_clutter_is_as_uncertain_as_where_it_ends_from_elsewhere(m
         pose_information=lambda: information, elements=SimpleNamespace(information=share * information)
     )
     found = SimpleNamespace(
-        blocks=[block], by_chance=np.zeros((6, 6)), solution=SimpleNamespace(covariance=1e-8 * np.eye(6)),
+        blocks=[block], noise_information=np.zeros((6, 6)), solution=SimpleNamespace(covariance=1e-8 * np.eye(6)),
         state=SimpleNamespace(base_from_lidar=(np.eye(4), np.eye(4))),
     )  # fmt: skip
     solver = SimpleNamespace(unknowns=SimpleNamespace(free_poses=np.arange(6)))
     twist = np.array([0.0, 0.0, 0.0, 0.0, 0.0, end])
-    monkeypatch.setattr(joint_estimate, "_ends", lambda *_: twist)
+    monkeypatch.setattr(joint_estimate, "_end", lambda *_: twist)
     expected = np.outer(twist, twist) if share > CLUTTER and end > 2e-4 else np.zeros((6, 6))
     np.testing.assert_array_equal(other_ends([], found, solver), expected)
 
@@ -65,7 +65,7 @@ def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(mon
     ended = SimpleNamespace(state=SimpleNamespace(base_from_lidar=(np.eye(4), exp(twist))))
     for name in ("_one_pass", "estimate_jointly"):
         monkeypatch.setattr(joint_estimate, name, lambda *_: ended)
-    added = without_one_place([(lidar, lidar)], found, solver)
+    added = leave_one_place_out([(lidar, lidar)], found, solver)
     expected = np.outer(twist, twist) if share > HINGES and end > 5e-3 else np.zeros((6, 6))
     np.testing.assert_allclose(added, expected, atol=1e-15)
     assert seen == [[False, True, True]] * (2 * (share > HINGES))

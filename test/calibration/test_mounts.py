@@ -96,7 +96,7 @@ def test_mounts_that_are_two_degrees_off_are_found_with_their_covariance(sweep, 
     assert result.accepted and not result.warnings
     assert_covered(sweep[0], result, 1.5e-3, 0.15)
     for side in SIDES:
-        position, angle = result.spread_of(side)
+        position, angle = result.total_deviations_of(side)
         assert position < 3e-3 and np.degrees(angle) < 0.25  # what may be wrong with the model, 1 mm and 0.1 deg a link
 
 
@@ -176,7 +176,7 @@ def test_an_error_of_the_robot_is_named_and_hardly_moves_the_mounts(robot, robot
     found = mounts_of(robot, samples)
     assert_covered(simulator, found, *bound)
     if named is None:  # 2.5 mm if the joints were where they report to be
-        assert max(found.spread_of(side)[0] for side in SIDES) < 1.3e-3
+        assert max(found.total_deviations_of(side)[0] for side in SIDES) < 1.3e-3
     else:
         (warning,) = found.warnings
         assert warning.code == named[0] and named[1] in warning
@@ -256,7 +256,7 @@ def test_rays_begin_at_the_optical_centre(robot, corrects):
         pose = simulator.base_from_lidar(side)
         values = values_from_mapping(reader.model, truth[side]["values"], side)
         rays = reader.rays(reader.returns(model.around(side, pose)), values)
-        matches = model.match(rays, pose, 0.06, 0.15).without_incidence(values[INCIDENCE])
+        matches = model.match(rays, pose, 0.06, 0.15).incidence_corrected(values[INCIDENCE])
         matches = matches.chosen(model.inside(matches, np.radians(0.4), 0.004))
         assert np.count_nonzero(matches.incidence < 0.35) > 50
         assert np.quantile(np.abs(matches.along), 0.99) < 1.5e-4

@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.mounts.robot import (
     best_next,
     mount_settings,
     pose_information,
-    worst_spread,
+    worst_deviation,
 )
 from stretch_sim_cal.robot.kinematics import link_transform
 
@@ -135,14 +135,14 @@ def after_low(robot, start):
 
 
 def test_poses_shrink_what_is_not_known(robot, start, after_low):
-    before, after = (worst_spread(information, robot.nominal, SETTINGS) for information in (start, after_low))
+    before, after = (worst_deviation(information, robot.nominal, SETTINGS) for information in (start, after_low))
     assert after < before / 3
 
 
 def test_the_pose_proposed_is_the_one_that_is_missing_and_not_the_same_once_more(robot, after_low):
     offered = [posed(robot, "low again", LOW), posed(robot, "near", NEAR)]
     best = best_next(after_low, robot.surfaces, offered, robot.nominal, SETTINGS)
-    assert best.name == "near" and best.spread < best.before
+    assert best.name == "near" and best.deviation < best.before
 
 
 def test_what_a_joint_moves_is_that_of_the_kinematics(robot):

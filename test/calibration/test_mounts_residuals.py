@@ -39,8 +39,8 @@ POSED = SimpleNamespace(
     number=1,
     base_from_link=POSES,
     sample=SimpleNamespace(
-        held_by={"arm": ("mast",)},
-        held_at=ORIGINS,
+        ancestors={"arm": ("mast",)},
+        joint_origins=ORIGINS,
         joint_motions={"lift_joint": {"arm": LIFT}, "yaw_joint": {"arm": YAW}},
         joint_values=JOINTS,
     ),
@@ -118,7 +118,7 @@ def test_without_the_readings_the_rest_is_as_uncertain_as_with_them():
     root = random.normal(size=(2 * ROBOT.size, ROBOT.size))
     information = root.T @ root
     rest = np.linalg.inv(information)[: ROBOT.first_reading, : ROBOT.first_reading]
-    np.testing.assert_allclose(np.linalg.inv(ROBOT.without_readings(information)), rest, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.inv(ROBOT.readings_marginalised(information)), rest, rtol=1e-8, atol=1e-12)
 
 
 def test_what_the_expected_errors_explain_is_no_remainder():

@@ -68,7 +68,7 @@ def equations(unknowns, error=None, rows=400):
 
 def eliminated(solver, seen, state, widened=False):
     """Return the change (n,) with the lidars' errors eliminated first."""
-    reduced = solver.without_units(seen, state, widened)
+    reduced = solver.marginalised(seen, state, widened)
     return reduced.change(np.linalg.solve(reduced.information, reduced.gradient))
 
 
@@ -83,7 +83,7 @@ def written_out(seen, precision, gone):
 def test_eliminating_the_lidars_errors_leaves_the_same_solution(solver):
     seen = equations(solver.unknowns, {OFFSET: 0.004, INCIDENCE: -0.002})
     whole = solver.solve(seen, NOTHING)
-    reduced = solver.without_units(seen, NOTHING, widened=False)
+    reduced = solver.marginalised(seen, NOTHING, widened=False)
     poses = np.linalg.inv(reduced.information)
     assert list(reduced.columns) == [*range(LEFT.start, LEFT.stop), *range(RIGHT.start, RIGHT.stop)]
     np.testing.assert_allclose(eliminated(solver, seen, NOTHING), whole.change, rtol=1e-6, atol=1e-9)
@@ -288,14 +288,14 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
         errors = scale * random.normal(size=40)
         seen.gradient[columns] = (errors - errors.mean()) * 1e-4**-2.0
     solution = solver.solve(seen, nothing)
-    assert solution.spreads[0]["channel_range"] < 0.25  # one step of the search comes to 0.32
+    assert solution.relative_deviations[0]["channel_range"] < 0.25  # one step of the search comes to 0.32
     for _ in range(3):
         solution = solver.solve(seen, nothing)
-    spreads = [spread["channel_range"] for spread in solution.spreads]
-    assert 0.1 < spreads[0] < 0.45 and 1.4 < spreads[1] < 2.6  # FIRM draws both towards 1
+    left, right = (of_kind["channel_range"] for of_kind in solution.relative_deviations)
+    assert 0.1 < left < 0.45 and 1.4 < right < 2.6  # PRIOR_CHANNELS draws both towards 1
     numbers = sensor_numbers(unknowns, nothing, solution)
-    assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * spreads[0])
-    assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * spreads[1])
+    assert numbers["channel_range_spread_left"] == pytest.approx(0.01 * left)
+    assert numbers["channel_range_spread_right"] == pytest.approx(0.01 * right)
 
 
 @pytest.mark.parametrize(("right", "apart"), [(1.0, (0.0, 0.3)), (-1.0, (0.8, 1.0))])
@@ -401,24 +401,25 @@ def test_an_optical_centre_that_is_elsewhere_is_not_known_along_the_axis_either(
 
 
 @pytest.mark.parametrize(
-    "share, deviation, decided",
+    "share, deviation, fixed",
     [(0.98, 0.03, 1.0), (0.02, 0.03, 0.0), (0.9, 0.03, 1.0), (0.87, 0.03, 0.87), (0.5, 0.09, 0.5), (0.98, 0.11, 0.98)],
 )
-def test_what_a_driver_corrects_is_decided_if_the_data_leaves_no_doubt(share, deviation, decided):
+def test_the_share_that_a_driver_corrects_is_fixed_if_it_is_well_determined(share, deviation, fixed):
     unknowns = Unknowns((MODEL, MODEL))
     solver = Solver(unknowns, Priors(NOTHING))
     column = unknowns.units[1].start + CENTRE_SHARE
     covariance = np.zeros((unknowns.size, unknowns.size))
     covariance[column, column] = deviation**2
     units = (NOTHING.units[0], share * np.eye(MODEL.size)[CENTRE_SHARE])
-    found = solver.decided(replace(NOTHING, units=units), Solution(np.zeros(unknowns.size), covariance, ({}, {})))
-    assert found.units[1][CENTRE_SHARE] == decided and found.units[1][FIRING_SHARE] == 0.0
+    solution = Solution(np.zeros(unknowns.size), covariance, ({}, {}))
+    found = solver.with_fixed_shares(replace(NOTHING, units=units), solution)
+    assert found.units[1][CENTRE_SHARE] == fixed and found.units[1][FIRING_SHARE] == 0.0
     assert not found.units[0].any()
 
 
 @pytest.mark.parametrize("shares", [(0.98, 0.98), (0.98, 0.02), (0.98, None)])
-def test_what_is_decided_of_drivers_does_not_vary_any_more(shares):
-    """One of which nothing is seen seems to be the other one's, and that is not decided either."""
+def test_fixed_shares_of_drivers_do_not_vary_any_more(shares):
+    """One of which nothing is seen seems to be the other one's, and neither is fixed."""
     model = ErrorModel(UnitSpread(driver_uncertain=True), np.zeros(4), np.zeros(4), np.array([0.01, 0.0, 0.0]))
     unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
     solver, columns = Solver(unknowns, Priors(nothing)), [unit.start + CENTRE_SHARE for unit in unknowns.units]
@@ -427,13 +428,11 @@ def test_what_is_decided_of_drivers_does_not_vary_any_more(shares):
         if share is not None:
             seen.information[column, column], seen.gradient[column] = 1e4, 1e4 * share
     solution = solver.solve(seen, nothing)
-    state = solver.decided(unknowns.moved(nothing, solution.change), solution)
-    found = [own[CENTRE_SHARE] for own in state.units]
+    state = solver.with_fixed_shares(unknowns.moved(nothing, solution.change), solution)
+    found = [values[CENTRE_SHARE] for values in state.units]
     if None in shares:
-        assert (
-            found == pytest.approx([0.98, 0.96], abs=0.03)
-            and 0.05 < np.sqrt(solution.covariance[columns[1]][columns[1]]) < 0.3
-        )
+        assert found == pytest.approx([0.98, 0.96], abs=0.03)
+        assert 0.05 < np.sqrt(solution.covariance[columns[1], columns[1]]) < 0.3
     else:
         assert found == np.round(shares).tolist() and not solver.solve(seen, state).change[columns].any()
 

@@ -231,8 +231,8 @@ def test_noise_information_is_that_of_normals_drawn_by_their_covariance(room):
         tilts = np.einsum("ga,gai->gi", slopes, gaps.slope_axes)
         rows = np.hstack([tilts, np.cross(gaps.points, tilts)])
         total += (rows.T * (room.block.weights / gaps.variances / GRIDS)) @ rows
-    by_chance = room.block.noise_information()
-    np.testing.assert_allclose(np.diag(by_chance), 3.0 * np.diag(total) / draws, rtol=0.1)
+    noise_information = room.block.noise_information()
+    np.testing.assert_allclose(np.diag(noise_information), 3.0 * np.diag(total) / draws, rtol=0.1)
 
 
 def test_only_patches_show_an_error_that_moves_every_surface_alike(room):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.verification import found_anew
+from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import (
     WINDOW,
     DriftMonitor,
@@ -208,11 +208,11 @@ def test_the_history_keeps_looks_and_changes(tmp_path):
     history.note(NoticedChange(900.0, "abc", "floor, height", None, 0.01, 0.001, "it has changed"))
     history.close()
     again = History(tmp_path / "history.sqlite", must_exist=True)
-    assert [look.stamp for _, look in again.looks(since=400.0, calibration="abc")] == [600.0, 900.0]
+    assert [look.stamp for _, look in again.measurements(since=400.0, calibration="abc")] == [600.0, 900.0]
     for name, (residual, covariance) in looks[0].vectors.items():
-        np.testing.assert_array_equal(again.looks()[0][1].vectors[name][0], residual)
-        np.testing.assert_array_equal(again.looks()[0][1].vectors[name][1], covariance)
-    assert again.looks(calibration="other") == []
+        np.testing.assert_array_equal(again.measurements()[0][1].vectors[name][0], residual)
+        np.testing.assert_array_equal(again.measurements()[0][1].vectors[name][1], covariance)
+    assert again.measurements(calibration="other") == []
     assert again.changes()[0].sentence == "it has changed"
     with pytest.raises(InputError, match="no history yet"):
         History(tmp_path / "none.sqlite", must_exist=True)
@@ -223,4 +223,4 @@ def test_the_history_keeps_looks_and_changes(tmp_path):
 
 def test_without_an_alignment_there_is_nothing_to_look_at():
     with pytest.raises(InputError, match="no alignment"):
-        found_anew(CalibrationFile(), [], np.eye(4), np.eye(4))
+        reestimate(CalibrationFile(), [], np.eye(4), np.eye(4))

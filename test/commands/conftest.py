@@ -30,5 +30,5 @@ def calibration(tmp_path, right_to_left):
 @pytest.fixture
 def found_once(monkeypatch):
     """What `verify` finds anew in a recording is found once for all of a test's calls."""
-    anew, once = verification.found_anew, []
-    monkeypatch.setattr(verification, "found_anew", lambda *given: (once or once.append(anew(*given)) or once)[0])
+    anew, once = verification.reestimate, []
+    monkeypatch.setattr(verification, "reestimate", lambda *given: (once or once.append(anew(*given)) or once)[0])

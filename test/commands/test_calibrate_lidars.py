@@ -15,7 +15,7 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.calibration.mounts.result import spread
+from stretch_sim_cal.calibration.mounts.result import total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, samples_of
 from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
@@ -283,7 +283,7 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     assert list(mounts.base_from_lidar) == list(poses)
     off = np.concatenate([log(poses[name] @ inverse(pose)) for name, pose in mounts.base_from_lidar.items()])
     assert off @ np.linalg.solve(mounts.covariance, off) < chi2.ppf(0.999, 18)
-    assert max(spread(mounts.covariance_of("mast"), poses["mast"])) < 3e-3
+    assert max(total_deviations(mounts.covariance_of("mast"), poses["mast"])) < 3e-3
     code, said = told("check", out, "--robot", profile, "--json")
     assert code == 0 and json.loads(said)["mounts"]["mast"]["standard_deviation"]["mm"] < 5.0, said
     dataset, robot = read_dataset(folder), MountedRobot(load_model(folder / "description.urdf"), load_profile(profile))

@@ -120,7 +120,7 @@ def test_one_lidar_gives_the_floor_and_its_extrinsics_within_their_covariances(t
     assert mounts.accepted and list(mounts.directions) == list(mounts.base_from_lidar) == ["left"]
     true = simulator.base_from_lidar("left")
     assert within(log(true @ inverse(mounts.base_from_lidar["left"])), mounts.covariance_of("left"))
-    assert max(mounts.spread_of("left")) < 3e-3
+    assert max(mounts.total_deviations_of("left")) < 3e-3
     silent = MountedRobot(robot.model, named_robot("two_lidar_manipulator"))  # its right lidar publishes nothing
     with pytest.raises(InputError, match="has no right cloud"):
         calibrate_mounts(silent.surfaces, samples, silent.nominal, None, settings)

@@ -9,7 +9,7 @@ from robot_client import simulated_robot
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.calibration.mounts.result import spread
+from stretch_sim_cal.calibration.mounts.result import total_deviations
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.verdict import load_truth
@@ -67,5 +67,5 @@ def test_the_left_lidar_is_found_where_it_is_and_a_further_pose_is_added_under_t
     ended, _ = calibrate(robot, frames, "--lift", "1.0", "--arm", "0.0", "--wrist-yaw", "-1.1")
     numbers = json.loads(ended.out)["mounts"]
     assert numbers["num_samples"] == 5
-    before = spread(mounts.covariance[:6, :6], mounts.base_from_lidar["left"])
+    before = total_deviations(mounts.covariance[:6, :6], mounts.base_from_lidar["left"])
     assert numbers["left"]["standard_deviation_deg"] < np.degrees(before[1])

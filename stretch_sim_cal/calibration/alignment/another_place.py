@@ -1,11 +1,11 @@
-"""What a further standing place would gain: the lidars' standard deviation to each other, had the robot been turned on
-the spot and looked again, as far as the first look knows the room.
+"""The gain of a further standing place: the predicted standard deviation of the relative pose of two lidars after the
+robot is turned on the spot, given the first view of the room.
 
-The patches that both lidars saw are turned with the room about base_link's z axis, and every cell looks again, in the
-direction in which it looked: at the patch that is nearest there. Its returns lie on the patch, so they add information
-and change nothing. What is common to all places (the lidars' own errors under their priors) stays common: the patches
-are seen by other channels, at other ranges and incidences. A cell that would look at a part of the room which comes
-into view only then (a wall, mostly, while the floor is seen all around) counts once more as it did in the first view.
+The patches that both lidars saw are turned with the room about base_link's z axis, and every cell is predicted to hit
+the patch that is nearest to its direction. Its returns lie on the patch, so they add information and change nothing.
+The lidars' errors under their priors are common to all places: the patches are seen by other channels, at other ranges
+and incidences. A cell whose part of the room was not visible before (a wall, mostly, while the floor is seen all
+around) counts once more as it did in the first view.
 """
 
 from copy import deepcopy
@@ -24,9 +24,9 @@ from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 
 TURN = np.radians(90.0)
-# A cell looks at a patch that was seen so near (rad) to its direction: channels of sparse lidars are as far apart.
+# A cell hits a patch that was seen so near (rad) to its direction: channels of sparse lidars are as far apart.
 NEAR = np.radians(3.0)
-# How far beside its centre a patch is looked at, in its size; as cells are assigned to patches.
+# The largest distance of hits from a patch's centre, in its size; as cells are assigned to patches.
 REACH = 0.75
 
 
@@ -41,15 +41,15 @@ class AnotherPlace:
 
     @property
     def gain(self) -> np.ndarray:
-        """By which shares (2,) they would be smaller."""
+        """The shares (2,) by which they would be smaller."""
         return 1.0 - self.after / self.before
 
 
 def after_turning(
-    lidars: tuple[Lidar, Lidar], found: JointEstimate, solver: Solver, base_from_left: np.ndarray
+    lidars: tuple[Lidar, Lidar], estimate: JointEstimate, solver: Solver, base_from_left: np.ndarray
 ) -> AnotherPlace:
-    """Return what a turn on the spot would gain on what was `found` from the place where the lidars see this."""
-    block = found.blocks[0]
+    """Return the gain of a turn on the spot, given the estimate from the place at which the lidars have these cells."""
+    block = estimate.blocks[0]
     rotation = from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, -TURN])
     again = _looking_again(lidars, block, inverse(base_from_left) @ rotation @ base_from_left)
     turned = room_block(again, block.state, block.noise, 0.0, block.grids, exact=True)
@@ -59,9 +59,9 @@ def after_turning(
     added = NormalEquations.empty(solver.unknowns.size)
     for part, seeing in ((turned, again), (unseen, lidars)):
         part.add_to(added, solver.unknowns, seeing)
-    chance = found.by_chance + unseen.noise_information() + turned.noise_information()
-    both = deepcopy(solver).solve(found.equations.plus(added), block.state, chance)
-    return AnotherPlace(_deviations(found.solution.covariance), _deviations(both.covariance))
+    noise_information = estimate.noise_information + unseen.noise_information() + turned.noise_information()
+    both = deepcopy(solver).solve(estimate.equations.plus(added), block.state, noise_information)
+    return AnotherPlace(_deviations(estimate.solution.covariance), _deviations(both.covariance))
 
 
 def _deviations(covariance: np.ndarray) -> np.ndarray:
@@ -69,19 +69,19 @@ def _deviations(covariance: np.ndarray) -> np.ndarray:
 
 
 def _looking_again(lidars: tuple[Lidar, Lidar], block: RoomBlock, turned: np.ndarray) -> tuple[Lidar, Lidar]:
-    """Return the lidars with what their cells would see of the patches that count, the room `turned` (4, 4) in the left
-    lidar's frame; cells that would see none of them are not usable."""
+    """Return the lidars with their cells on the patches that they would hit with the room `turned` (4, 4) in the left
+    lidar's frame; the other cells are not usable."""
     patches, state = block.flat[0], block.state
     members = block.members.only(block.member_weights(block.members) > 0)
-    # What is of no patch hides what is behind it.
+    # Cells of no patch (-1) hide those behind them.
     number = np.full(len(block.surface.points), -1)
     number[members.cell] = members.patch
     points, normals = apply(turned, block.surface.points), patches.normals @ turned[:3, :3].T
     centres = apply(turned, patches.centres)
-    found, first = [], 0
+    result, first = [], 0
     for side, lidar in enumerate(lidars):
-        own = slice(first, first := first + len(lidar.surface.points))
-        origins, rays = block.surface.origins[own], block.surface.rays[own]
+        cells = slice(first, first := first + len(lidar.surface.points))
+        origins, rays = block.surface.origins[cells], block.surface.rays[cells]
         to_lidar = inverse(state.base_from_lidar[side])
         seen = apply(to_lidar, points)
         index = small_gicp.KdTree(seen / np.linalg.norm(seen, axis=1, keepdims=True))
@@ -94,8 +94,8 @@ def _looking_again(lidars: tuple[Lidar, Lidar], block: RoomBlock, turned: np.nda
         hits = origins + ranges[:, None] * rays
         inside = np.linalg.norm(hits - centre, axis=1) < REACH * patches.sizes[patch]
         usable = lidar.surface.usable & (patch >= 0) & ahead & (ranges > 0) & inside
-        found.append(_seeing(lidar, usable, apply(to_lidar, hits), normal @ to_lidar[:3, :3].T, state.units[side]))
-    return tuple(found)
+        result.append(_seeing(lidar, usable, apply(to_lidar, hits), normal @ to_lidar[:3, :3].T, state.units[side]))
+    return tuple(result)
 
 
 def _seeing(lidar: Lidar, usable: np.ndarray, hits: np.ndarray, normals: np.ndarray, values: np.ndarray) -> Lidar:
@@ -107,6 +107,6 @@ def _seeing(lidar: Lidar, usable: np.ndarray, hits: np.ndarray, normals: np.ndar
         before, points=hits, normals=np.where(usable[:, None], normals, before.normals),
         planarity=np.where(usable, 0.0, 1.0), usable=usable,
     )  # fmt: skip
-    # Their returns are where the lidar's errors, taken out, bring them onto the surface.
+    # Their returns are on the surface after correction of the lidar's errors.
     published = 2.0 * hits - Lidar(surface, lidar.model).corrected(values).points
     return Lidar(replace(surface, points=published), lidar.model)

@@ -1,4 +1,4 @@
-"""The lidars' poses by the patches of the rooms that they see, from all standing places, in one estimate."""
+"""The joint estimate of the lidars' poses by the patches of the rooms at all standing places."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,28 +14,27 @@ from stretch_sim_cal.calibration.solver import Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, exp, inverse, log
 
-# How far (m) the lidars' surfaces may still be apart, after the coarse stage and in the passes that follow, and into
-# how many shifted grids of patches they are cut: the bias by a grid's borders is different in each.
+# The distance (m) that the lidars' surfaces may still have after the coarse stage and in the passes that follow, and
+# the number of shifted grids of patches: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
-# The last one is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
-# with a smaller bound, directions of which only noise tells would drift from the guess (`by_chance` in `Solver.solve`).
+# The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
+# with a smaller bound, directions that only noise determines would drift from the guess (`noise_information` in
+# `Solver.solve`).
 CONVERGED, MAX_REPEATS = 0.5, 24
-# Where a step is longer than such a share of the one before it, the way on is taken at once, at most so many times as
-# far; steps that are shorter than so many standard deviations are chance.
-SLOW, FURTHEST, BY_CHANCE = 0.5, 10.0, 0.15
+# If a step is longer than this share of the one before it, the steps to come are taken at once, at most so many times
+# as far; steps that are shorter than so many standard deviations are noise.
+SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
 # Only along axes with a smaller standard deviation (m, rad): along others noise would lead away from the guess.
 DETERMINED = 0.002
-# After that a step as short as this, in standard deviations, is the last one.
+# Steps shorter than this, in standard deviations, are the last ones after that.
 STILL = 0.1
-# How far (m, rad) away, to both sides, an estimate is tried from elsewhere: there other cells are next to each other,
-# which may fit as well.
-ELSEWHERE, ELSEWHERE_TURNED = 0.03, float(np.deg2rad(0.1))
-# What the surfaces determine with a smaller standard deviation (m), if the lidars' errors are known, is not tried: in
-# rooms it is 0.1 to 0.4 mm. Nor is a rotation of which less than such a share of the information is of curved surfaces
-# and clutter.
+# Other starts (m, rad) of the estimate, to both sides: other cells are neighbours there, and may fit as well.
+START_SHIFT, START_TURN = 0.03, float(np.deg2rad(0.1))
+# Directions with a smaller standard deviation (m), given the lidars' errors, are not tried: in rooms it is 0.1 to 0.4
+# mm. Nor are rotations with a smaller share of their information from curved surfaces and clutter.
 SURE, CLUTTER = 5e-4, 0.35
-# A direction hinges on one place that has more than this share of the information about it. Without it a lidar may be
-# so far (m) elsewhere by chance: people move by centimetres.
+# A direction hinges on one place if that has more than this share of the information about it. The estimate without
+# that place may differ by so much (m): people move by centimetres.
 HINGES, MOVED = 0.25, 0.005
 # An estimate that moves so far begins with this share of the way in its first pass.
 BEGINS = 0.2
@@ -45,24 +44,23 @@ SAME_END = 2.0
 
 @dataclass(frozen=True)
 class JointEstimate:
-    """The `state` after the last pass, and its `solution` with the `equations`, of whose information about the poses
-    `by_chance` (6 (n - 1), 6 (n - 1)) is noise, and the `blocks` (by place) that gave it."""
+    """The `state` after the last pass, its `solution`, the `equations`, of whose information about the poses
+    `noise_information` (6 (n - 1), 6 (n - 1)) is by noise alone, and their `blocks` (by place)."""
 
     state: State
     solution: Solution
     equations: NormalEquations
-    by_chance: np.ndarray
+    noise_information: np.ndarray
     blocks: list[RoomBlock]
 
 
 def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver) -> JointEstimate:
-    """Return the estimate, from a first state, by the patches of the rooms that the lidars see from all standing
-    places."""
+    """Return the estimate, from a first state, by the patches of the rooms at all standing places."""
     noises, before = [Noise.first(len(places[0]))] * len(places), None
     for number in range(len(PASSES) + MAX_REPEATS):
         slack, grids = PASSES[min(number, len(PASSES) - 1)]
-        found = _one_pass(places, state, noises, slack, grids, solver)
-        state, solution, noises = found.state, found.solution, [block.noise for block in found.blocks]
+        estimate = _one_pass(places, state, noises, slack, grids, solver)
+        state, solution, noises = estimate.state, estimate.solution, [block.noise for block in estimate.blocks]
         poses = solver.unknowns.free_poses
         change, covariance = solution.change[poses], solution.covariance[np.ix_(poses, poses)]
         variances, axes = np.linalg.eigh(covariance)
@@ -78,9 +76,9 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         further = np.zeros(solver.unknowns.size)
         further[poses] = axes @ ahead
         state = solver.unknowns.moved(state, further)
-        # Of the next step only one that followed this one at once tells how steps become shorter.
+        # Only two steps in direct succession show how fast the steps become shorter.
         before = None if ahead.any() else step
-    return replace(found, state=state)
+    return replace(estimate, state=state)
 
 
 def _one_pass(
@@ -91,94 +89,96 @@ def _one_pass(
     equations = NormalEquations.empty(solver.unknowns.size)
     for block, lidars in zip(blocks, places, strict=True):
         block.add_to(equations, solver.unknowns, lidars)
-    by_chance = sum(block.noise_information() for block in blocks)
-    # Far from the solution much looks like a wrong scale.
-    state, solution = solver.step(equations, state, by_chance, far=slack == 0.0)
-    return JointEstimate(state, solution, equations, by_chance, blocks)
+    noise_information = sum(block.noise_information() for block in blocks)
+    # Far from the solution many residuals look like a wrong scale.
+    state, solution = solver.step(equations, state, noise_information, far=slack == 0.0)
+    return JointEstimate(state, solution, equations, noise_information, blocks)
 
 
 def _ahead(step: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return how far (n,) it is on from a step and the one before, in standard deviations along the axes of the
-    covariance, where steps become shorter slowly, as they do where much is of curved surfaces and clutter."""
-    steady = np.minimum(np.abs(step), np.abs(before)) > BY_CHANCE
+    """Return the sum (n,) of the steps to come (geometric series), from a step and the one before, in standard
+    deviations along the axes of the covariance, along which steps become shorter slowly, as they do by curved surfaces
+    and clutter; else 0."""
+    steady = np.minimum(np.abs(step), np.abs(before)) > NOISE_STEP
     ratios = np.divide(step, before, out=np.zeros(len(step)), where=steady)
     ratios = np.clip(ratios, 0.0, 1.0 - 1.0 / (1.0 + FURTHEST))
     return step * np.where(ratios > SLOW, ratios / (1.0 - ratios), 0.0)
 
 
-def other_ends(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver: Solver) -> np.ndarray:
-    """Return the covariance (6 (n - 1), 6 (n - 1)) of where the estimate ends if a lidar begins elsewhere, along the
-    direction that its surfaces determine least, over that of the estimate: zero if it ends where it did, or if that
-    direction is sure.
+def other_ends(places: Sequence[tuple[Lidar, ...]], estimate: JointEstimate, solver: Solver) -> np.ndarray:
+    """Return the covariance (6 (n - 1), 6 (n - 1)), in addition to that of the estimate, of the ends of estimates from
+    other starts of a lidar along the direction that its surfaces determine least: zero if they are the same, or if that
+    direction is well determined.
 
-    The estimate's own covariance holds for the cells that are next to each other. If these depend on the start, as a
-    few small things and the edges of large ones do, there are several ends, each of which seems to be sure.
+    The estimate's covariance holds for its pairs of neighbouring cells. If these depend on the start, as those of a few
+    small objects and the edges of large ones do, there are several ends, each with a small covariance.
     """
     free = solver.unknowns.free_poses
-    covariance = found.solution.covariance[np.ix_(free, free)]
+    covariance = estimate.solution.covariance[np.ix_(free, free)]
     result = np.zeros_like(covariance)
-    information = result + sum(block.pose_information() for block in found.blocks)
-    of_clutter = result + sum(block.elements.information for block in found.blocks if block.elements is not None)
-    for lidar, turning in itertools.product(range(1, len(found.state.base_from_lidar)), (False, True)):
+    information = result + sum(block.pose_information() for block in estimate.blocks)
+    of_clutter = result + sum(block.elements.information for block in estimate.blocks if block.elements is not None)
+    for lidar, turning in itertools.product(range(1, len(estimate.state.base_from_lidar)), (False, True)):
         first = 6 * lidar - 6 + 3 * turning
-        own = slice(first, first + 3)
-        (least, *_), directions = np.linalg.eigh((information - found.by_chance)[own, own])
+        part = slice(first, first + 3)
+        (least, *_), directions = np.linalg.eigh((information - estimate.noise_information)[part, part])
         direction = directions[:, 0]
-        clutter, whole = (direction @ matrix[own, own] @ direction for matrix in (of_clutter, information))
+        clutter, whole = (direction @ matrix[part, part] @ direction for matrix in (of_clutter, information))
         if (clutter < CLUTTER * whole) if turning else (least > SURE**-2):
             continue
         start = np.zeros(6)
-        start[3 * turning : 3 * turning + 3] = (ELSEWHERE_TURNED if turning else ELSEWHERE) * direction
-        end = _ends(places, found.state, solver, lidar, start)
-        same = SAME_END**2 * direction @ covariance[own, own] @ direction
-        if not turning or (end[own] @ direction) ** 2 > same:
-            end = max(end, _ends(places, found.state, solver, lidar, -start), key=lambda end: abs(end[own] @ direction))
-        if (end[own] @ direction) ** 2 > same:
+        start[3 * turning : 3 * turning + 3] = (START_TURN if turning else START_SHIFT) * direction
+        end = _end(places, estimate.state, solver, lidar, start)
+        same = SAME_END**2 * direction @ covariance[part, part] @ direction
+        if not turning or (end[part] @ direction) ** 2 > same:
+            opposite = _end(places, estimate.state, solver, lidar, -start)
+            end = max(end, opposite, key=lambda end: abs(end[part] @ direction))
+        if (end[part] @ direction) ** 2 > same:
             result += np.outer(end, end)
     return result
 
 
-def without_one_place(places: Sequence[tuple[Lidar, ...]], found: JointEstimate, solver: Solver) -> np.ndarray:
-    """Return the covariance (6 (n - 1), 6 (n - 1)), over that of the estimate, of where a lidar is without what was
-    seen around one point, if that has more than `HINGES` of the information along the direction that is determined
-    least: a person may have stood there, and moved. Zero if it is where all say."""
+def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEstimate, solver: Solver) -> np.ndarray:
+    """Return the covariance (6 (n - 1), 6 (n - 1)), in addition to that of the estimate, of a lidar's pose without the
+    cells around one point, if these have more than `HINGES` of the information along the direction that is determined
+    least: a person may have stood there, and moved. Zero if the pose is the same without them."""
     free = solver.unknowns.free_poses
-    covariance = found.solution.covariance[np.ix_(free, free)]
+    covariance = estimate.solution.covariance[np.ix_(free, free)]
     result = np.zeros_like(covariance)
     for lidar, (number, block) in itertools.product(
-        range(1, len(found.state.base_from_lidar)), enumerate(found.blocks)
+        range(1, len(estimate.state.base_from_lidar)), enumerate(estimate.blocks)
     ):
-        own = slice(6 * lidar - 6, 6 * lidar - 3)
+        part = slice(6 * lidar - 6, 6 * lidar - 3)
         direction = np.zeros(len(covariance))
-        direction[own] = np.linalg.eigh(covariance[own, own])[1][:, -1]
+        direction[part] = np.linalg.eigh(covariance[part, part])[1][:, -1]
         moved = covariance @ direction
         centre, of_place = block.strongest_place(moved)
-        share = of_place / max(sum(other.information_along(moved) for other in found.blocks), 1e-300)
+        share = of_place / max(sum(other.information_along(moved) for other in estimate.blocks), 1e-300)
         if share < HINGES:
             continue
         rest = list(places)
         rest[number] = tuple(
             each.only(np.linalg.norm(apply(pose, each.surface.points) - centre, axis=1) > SOMEBODY)
-            for each, pose in zip(places[number], found.state.base_from_lidar, strict=True)
+            for each, pose in zip(places[number], estimate.state.base_from_lidar, strict=True)
         )
-        noises = [each.noise for each in found.blocks]
-        begin = _change(found.state, _one_pass(rest, found.state, noises, MOVED, 1, solver).state)
-        if np.linalg.norm(begin[own]) < BEGINS * MOVED:
+        noises = [each.noise for each in estimate.blocks]
+        first = _change(estimate.state, _one_pass(rest, estimate.state, noises, MOVED, 1, solver).state)
+        if np.linalg.norm(first[part]) < BEGINS * MOVED:
             continue
-        end = _change(found.state, estimate_jointly(rest, found.state, solver).state)
-        if np.linalg.norm(end[own]) < MOVED:
+        end = _change(estimate.state, estimate_jointly(rest, estimate.state, solver).state)
+        if np.linalg.norm(end[part]) < MOVED:
             continue
-        squares = end[own] @ np.linalg.solve(covariance[own, own], end[own])
+        squares = end[part] @ np.linalg.solve(covariance[part, part], end[part])
         if squares * max(1.0 - share, 0.1) > 2.0 * SAME_END**2:  # of three values
             result += np.outer(end, end)
     return result
 
 
-def _ends(
+def _end(
     places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver, lidar: int, start: np.ndarray
 ) -> np.ndarray:  # fmt: skip
-    """Return by which twists (6 (n - 1),) of all lidars but the first an estimate ends elsewhere that begins with one
-    lidar moved by `start` (6,)."""
+    """Return the twists (6 (n - 1),) of all lidars but the first between the estimates with and without one lidar moved
+    by `start` (6,) at first."""
     poses = [exp(start) @ pose if number == lidar else pose for number, pose in enumerate(state.base_from_lidar)]
     return _change(state, estimate_jointly(places, replace(state, base_from_lidar=tuple(poses)), solver).state)
 

@@ -1,13 +1,13 @@
 """Alignment of lidars: the transforms between them, from what they see in common.
 
 `RoomAlignment` takes any number of lidars; `PlaneAlignment`, the method "planes", the default, two. It assumes that
-robot and scene stand still while the frames are taken, and that the scene has flat surfaces, facing three ways, that
-two lidars see. Each assumption is checked on the data: a result that they do not support comes with refusals and their
+robot and scene stand still while the frames are taken, and that the scene has flat surfaces in three directions that
+two lidars see. Each assumption is checked on the data: a result that is not supported comes with refusals and their
 reasons. Its accuracy: docs/accuracy.md.
 
-All poses are in the first lidar's frame, which stays where it is; so the scenes of several standing places have nothing
-in common. Every two lidars are brought near each other by their views (`coarse.py`); those that agree tie the lidars
-together. The estimate is one problem over all of them.
+All poses are in the first lidar's frame, which is fixed, so the scenes of several standing places are independent. All
+pairs of lidars are aligned coarsely by their views (`coarse.py`); the pairs that agree tie the lidars together. The
+estimate is one problem over all of them.
 """
 
 import itertools
@@ -23,8 +23,8 @@ from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, af
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
     JointEstimate,
     estimate_jointly,
+    leave_one_place_out,
     other_ends,
-    without_one_place,
 )
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
@@ -35,7 +35,7 @@ from stretch_sim_cal.calibration.consistency import Consistency, View, Views, be
 from stretch_sim_cal.calibration.finding import OF_ALL_PLACES, Finding
 from stretch_sim_cal.calibration.motion import Motion, motion_of
 from stretch_sim_cal.calibration.observability import unobserved
-from stretch_sim_cal.calibration.observations import TORN, Observations, by_poses
+from stretch_sim_cal.calibration.observations import TRUNCATED, Observations, by_poses
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, scale_of
@@ -48,20 +48,21 @@ from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import by_lidar
 from stretch_sim_cal.sensor.unit import HARMONICS, RANGE_SCALE, SCALARS
 
-# By so much (of -1 to 1) the views may agree worse than under the coarse transform; in rooms they do by 0.003 at most.
+# The agreement of the views (-1 to 1) may be lower than under the coarse transform by this; in rooms it is by 0.003 at
+# most.
 MUCH_WORSE = 0.02
-# By such a factor the surfaces may be further apart than under the coarse transform where few are flat; on real
-# recordings they are by 1.014 at most.
+# The surfaces may be further apart than under the coarse transform by this factor if few are flat; on real recordings
+# they are by 1.014 at most.
 FURTHER_APART = 1.1
-# What a driver or a converter may do to a cloud that no mount does: y turned round, x and y exchanged.
+# Changes of a cloud by a driver or a converter that are no rotation: y negated, x and y exchanged.
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
 MAYBE_MIRRORED = {"contradicting_views", "far_from_description", "swapped", "little_overlap"}
-# Codes under which the views may fit once one of them is turned, or taken for one in base_link.
+# Codes under which the views may fit once one of them is turned, or taken to be in base_link.
 MAYBE_TURNED = {"contradicting_views", "far_from_description"}
-# How a driver's axes, or a lidar's orientation in the description, may be wrong: axis and degrees.
+# Possible errors of a driver's axes, or of a lidar's orientation in the description: axis and degrees.
 TURNS = (("z", 90), ("z", -90), ("z", 180), ("x", 180), ("y", 180))
-# By so much (of -1 to 1) the views have to agree better than as described.
+# The agreement of the views (-1 to 1) has to be higher than as described by this.
 MUCH_BETTER = 0.1
 
 
@@ -88,8 +89,8 @@ class RoomAlignment:
         self.new_place()
 
     def new_place(self) -> None:
-        """Begin with the frames of another standing place: the robot stands elsewhere or was turned. What the lidars
-        see there is another scene; their poses to each other and their own errors are the same."""
+        """Begin with the frames of another standing place: the robot stands elsewhere or was turned. The lidars see
+        another scene there; their relative poses and errors are the same."""
         self._places.append(tuple(map(DirectionCells, self._sensors)))
 
     def add(self, *clouds: np.ndarray) -> None:
@@ -99,7 +100,7 @@ class RoomAlignment:
             cells.add(cloud)
 
     def save_places(self, path: Path) -> None:
-        """Keep what was seen of all standing places in a file, so that further ones can be added later."""
+        """Write the cells of all standing places to a file, so that further places can be added later."""
         arrays = {
             f"{number}_{lidar}_{name}": value
             for number, place in enumerate(self._places)
@@ -109,9 +110,9 @@ class RoomAlignment:
         write_atomic(path, lambda stream: np.savez_compressed(stream, places=len(self._places), **arrays))
 
     def load_places(self, path: Path) -> None:
-        """Begin with the standing places that a file keeps; the frames to come are of a further one.
+        """Begin with the standing places in a file; the frames to come are of a further one.
 
-        Raises `InputError` if it is torn, or of other lidars.
+        Raises `InputError` if it is truncated, or of other lidars.
         """
         try:
             with np.load(path, allow_pickle=False) as data:
@@ -122,26 +123,26 @@ class RoomAlignment:
                     )
                     for number in range(int(data["places"]))
                 ]
-        except (InputError, *TORN) as problem:
+        except (InputError, *TRUNCATED) as problem:
             raise InputError(f"{path}: contains no standing places to add to ({problem})") from problem
         self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
         self.new_place()
 
     def another_place(self) -> AnotherPlace | None:
-        """Return what a further standing place, the robot turned on the spot, would gain on the solved transform of
-        two lidars; None if that is not known."""
+        """Return the gain of a further standing place, with the robot turned on the spot, for the solved transform of
+        two lidars; None if it is unknown."""
         if self._solved is None or self._settings.base_from_left is None or len(self._names) > len(SIDES):
             return None
-        lidars, found, solver = self._solved
-        return after_turning(lidars, found, solver, self._settings.base_from_left)
+        lidars, estimate, solver = self._solved
+        return after_turning(lidars, estimate, solver, self._settings.base_from_left)
 
     def aligned(self) -> LidarPoses:
-        """Return where the lidars are in the first one's frame. Raises `InputError` if one gave no return at all."""
+        """Return the lidars' poses in the first one's frame. Raises `InputError` if one gave no return at all."""
         places = Lidar.of_places(self._places, self._names)
         ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings, self._names)
         while True:
-            evidence, found = self._estimated(places, ties)
-            # Two that do not fit are left to what the others say of them, if there are others.
+            evidence, estimate = self._estimated(places, ties)
+            # Pairs that do not fit are left out if others relate the two lidars.
             unfit = evidence.unfit_pairs() if len(self._names) > len(SIDES) else {}
             if not unfit:
                 break
@@ -151,16 +152,16 @@ class RoomAlignment:
             return result
         weight = evidence.scale**-2
         observations = Observations.of(
-            found.equations.weighing(weight), evidence.unknowns, found.blocks[0].state, evidence.blocks[0].state,
-            evidence.covariance,
+            estimate.equations.weighing(weight), evidence.unknowns, estimate.blocks[0].state,
+            evidence.blocks[0].state, evidence.covariance,
         )  # fmt: skip
-        seen = evidence.blocks[0].seen()
-        return replace(result, observations=replace(observations, patches=seen, by_chance=weight * found.by_chance))
+        seen, noise_information = evidence.blocks[0].seen(), weight * estimate.noise_information
+        return replace(result, observations=replace(observations, patches=seen, noise_information=noise_information))
 
     def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple["Evidence", JointEstimate]:
-        """Return the estimate by what the lidars see that tie each other, and the evidence for it."""
+        """Return the evidence for the estimate by the views of the pairs that tie the lidars, and the estimate."""
         settings = self._settings
-        # Only what two lidars see determines their poses to each other.
+        # Only surfaces that two lidars see determine their relative poses.
         views, places = zip(
             *(seen_by_another(lidars, ties.poses, ties.pairs, settings) for lidars in places), strict=True
         )
@@ -169,27 +170,27 @@ class RoomAlignment:
         surface = in_base(places[0], coarse)
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         first = coarse if known is not None else started(coarse, opinions, ties, unknowns.models)
-        found = estimate_jointly(places, first, solver)
-        state, fallback, worse = self._against_views(views[0], found, coarse, opinions, ties)
-        blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), found.blocks))
+        estimate = estimate_jointly(places, first, solver)
+        state, fallback, worse = self._against_views(views[0], estimate, coarse, opinions, ties)
+        blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), estimate.blocks))
         seen = [
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
             for view, last in zip(views, blocks, strict=True)
         ]
-        ends = 0.0 if worse else other_ends(places, found, solver) + without_one_place(places, found, solver)
+        ends = 0.0 if worse else other_ends(places, estimate, solver) + leave_one_place_out(places, estimate, solver)
         evidence = Evidence(
-            seen, ties, self._initial, self._names, self._sensors, found.solution, unknowns, ends, fallback, worse
+            seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, ends, fallback, worse
         )
-        self._solved = None if worse else (places[0], found, solver)
-        return evidence, found
+        self._solved = None if worse else (places[0], estimate, solver)
+        return evidence, estimate
 
     @staticmethod
     def _against_views(
         view: tuple[View, ...], estimate: JointEstimate, coarse: State, opinions: Mapping[Pair, SecondOpinion],
         ties: Ties,
     ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
-        """Return the estimate, None, and no pairs; or, if too few small surfaces led two lidars away from their views
-        as a whole, the coarse one with its covariance, and which pairs."""
+        """Return the estimated state, None, and no pairs; or, if too few small surfaces led pairs of lidars to a state
+        that contradicts their views as a whole, the coarse state, its covariance, and these pairs."""
         views = {pair: Views(view[pair[0]], view[pair[1]]) for pair in ties.pairs}
         distances = {pair: SurfaceDistances(view[pair[0]].surface, view[pair[1]].surface) for pair in ties.pairs}
 
@@ -202,10 +203,10 @@ class RoomAlignment:
         state, guessed = estimate.state, coarse.base_from_lidar
 
         def misled(pair: Pair) -> bool:
-            found, now, before = state.base_from_lidar, apart(state.base_from_lidar, pair), apart(guessed, pair)
+            poses, now, before = state.base_from_lidar, apart(state.base_from_lidar, pair), apart(guessed, pair)
             if now > FURTHER_APART * before and estimate.blocks[0].used_between(pair) < findings.MIN_PATCHES:
                 return True
-            return now > before and agreement(found, pair) < agreement(guessed, pair) - MUCH_WORSE
+            return now > before and agreement(poses, pair) < agreement(guessed, pair) - MUCH_WORSE
 
         worse = [pair for pair in ties.pairs if misled(pair)]
         if not worse:
@@ -245,8 +246,8 @@ class PlaceEvidence:
         return Views(*(self.views[lidar] for lidar in pair))
 
     def mirrored(self, pair: Pair, initial: np.ndarray | None, names: Sequence[str]) -> tuple[str, ...]:
-        """Return which clouds of a pair, one lidar's or those of both, agree with the other's under the description's
-        transform (4, 4) once they are mirrored, by their `names`; none if they do as they are, or without a
+        """Return the `names` of the lidars of a pair, one or both, whose clouds agree with the other's under the
+        description's transform (4, 4) once they are mirrored; none if they agree as they are, or without a
         description."""
         if initial is None or credible(self.of_pair(pair).under(initial)):
             return ()
@@ -262,11 +263,12 @@ class PlaceEvidence:
     def in_other_axes(
         self, pair: Pair, initial: Sequence[np.ndarray | None], base_from_first: np.ndarray | None, turns: object = True
     ) -> tuple[Pair | tuple[int], tuple[str, int] | None] | None:
-        """Return which lidars' clouds of a pair, one lidar's or both, agree with the other's as described once they are
-        changed, and how: by axis and degrees if `turns` are tried, or None if they are in base_link. None if nothing is
-        described or no change makes them agree. `initial` are the described poses (4, 4) in the first one's frame.
+        """Return the lidars of a pair, one or both, whose clouds agree with the other's as described once they are
+        changed, and the change: axis and degrees if `turns` are tried, or None if they are in base_link. None without
+        a description, or if no change makes them agree. `initial` are the described poses (4, 4) in the first one's
+        frame.
 
-        Two that look opposite ways as described may agree once one is turned, as in any room with parallel walls."""
+        Views in opposite directions may agree once one is turned, as in any room with parallel walls."""
         if any(initial[lidar] is None for lidar in pair):
             return None
         views, given = self.of_pair(pair), between(initial, pair)
@@ -276,33 +278,33 @@ class PlaceEvidence:
         }  # fmt: skip
         if base_from_first is not None:
             changes[None] = [inverse(base_from_first @ initial[lidar]) for lidar in pair]
-        found = []
+        tried = []
         for turned, (how, (first, second)) in itertools.product((pair[:1], pair[1:], pair), changes.items()):
             left = inverse(first) if pair[0] in turned else np.eye(4)
             right = second if pair[1] in turned else np.eye(4)
-            found.append((views.under(left @ given @ right), turned, how))
-        if not found:
+            tried.append((views.under(left @ given @ right), turned, how))
+        if not tried:
             return None
-        best, turned, how = max(found, key=lambda each: each[0].score)
+        best, turned, how = max(tried, key=lambda each: each[0].score)
         enough = best.overlap >= findings.MIN_OVERLAP and best.score > views.under(given).score + MUCH_BETTER
         return (turned, how) if enough and credible(best, near=True) else None
 
     @property
     def disturbed(self) -> float:
-        """The share of the views that saw something else for a while."""
+        """The share of the views' cells that were covered for a while."""
         return float(np.mean(np.concatenate([view.surface.disturbed for view in self.views]) > 0))
 
     @property
     def moving(self) -> float:
-        """The share of the views through which something moved."""
+        """The share of the views' cells through which something moved."""
         return float(np.mean(np.concatenate([view.surface.moving for view in self.views])))
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is checked: the evidence of every standing place, which lidars tie each other, the description's poses,
-    the solution that led to the estimate, the covariance of its `other_ends`, and the `coarse_covariance` if the
-    estimate is the coarse one, since the patches contradict the views of `worse` pairs."""
+    """The input of all checks: the evidence of every standing place, the ties between lidars, the description's poses,
+    the solution of the estimate, the covariance of its `other_ends`, and the `coarse_covariance` if the estimate is the
+    coarse one, since the patches contradict the views of `worse` pairs."""
 
     places: list[PlaceEvidence]
     ties: Ties
@@ -327,7 +329,7 @@ class Evidence:
 
     @property
     def scale(self) -> float:
-        """How many times larger than expected the gaps are; at least 1."""
+        """The scale of the gaps over their standard deviations; at least 1."""
         return scale_of(self.blocks)
 
     @property
@@ -338,9 +340,9 @@ class Evidence:
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """The covariance of the poses; larger than the solution's by as much as the gaps are, and by what a lidar
-        moved, and by where the estimate may end as well, and by where the frames of clouds of unknown lidars, and the
-        sectors of views that hardly overlap, are, and if a lidar's errors are beyond its sensor file."""
+        """The covariance of the poses: the solution's, scaled by the gaps and by errors of lidars beyond their sensor
+        files, plus those of motion, of other ends of the estimate, of the unknown frames of clouds of unknown lidars,
+        and of sectors of views that hardly overlap."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         free, others = self.unknowns.free_poses, len(self.names) - 1
@@ -368,7 +370,7 @@ class Evidence:
 
     @cached_property
     def agreement(self) -> list[dict[Pair, Consistency]]:
-        """How well the views of those that tie each other agree under the estimate, by place."""
+        """The agreement of the views of the pairs that tie the lidars under the estimate, by place."""
         return [
             {pair: place.of_pair(pair).under(between(self.poses, pair)) for pair in self.ties.pairs}
             for place in self.places
@@ -376,29 +378,29 @@ class Evidence:
 
     @property
     def _narrow(self) -> list[int]:
-        """The lidars that have a narrow overlap at most with others, by their numbers."""
+        """The numbers of the lidars whose overlap with each of the others is narrow."""
         overlaps = [
             [views.overlap for place in self.agreement for pair, views in place.items() if lidar in pair]
             for lidar in range(len(self.names))
         ]
-        return [lidar for lidar, own in enumerate(overlaps) if own and max(own) < findings.NARROW_OVERLAP]
+        return [lidar for lidar, shares in enumerate(overlaps) if shares and max(shares) < findings.NARROW_OVERLAP]
 
     @cached_property
     def opinions(self) -> list[dict[Pair, list[Finding]]]:
-        """Whether the registration of all that those see who tie each other says otherwise, by place."""
+        """The findings if the registration of all cells of a pair contradicts the estimate, by place."""
         return [
             {pair: findings.another_opinion(second_opinion(place.last.surface, pair), self.covariance_between(pair))
              for pair in self.ties.pairs} for place in self.places
         ]  # fmt: skip
 
     def differing_ranges(self, pair: Pair) -> list[Finding]:
-        """Return whether the ranges of two lidars differ by a larger share than their sensor files allow."""
+        """Return a finding if the ranges of two lidars differ by a larger share than their sensor files allow."""
         if self.coarse_covariance is not None:
             return []
-        own = [self.unknowns.units[lidar].start + RANGE_SCALE for lidar in pair]
+        columns = [self.unknowns.units[lidar].start + RANGE_SCALE for lidar in pair]
         first, second = (self.blocks[0].state.units[lidar][RANGE_SCALE] for lidar in pair)
-        known = self.solution.covariance[np.ix_(own, own)]
-        variance = known[0, 0] + known[1, 1] - 2.0 * known[0, 1]
+        covariance = self.solution.covariance[np.ix_(columns, columns)]
+        variance = covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
         allowed = np.hypot(*(self.unknowns.models[lidar].spread.range_scale for lidar in pair))
         return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
@@ -421,8 +423,8 @@ class Evidence:
         return moving + (list(found.values()) if found and self._move_poses(columns, errors) else of_rotors)
 
     def _move_poses(self, columns: Sequence[int], errors: np.ndarray) -> bool:
-        """Return whether the poses would change, by more than is uncertain, if `errors` (k,) of the unknowns in so many
-        columns were known to be 0."""
+        """Return whether the poses would change by more than their uncertainty if `errors` (k,) in these columns were
+        known to be 0."""
         covariance, free = self.solution.covariance, self.unknowns.free_poses
         of_errors = np.linalg.pinv(covariance[np.ix_(columns, columns)], rcond=1e-12, hermitian=True)
         shift = covariance[np.ix_(free, columns)] @ of_errors @ errors
@@ -443,15 +445,15 @@ class Evidence:
         return None if any(pose is None for pose in given) else between(given, (0, 1))
 
     def wrong_minimum(self, place: int, pair: Pair) -> list[Finding]:
-        """Return whether the views of two lidars at a place, by its number, contradict each other."""
+        """Return a finding if the views of two lidars at a place, by its number, contradict each other."""
         views, closely = self.places[place].of_pair(pair), None
         if self.described(pair) is not None and not self.against_description(pair)[0]:
             closely = views.under(between(self.poses, pair), leniency=findings.CLOSELY)
         return findings.wrong_minimum(self.agreement[place][pair], self.near(pair), closely)
 
     def unfit_pairs(self) -> dict[Pair, tuple[Consistency, list[Finding]]]:
-        """Return which pairs do not fit what all say of them, how well their views agree, and why; if some led the
-        estimate away from the views, only those, since of the coarse estimate the others say nothing."""
+        """Return the pairs that do not fit the joint estimate, with the agreement of their views and the reasons; only
+        the `worse` ones if there are any, since the estimate is then the coarse one."""
         unfit = {}
         for pair in self.worse or self.ties.pairs:
             why = [findings.COARSE_ONLY] if pair in self.worse else []
@@ -468,40 +470,40 @@ class Evidence:
     ) -> list[Finding]:
         """Return the findings of a check of every place, by its number, and of pairs of lidars: with the place if there
         are several, and with the lidars if there are more than two. A check that is not of single places is done once;
-        one of no pair is given the first lidar twice."""
-        found = []
+        one of no pair gets the first lidar twice."""
+        result = []
         for number, pair in itertools.product(range(len(self.places) if in_places else 1), pairs):
             of_pair = "lidars " + " and ".join(self.names[lidar] for lidar in pair)
             for finding in check(number, pair):
                 named = finding.at(of_pair) if len(self.names) > len(SIDES) and pair != (0, 0) else finding
                 several = in_places and len(self.places) > 1
-                found.append(named.at(f"standing place {number + 1}") if several else named)
-        return found
+                result.append(named.at(f"standing place {number + 1}") if several else named)
+        return result
 
 
 def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
-    """Return what every two lidars see in common."""
-    found, ties = [], evidence.ties
+    """Return the overlap of every two lidars, with refusals."""
+    result, ties = [], evidence.ties
     for pair in itertools.combinations(range(len(evidence.names)), 2):
         if pair in ties.pairs:
             views, refusals = evidence.agreement[0][pair], []
         else:
             nothing = Consistency(0.0, 0.0, 0.0)
             views, refusals = ties.left_out.get(pair, (nothing, findings.overlap_refusals(nothing, 0.0)))
-        found.append(SeenPair((evidence.names[pair[0]], evidence.names[pair[1]]), views.overlap, refusals))
-    return found
+        result.append(SeenPair((evidence.names[pair[0]], evidence.names[pair[1]]), views.overlap, refusals))
+    return result
 
 
 def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> LidarPoses:
-    """Return the result with its covariance, and with the reasons there are to refuse it.
+    """Return the result with its covariance and its findings.
 
-    If robot or scene moved, or a transform is wrong, all other checks are misled: they are left out.
+    If robot or scene moved, or a transform is wrong, the other checks are meaningless and skipped.
     """
     blocks, scale, covariance, numbers = evidence.blocks, evidence.scale, evidence.covariance, evidence.numbers
     places, names, poses, agreement = evidence.places, evidence.names, evidence.poses, evidence.agreement
     pairs, each, disturbed = evidence.ties.pairs, evidence.each, max(place.disturbed for place in places)
     against_first = [(0, lidar) for lidar in range(1, len(names)) if lidar in evidence.ties.tied]
-    found = {
+    directions = {
         pair: settings.directions(evidence.covariance_between(pair), settings.base_from_left) for pair in against_first
     }
     described = {pair: evidence.against_description(pair) for pair in against_first}
@@ -512,12 +514,12 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
             lambda n, pair: findings.overlap_refusals(agreement[n][pair], blocks[n].used_between(pair)), pairs
         )
     ranges = each(lambda _, pair: evidence.differing_ranges(pair), pairs, in_places=False)
-    undetermined = each(lambda _, pair: unobserved(found[pair]), against_first, in_places=False)
+    undetermined = each(lambda _, pair: unobserved(directions[pair]), against_first, in_places=False)
     of_units = findings.unit_warnings(numbers, evidence.sensors, names)
     if not refusals and evidence.coarse_covariance is not None:
         refusals = [findings.COARSE_ONLY, *undetermined]
     elif not refusals:
-        # Ranges that may be anybody's, and errors that no sensor file has, leave the lidars' poses open.
+        # Unknown range scales, and errors beyond the sensor files, leave the lidars' poses undetermined.
         why = [finding for finding in of_units if finding.code == "beyond_sensor_file"]
         refusals = ranges + why + undetermined if undetermined else each(
             lambda _, pair: findings.little_support(blocks, covariance, settings, pair[1]), against_first, False
@@ -542,8 +544,8 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     refusals = refusals or far or each(lambda n, pair: evidence.opinions[n][pair], pairs)
     if MAYBE_MIRRORED & {finding.code for finding in [*refusals, *far]} or evidence.ties.left_out:
         tried = [*evidence.ties.pairs, *evidence.ties.left_out]
-        whose = [places[0].mirrored(pair, evidence.described(pair), names) for pair in tried]
-        refusals = list(dict.fromkeys(finding for own in whose for finding in findings.mirrored(own))) or refusals
+        mirrored = [places[0].mirrored(pair, evidence.described(pair), names) for pair in tried]
+        refusals = list(dict.fromkeys(itertools.chain.from_iterable(map(findings.mirrored, mirrored)))) or refusals
     left_out = {pair: reasons for pair, (_, reasons) in evidence.ties.left_out.items()}
     untied = [pair for pair in itertools.combinations(range(len(names)), 2) if not set(pair) <= evidence.ties.tied]
     suspects = {pair: left_out.get(pair, []) for pair in untied} or dict.fromkeys(pairs, [*refusals, *far])
@@ -553,14 +555,14 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         ) for pair, reasons in suspects.items() if untied or MAYBE_TURNED & {finding.code for finding in reasons}
     ]  # fmt: skip
     refusals = list(dict.fromkeys(
-        finding for found_so in changed if found_so is not None
-        for finding in findings.in_other_axes([names[lidar] for lidar in found_so[0]], found_so[1])
+        finding for change in changed if change is not None
+        for finding in findings.in_other_axes([names[lidar] for lidar in change[0]], change[1])
     )) or refusals  # fmt: skip
     first, of_poses = blocks[0], np.zeros((6 * len(names), 6 * len(names)))
     of_poses[6:, 6:] = covariance
     return LidarPoses(
         dict(zip(names, poses, strict=True)), of_poses, _seen_pairs(evidence), intake.num_frames, evidence.rmse,
-        directions=found.get((0, 1), []),
+        directions=directions.get((0, 1), []),
         warnings=[
             *intake.warnings(), *near, *findings.disturbance(max(place.moving for place in places)),
             *([] if refusals else each(lambda n, pair: findings.changed_scene(agreement[n][pair]), pairs)),

@@ -20,7 +20,7 @@ from scipy.spatial import ConvexHull, cKDTree
 
 from stretch_sim_cal.calibration.body import returns as seen
 from stretch_sim_cal.calibration.body.returns import RobotOutline, Sighting
-from stretch_sim_cal.geometry.points import convex_hull, group_means, rank_in_cell, thinned, voxel_keys
+from stretch_sim_cal.geometry.points import convex_hull, downsampled, group_means, rank_in_cell, voxel_keys
 from stretch_sim_cal.geometry.rays import RangeImage
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import apply, inverse, rotation_angle
@@ -33,7 +33,7 @@ PART = 0.10  # m, between parts of one payload whose connection is hidden
 HIDING = 0.06  # m, by which a return has to be nearer than a place to hide it
 HIDDEN_HEIGHT = 0.25  # m, by which the support of an object may end below its lowest visible point
 IN_MOST = 0.6  # of the poses
-MIN_POINTS = 12  # thinned, of an object that is reported
+MIN_POINTS = 12  # downsampled, of an object that is reported
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,9 @@ def unmodelled_objects(
             body = {link: surfaces[link] for link, group in zip(links, groups, strict=True) if group == g}
             # An object in only half of the poses may be passing, even if its place is hidden in the others.
             often = len(item.samples) > len(poses) / 2 or len(poses) < 3
-            held = often and (item.gap <= TOUCHING or _adjoins(apply(poses[0][item.link], item.points), body, poses[0]))
-            objects.append(replace(item, kind="payload") if held else item)
+            in_first = apply(poses[0][item.link], item.points)
+            carried = often and (item.gap <= TOUCHING or _adjoins(in_first, body, poses[0]))
+            objects.append(replace(item, kind="payload") if carried else item)
     objects = _with_near_parts(objects)
     # Returns that are steady in no frame are passing, and reported in the frame of the first link, the base.
     chosen = np.flatnonzero(~steady)
@@ -126,10 +127,10 @@ def unmodelled_objects(
 def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
     """Return the objects, with room near a payload of the same link as payload."""
     for _ in objects:
-        held = [(item.link, cKDTree(item.points)) for item in objects if item.kind == "payload"]
+        payloads = [(item.link, cKDTree(item.points)) for item in objects if item.kind == "payload"]
         near = [
             item.kind == "room"
-            and any(link == item.link and tree.query(item.points)[0].min() <= PART for link, tree in held)
+            and any(link == item.link and tree.query(item.points)[0].min() <= PART for link, tree in payloads)
             for item in objects
         ]
         if not any(near):
@@ -271,7 +272,7 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
 def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
     """Return up to `most` indices of returns by their cells (N,): one of every cell, then more of each."""
     order = np.lexsort((cell, rank_in_cell(cell, counts)))
-    return thinned(order[: len(counts)], most) if len(counts) > most else order[:most]
+    return downsampled(order[: len(counts)], most) if len(counts) > most else order[:most]
 
 
 def _neighbour_planes(
@@ -286,8 +287,8 @@ def _neighbour_planes(
     neighbours, returns = cloud[index], (there * counts[index]).sum(axis=1)
     mean = np.einsum("nk,nkx->nx", there, neighbours) / np.maximum(there.sum(axis=1), 1)[:, None]
     centred = neighbours - mean[:, None]
-    spread = (centred * there[:, :, None]).transpose(0, 2, 1) @ centred
-    return returns, mean, np.linalg.eigh(spread)[1][:, :, 0]
+    scatter = (centred * there[:, :, None]).transpose(0, 2, 1) @ centred
+    return returns, mean, np.linalg.eigh(scatter)[1][:, :, 0]
 
 
 MIN_RETURNS = 100  # from the robot in a pose, below which a warning is given
@@ -361,10 +362,10 @@ def gather_evidence(
     seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
     origins = apply(model_from_seen, lidars)
-    spread = {link: seen.spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
+    on_links = {link: seen.spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
     sightings = [
         seen.compare(
-            apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, spread, frame, noise
+            apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, on_links, frame, noise
         )
         for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True)
     ]
@@ -379,10 +380,10 @@ def gather_evidence(
         return by_pose
 
     objects = unmodelled_objects(sightings, frames, surfaces, origins, images)
-    held = [item for item in objects if item.kind == "payload"]
+    carried = [item for item in objects if item.kind == "payload"]
     payloads = {
         f"payload {number}": (item.link, payload_surface(item, sightings, frames, noise))
-        for number, item in enumerate(held, start=1)
+        for number, item in enumerate(carried, start=1)
     }
     misplaced = _misplaced(sightings, stand_for, list(surfaces))
     names = [pose.name for pose in poses]
@@ -395,7 +396,7 @@ def gather_evidence(
     returns, outliers = [], []
     for sighting, frame in zip(sightings, frames, strict=True):
         of_payload = np.zeros(len(sighting.points), dtype=bool)
-        for item in held:
+        for item in carried:
             of_payload |= sighting.extra & item.holds(sighting.points, frame[item.link])
         of_robot, others = sighting.on_model | of_payload, sighting.extra & ~of_payload
         points = smoothed(sighting.points[of_robot], sighting.directions[of_robot], noise, smoothed_returns)

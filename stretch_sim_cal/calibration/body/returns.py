@@ -17,7 +17,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.robust import robust_equations
-from stretch_sim_cal.geometry.points import convex_hull, group_medians, thinned, voxel_keys
+from stretch_sim_cal.geometry.points import convex_hull, downsampled, group_medians, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
@@ -221,9 +221,9 @@ def register_returns(
     """
     near = []
     for cloud, seen_by, view in zip(clouds, lidars, views, strict=True):
-        some = thinned(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), CANDIDATES)
+        some = downsampled(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), CANDIDATES)
         ahead = seen_ahead(view, cloud[some], seen_by[some], origins)[0]
-        chosen = some[thinned(np.flatnonzero(np.abs(ahead) < GATES[0]), FINE)]
+        chosen = some[downsampled(np.flatnonzero(np.abs(ahead) < GATES[0]), FINE)]
         near.append((cloud[chosen], seen_by[chosen], view))
     points = np.concatenate([cloud for cloud, _, _ in near])
     if len(points) < MIN_POINTS:
@@ -236,7 +236,9 @@ def register_returns(
         if converged and count == COARSE:
             continue
         parts = [
-            _residuals(thinned(cloud, count), thinned(seen_by, count), view, origins, motion, gate, centre, range_noise)
+            _residuals(
+                downsampled(cloud, count), downsampled(seen_by, count), view, origins, motion, gate, centre, range_noise
+            )
             for cloud, seen_by, view in near
         ]
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -249,9 +251,9 @@ def register_returns(
         about = from_xyz_rpy(centre)
         motion = about @ exp(step) @ inverse(about) @ motion
         converged = gate == GATES[-1] and np.abs(step).max() < CONVERGED
-    spread = np.sqrt(np.diag(np.linalg.pinv(information)))
+    deviations = np.sqrt(np.diag(np.linalg.pinv(information)))
     radius = np.linalg.norm(points - centre, axis=1).max()
-    error = float(np.hypot(np.linalg.norm(spread[:3]), np.linalg.norm(spread[3:]) * radius))
+    error = float(np.hypot(np.linalg.norm(deviations[:3]), np.linalg.norm(deviations[3:]) * radius))
     return BodyRegistration(motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error)
 
 
@@ -312,7 +314,7 @@ class Sighting:
 
 def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
-    spread: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
+    on_links: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
 ) -> Sighting:  # fmt: skip
     """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model.
 
@@ -330,12 +332,12 @@ def compare(
     behind &= nearest_range(points, origins) + ahead > OWN_HEAD
 
     # Returns whose rays miss the model, or that are well in front of it: their distances in space.
-    placed = np.concatenate([apply(footprint_from_link[link], points) for link, points in spread.items()])
+    placed = np.concatenate([apply(footprint_from_link[link], points) for link, points in on_links.items()])
     around = ((points > placed.min(axis=0) - AROUND) & (points < placed.max(axis=0) + AROUND)).all(axis=1)
     candidates = np.flatnonzero((above_floor & (ahead >= NEAR_RAY) & around) | in_front)
     limit = 2 * DISAGREEMENT + FAR_SIGMAS * range_noise
     distances, touched = cKDTree(placed).query(points[candidates], distance_upper_bound=limit)
-    touched = np.append(np.repeat(np.arange(len(spread)), list(map(len, spread.values()))), -1)[touched]
+    touched = np.append(np.repeat(np.arange(len(on_links)), list(map(len, on_links.values()))), -1)[touched]
     gaps, nearest = np.full(len(points), np.inf), links.copy()
     gaps[candidates] = distances
     nearest[candidates[touched >= 0]] = touched[touched >= 0]

@@ -74,8 +74,8 @@ def own_settings_path() -> Path:
 
 def find_settings(name: str | Path = SETTINGS_NAME) -> Path:
     """Return the settings file of a path or a name in `config/`; for `body_shape` the robot's one if it exists."""
-    own = own_settings_path()
-    return own if str(name) == SETTINGS_NAME and own.is_file() else find_shared("config", name, ".yaml")
+    path = own_settings_path()
+    return path if str(name) == SETTINGS_NAME and path.is_file() else find_shared("config", name, ".yaml")
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Rays of the lidars by where they aim at the floor, and the normal equations of the floor's plane over cells and
-patches of cells.
+"""Rays of the lidars by their aim on the floor, and the normal equations of the floor's plane over cells and patches of
+cells.
 
 A range is noisy along its ray only. So a ray is described by the point of the nominal floor that it aims at, which is
-exact, and by its range minus the range to there. Selection, gates and weights by the aim are independent of the noise;
-points selected by where they ended would pull the plane towards the gates, and downhill at grazing incidence.
+exact, and by its range minus the range to that point. Selection, gates and weights by the aim are independent of the
+noise; selection by the measured points would bias the plane towards the gates, and downhill at grazing incidence.
 
 Sums by cell allow an exact fit of any choice of cells. Patches of cells are so large that their mean heights can be
 compared. The unknowns are the plane's increment: height (m), tilt about x, tilt about y (rad), from an assumed to the
@@ -29,7 +29,7 @@ PATCHES_PER_SIDE = 2 * int(np.ceil(RADIUS / PATCH_SIZE))
 CELLS_PER_SIDE = PATCHES_PER_SIDE * CELLS_PER_PATCH
 HALF_WIDTH = 0.5 * CELLS_PER_SIDE * CELL_SIZE
 SIZE = 3  # of the plane's increment
-GATE = 4.0  # standard deviations; so wide that the gate itself does not pull the means
+GATE = 4.0  # standard deviations; so wide that the gate does not bias the means
 BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it an object is there
 BEYOND_SHARE = 0.5  # of a cell's rays; beyond it there is a hole. Mirror images below a shiny floor are fewer
 OCCUPIED_MARGIN = 0.05  # m around such cells: the foot of a wall or a chair looks like slightly raised floor
@@ -73,7 +73,7 @@ class FloorRays:
         cls, footprint_from_lidar: np.ndarray, points: np.ndarray, counts: np.ndarray, on_robot: np.ndarray
     ) -> "FloorRays":
         """Return the rays of points (N, 3), in the frame of a lidar at a pose (4, 4), that aim at the floor within
-        `RADIUS`; points are means of `counts` (N,) returns, and left out if that is 0; `on_robot` (N,) lie on the
+        `RADIUS`; points are means of `counts` (N,) returns, and excluded if that is 0; `on_robot` (N,) lie on the
         robot."""
         origin, kept = footprint_from_lidar[:3, 3], counts > 0
         points, on_robot, counts = points[kept], on_robot[kept], counts[kept]
@@ -122,8 +122,8 @@ def patch_centres() -> np.ndarray:
 class CellSums:
     """Sums over the rays of one lidar, cell by cell, against an assumed floor.
 
-    `hits`, `blocked` and `beyond` (cells,) count returns that met the floor within the gate, something before it, or
-    nothing until behind it; the hits are of so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are
+    `hits`, `blocked` and `beyond` (cells,) count returns on the floor within the gate, in front of it, and behind it;
+    the hits are of so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are
     the normal equations of the plane's increment; `range_squares` and `height_squares` (cells,) are sums of squared
     residuals of the hits, along the ray and across the floor.
     """

@@ -1,20 +1,20 @@
 """The search for the floor, and the robust plane through the patches of floor that lie on one surface.
 
-`search_floor` does not take the surface with most returns, which may be a table, but the one under the wheels: within
+`search_floor` does not choose the surface with most returns, which may be a table, but the one under the wheels: within
 the search height and tilt about the description's base_footprint, and near the robot.
 
-The fit begins at a robust initialisation near the robot, which no carpet, step or second level pulls: weighted least
+The fit begins at a robust initialisation near the robot, which no carpet, step or second level biases: weighted least
 trimmed squares over patches (P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006).
 It weights patches by their distance from the plane (carpets, thresholds and cables lose their weight), with a scale of
 at most the initial scatter (V. Yohai, "High breakdown-point and high efficiency robust estimates for regression",
 1987).
 
-A step of a few millimetres leaves two levels with the fitted plane between them. Neither is an outlier, and the
-patches' heights scatter about the plane as on an uneven floor. So `find_step` seeks the straight line whose sides
-differ most significantly in height. It is a step if it explains the residuals of the plane better than curvature; only
-the robot's side is fitted. Curvature is fitted if it explains most of the residuals of a plane; the plane is then the
-tangent at the robot. The lidars' errors and poses are those of the joint estimate, which takes from this fit the
-weights of patches, their unevenness, and whether the floor is curved.
+With a step of a few millimetres the fitted plane lies between two levels. Neither is an outlier, and the patches'
+heights scatter about the plane as on an uneven floor. So `find_step` searches for the straight line whose sides differ
+most significantly in height. It is a step if it explains the residuals of the plane better than curvature; only the
+robot's side is fitted. Curvature is fitted if it explains most of the residuals of a plane; the plane is then the
+tangent at the robot. The lidars' errors and poses are those of the joint estimate, which uses from this fit the weights
+of patches, their unevenness, and whether the floor is curved.
 """
 
 from collections.abc import Sequence
@@ -150,9 +150,9 @@ def robust_initialisation(
         increments[determined] = np.linalg.solve(normal[determined], right[:, :, None])[:, :, 0]
     best = increments[np.argmin(_trimmed_squares(np.abs(heights + increments @ slopes.T) / scale, weights)[0])]
     residuals = np.abs(heights + slopes @ best)
-    spread = weighted_quantile(residuals[None], weights, AGREEING_SHARE)[0] / QUANTILE_OF_NORMAL
+    scatter = weighted_quantile(residuals[None], weights, AGREEING_SHARE)[0] / QUANTILE_OF_NORMAL
     usual_noise = weighted_quantile(noise[None], weights, 0.5)[0]
-    return best, float(np.sqrt(max(spread**2 - usual_noise**2, 0.0)))
+    return best, float(np.sqrt(max(scatter**2 - usual_noise**2, 0.0)))
 
 
 def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -163,11 +163,11 @@ def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarra
 
 # Steps.
 ANGLES = 24  # over half a turn
-REACH, SPACING = 2.5, 0.1  # m: how far from the robot lines are sought, and how far apart
+REACH, SPACING = 2.5, 0.1  # m: the largest distance of lines from the robot, and that between lines
 GATE = 0.006  # m beyond noise; patches farther off the plane are another level to every method
 STEP_SIGNIFICANCE = 25.0  # chi square of one height, at the best of a thousand lines; on even floors it is 6 to 10
 SUSPICION = 12.0  # from here on there may be a step that is not seen
-STEP_EXPLAINS = 0.5  # of the squared residuals beyond chance at most this part may remain
+STEP_EXPLAINS = 0.5  # of the squared residuals beyond noise at most this part may remain
 LEAST_SHARE = 0.1  # of the patches on either side
 
 
@@ -205,17 +205,17 @@ def find_step(
     sides = (sides & (share > LEAST_SHARE) & (share < 1.0 - LEAST_SHARE)).astype(float)
 
     plane = np.linalg.qr(slopes * scale[:, None])[0]
-    left_over = _without(plane, (heights * scale)[:, None])[:, 0]
-    columns = _without(plane, sides * scale[:, None])
+    residuals = _orthogonal_to(plane, (heights * scale)[:, None])[:, 0]
+    columns = _orthogonal_to(plane, sides * scale[:, None])
     lengths = np.einsum("pl,pl->l", columns, columns)
-    steps = columns.T @ left_over / np.maximum(lengths, 1e-12)
+    steps = columns.T @ residuals / np.maximum(lengths, 1e-12)
     explained = np.where(lengths > 1e-6, steps**2 * lengths, 0.0)
     best = int(np.argmax(explained))
-    excess = float(left_over @ left_over) - len(heights)
+    excess = float(residuals @ residuals) - len(heights)
     if explained[best] < SUSPICION or excess - explained[best] > STEP_EXPLAINS * excess:
         return None, 0.0
-    otherwise = np.linalg.qr(_without(plane, others * scale[:, None]))[0]
-    if np.sum((otherwise.T @ left_over) ** 2) > explained[best]:
+    otherwise = np.linalg.qr(_orthogonal_to(plane, others * scale[:, None]))[0]
+    if np.sum((otherwise.T @ residuals) ** 2) > explained[best]:
         return None, 0.0
     if explained[best] < STEP_SIGNIFICANCE or abs(steps[best]) < 0.0008:  # m; lower ones do little harm
         return None, float(abs(steps[best]))
@@ -224,21 +224,21 @@ def find_step(
     return Step(sign * distance, float(np.arctan2(*(sign * normal)[::-1])), sign * float(steps[best])), 0.0
 
 
-def _without(basis: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return columns (P, L) less their parts in an orthonormal basis (P, K)."""
+def _orthogonal_to(basis: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return columns (P, L) minus their projections onto an orthonormal basis (P, K)."""
     return columns - basis @ (basis.T @ columns)
 
 
 # The fit.
 ITERATIONS = 15  # at most, until the weights' sum changes by no more than:
 CONVERGED = 1e-3
-# Bounds of how far patches of one floor may lie off its plane beyond noise (m): 1.5 mm is a poor floor already.
+# Bounds of the unevenness (m), the standard deviation of patches beyond noise: 1.5 mm is a poor floor already.
 LEAST_UNEVENNESS, MOST_UNEVENNESS = 0.00005, 0.0015
 MIN_PATCHES = 6
 LEAST_WEIGHT = 0.1  # of a patch that belongs to the floor
 WELL_KNOWN = 0.005  # m; patches whose height has a larger standard deviation are not used for the initialisation
-BLOCKS = (0.75, 1.5)  # m; residuals are taken for independent only between blocks of these sizes
-EVEN = 0.00015  # m; below it unevenness is what its estimate scatters by
+BLOCKS = (0.75, 1.5)  # m; residuals are assumed independent only between blocks of these sizes
+EVEN = 0.00015  # m; a smaller unevenness is not significant
 # m: heights of an uneven floor at a distance d correlate by exp(-d / WAVES), as profiles do whose spectral density goes
 # with the square of the wavelength (roads: ISO 8608). Half of a long wave looks like a slope.
 WAVES = 1.0
@@ -250,7 +250,7 @@ TOUCHING_POINT = 0.05  # m
 INCREMENT, CURVATURE = slice(0, 3), slice(3, 6)
 LIKELY_CURVATURE, NONE = 0.002, 1e-8  # 2 mm at 1.5 m
 SIGNIFICANCE = 25.0  # chi square of three values: one in a hundred thousand
-EXPLAINS = 0.7  # of the squared residuals beyond chance at most this part may remain for the floor to be curved
+EXPLAINS = 0.7  # of the squared residuals beyond noise at most this part may remain for the floor to be curved
 CORE = 0.5  # weight of patches that a curvature is fitted to: an edge to another level looks like the rim of a dome
 
 
@@ -274,9 +274,9 @@ class FloorFit:
     `increment` (3,) leads from the assumed to the fitted floor (height, tilt about x, tilt about y); `systematic` (3,
     3) is the part of its covariance that noise does not explain. `curvature` (3,) is the floor's (xx, xy, yy) in 1/m at
     the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `trust` (P,) are the patches' weights from 0
-    (left out) to 1. `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation`
-    how many times the scatter between blocks exceeds what noise alone explains (a variance ratio). `step` is where
-    another level begins, which was left out.
+    (rejected) to 1. `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation`
+    the ratio of the variance between blocks to that by noise alone. `step` is the edge of another level, which was
+    excluded.
     """
 
     def __init__(self, lidars: Sequence[cells.CellSums]):
@@ -377,16 +377,16 @@ class FloorFit:
         self.solution = np.linalg.solve(self.information, np.r_[self.weights @ self.gradient, by_curvature])
 
     def is_curved(self) -> bool:
-        """Return whether curvature explains most of the residuals of the plane. Patches with little weight are left
-        out: the level of a carpet must not be reached by curvature."""
+        """Return whether curvature explains most of the residuals of the plane. Patches with little weight are
+        excluded: curvature must not fit the level of a carpet."""
         self.weights = np.where(self.trust > CORE, self.weights, 0.0)
-        by_chance = float(self.weights.sum())
+        expected = float(self.weights.sum())
         excess = []
         for curvature in (LIKELY_CURVATURE, NONE):
             self.allow(curvature)
             self.solve()
             squares = self.weights * self.residuals() ** 2 / self.noise**2
-            excess.append(float(np.sum(squares[self.weights > 0])) - by_chance)
+            excess.append(float(np.sum(squares[self.weights > 0])) - expected)
         self.reweight()
         self.solve()
         curved, flat = excess

@@ -1,7 +1,7 @@
 """The floor under the robot by any number of lidars, `JointFloor`, and by two, `SupportFloor`: the method "support".
 
-It assumes that the scene is still, that the first lidar is where the description has it, and that the floor near the
-robot is a plane within the search limits of the description's base_footprint. The last of these is checked.
+It assumes that the scene is static, that the first lidar has its described pose, and that the floor near the robot is a
+plane within the search limits of the description's base_footprint. The last of these is checked.
 """
 
 import itertools
@@ -51,9 +51,9 @@ from stretch_sim_cal.geometry.planes import (
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-# How far the surfaces may still be apart (m), how many shifted grids of patches there are, and whether with the floor.
+# The distance (m) that the surfaces may still have, the number of shifted grids of patches, and whether with the floor.
 PASSES = ((0.002, 1, False), (0.0, 1, False), (0.001, 1, True), (0.0, 2, True))
-# How far (m) beyond its unevenness a patch may lie from the floor.
+# The largest distance (m) of a patch from the floor beyond its unevenness.
 FLOOR_GATE = 0.01
 # Cells this near (m) to the nominal floor are kept without confirmation by another lidar.
 NEAR_FLOOR = 0.1
@@ -78,7 +78,7 @@ class JointFloor:
         self.settings, self._names = settings or FloorSettings(), names
         self._priors: Sequence[np.ndarray | None] = (FIXED,)
         self._first_two = first_two[: len(names)]
-        # All is estimated in the description's base_footprint.
+        # All estimates are in the description's base_footprint.
         self._footprint_from_base = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
         self._masks = self.settings
         if self.settings.body is not None:
@@ -94,7 +94,7 @@ class JointFloor:
         self.solution: Solution | None = None
 
     def _usual_alignment(self) -> Observations | None:
-        """Return the lidars' poses to each other with the usual covariance; None for one lidar."""
+        """Return the lidars' relative poses with the typical covariance; None for one lidar."""
         if len(self._poses) == 1:
             return None
         first, *others = self._poses
@@ -106,8 +106,8 @@ class JointFloor:
         self, footprint_from_lidar: Sequence[np.ndarray], observations: Observations | None,
         priors: Sequence[np.ndarray | None],
     ) -> None:  # fmt: skip
-        """Start at other poses (4, 4) in the description's base_footprint, with other observations of them to each
-        other (None: the usual ones), and with the prior covariance (6, 6) of each in base_footprint."""
+        """Start at other poses (4, 4) in the description's base_footprint, with other observations of the relative
+        poses (None: the typical ones), and with the prior covariance (6, 6) of each in base_footprint."""
         self._poses, self._priors = tuple(footprint_from_lidar), priors
         self._alignment = observations or self._usual_alignment()
 
@@ -129,20 +129,20 @@ class JointFloor:
         solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, LEVEL)
         lidars = self._worth_keeping(lidars, state)
         if self._alignment is not None and not self._alignment.fits(unknowns.models):
-            # It is of lidars with other channels, whose errors are not these.
+            # The errors in it are those of lidars with other channels.
             self._alignment = self._alignment.of_the_transform()
-        # Observations with the lidars' errors replace the room that several lidars see here.
+        # Observations that contain the lidars' errors replace the room that several lidars see here.
         with_room = self._alignment is None or not self._alignment.knows_units
         solver.learns_scans = not with_room
         state, noise, trust = replace(state, floor=None), Noise.first(len(lidars)), None
         given = solver.solve(self._prior_equations(state, unknowns), state)
         for slack, grids, on_floor in PASSES:
             if on_floor:
-                found = self._search(lidars, state)
-                if found is None:
+                search = self._search(lidars, state)
+                if search is None:
                     return self._refused(lidars, state)
-                fit, trust = found.fit, _trust(found)
-                state = replace(state, floor=incremented(found.floor, fit.increment), curvature=fit.curvature)
+                fit, trust = search.fit, _trust(search)
+                state = replace(state, floor=incremented(search.floor, fit.increment), curvature=fit.curvature)
                 solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(fit.curvature) else 0.0)
             equations = self._prior_equations(state, unknowns)
             if with_room or on_floor:
@@ -151,18 +151,18 @@ class JointFloor:
                 noise = block.noise
             solution = solver.solve(equations, state)
             state = unknowns.moved(state, solution.change)
-            state = state if on_floor else solver.decided(state, solution)
-        # The checks are of the floor without the errors that were estimated with it.
-        found = self._search(lidars, state)
-        if found is None:
+            state = state if on_floor else solver.with_fixed_shares(state, solution)
+        # The checks use the floor after correction of the estimated errors.
+        search = self._search(lidars, state)
+        if search is None:
             return self._refused(lidars, state)
         self.state, self.solution = state, solution
-        last = remeasured_block(lidars, state, block, _trust(found))
+        last = remeasured_block(lidars, state, block, _trust(search))
         disagreements = {
             name: self._disagreement(last, state, given.covariance, unknowns, lidar)
             for lidar, name in enumerate(self._names) if lidar
         }  # fmt: skip
-        return self._result(lidars, unknowns, state, solution, found, disagreements)
+        return self._result(lidars, unknowns, state, solution, search, disagreements)
 
     def _prior_equations(self, state: State, unknowns: Unknowns) -> NormalEquations:
         """Return the equations of the alignment; none for one lidar."""
@@ -199,12 +199,14 @@ class JointFloor:
     def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
         return find_floor(self._rays(lidars, state), self.settings)
 
-    def _motion(self, lidars: Sequence[Lidar], state: State, found: FoundFloor) -> tuple[int, float, float] | None:
+    def _motion(self, lidars: Sequence[Lidar], state: State, search: FoundFloor) -> tuple[int, float, float] | None:
         """Return the `floor_motion` between the blocks of time."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
-        for surface, sums, used, pose in zip(surfaces, found.sums, found.fit.used, state.base_from_lidar, strict=True):
+        for surface, sums, used, pose in zip(
+            surfaces, search.sums, search.fit.used, state.base_from_lidar, strict=True
+        ):
             on_robot = self._on_robot(surface.points, pose)
             for block in range(surface.block_counts.shape[1]):
                 of_block = surface.block_points[:, block], surface.block_counts[:, block]
@@ -215,17 +217,17 @@ class JointFloor:
 
     def _result(
         self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        found: FoundFloor, disagreements: Mapping[str, checks.Disagreement | None],
+        search: FoundFloor, disagreements: Mapping[str, checks.Disagreement | None],
     ) -> FloorResult:  # fmt: skip
-        fit, floor, numbers = found.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
+        fit, floor, numbers = search.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
         # Height and tilts at base_link's origin and about its axes, by those in the description's base_footprint.
         to_base = np.zeros((3, 3))
         to_base[0] = -height_slopes(self._footprint_from_base[None, :3, 3], floor)[0]
         to_base[1:, 1:] = self._footprint_from_base[:2, :2].T
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
-        level_share, worst_place = checks.flatness(found.tiles, floor, fit.unevenness, self.settings)
-        support = checks.support_of(found, level_share)
+        level_share, worst_place = checks.flatness(search.tiles, floor, fit.unevenness, self.settings)
+        support = checks.support_of(search, level_share)
         findings = checks.Findings(self._intake.warnings())
         checks.check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
@@ -237,10 +239,10 @@ class JointFloor:
         checks.check_shape(findings, fit)
         for name, disagreement in disagreements.items():
             checks.check_disagreement(findings, disagreement, name, self._names[0])
-        checks.check_motion(findings, self._motion(lidars, state, found), self._intake.num_frames)
+        checks.check_motion(findings, self._motion(lidars, state, search), self._intake.num_frames)
         hits, squares = (
             sum(float(values[used].sum()) for values, used in zip(arrays, fit.used, strict=True))
-            for arrays in ([sums.hits for sums in found.sums], [sums.height_squares for sums in found.sums])
+            for arrays in ([sums.hits for sums in search.sums], [sums.height_squares for sums in search.sums])
         )
         warnings = findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names)
         return FloorResult(
@@ -249,7 +251,7 @@ class JointFloor:
             FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
             to_base @ fit.systematic @ to_base.T, warnings=warnings, refusals=findings.refusals,
             diagnostics={
-                "range_noise": found.range_noise, "unevenness": fit.unevenness,
+                "range_noise": search.range_noise, "unevenness": fit.unevenness,
                 "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
                 "repeated_scans": float(sum(self._intake.repeated)), **numbers,
             },
@@ -328,12 +330,12 @@ class SupportFloor(JointFloor):
         super().add(*(left, right)[: len(self._poses)])
 
 
-def _trust(found: FoundFloor) -> FloorTrust:
+def _trust(search: FoundFloor) -> FloorTrust:
     """Return the weights of the fit for the patches of the estimate."""
 
     def trust(points: np.ndarray) -> np.ndarray:
         places = points[:, :2]
-        weights = found.fit.trust[patch_of_cells()[cells_of(places)]]
+        weights = search.fit.trust[patch_of_cells()[cells_of(places)]]
         return np.where(np.linalg.norm(places, axis=1) < RADIUS, weights, 0.0)
 
-    return FloorTrust(trust, found.fit.unevenness, FLOOR_GATE)
+    return FloorTrust(trust, search.fit.unevenness, FLOOR_GATE)

@@ -1,1 +1,1 @@
-"""Where each lidar is on the robot, from its returns from the robot itself."""
+"""The lidar extrinsics in base_link, by the lidars' returns from the robot."""

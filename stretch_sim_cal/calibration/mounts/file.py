@@ -171,7 +171,7 @@ def every_mount(file: CalibrationFile, mounts: StoredMounts) -> tuple[dict[str, 
     mounts: with e_r the error of right_to_left and e_m that of another lidar, e_m = K e_r + e with K = cov(e_m, e_r)
     cov(e_r)^-1, and e independent of e_r, of the mounts, and from lidar to lidar. So the transform changes by K times
     the change of right_to_left by the mounts, and its error is K times theirs plus e. Lidars whose entries have no
-    covariance are left out.
+    covariance are excluded.
     """
     poses, count = dict(mounts.base_from_lidar), 6 * len(mounts.base_from_lidar)
     further = {name: pose for name, pose in file.further_to_left.items() if name not in poses}

@@ -1,5 +1,4 @@
-"""What speaks against the lidars' poses on the robot by their returns from it: refusals and warnings, with their
-limits."""
+"""Refusals and warnings of the lidar extrinsics by returns from the robot, with their limits."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +17,7 @@ FRONT = 0.04  # m in front of the model, which no noise explains
 # An offset that moves the floor by less than this (m, rad) is not worth a warning.
 WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
 
-UNSETTLED = Finding(
+UNCONVERGED = Finding(
     "unsettled_errors",
     "the lidars' own errors have not converged; do not rely on them or on their standard deviations",
     "collect more arm poses, or identify the lidars first",
@@ -101,15 +100,15 @@ def mount_refusals(
 
 
 def _deviation(direction: Direction) -> str:
-    return direction.said(direction.standard_deviation, ".2f" if direction.unit == "deg" else ".1f")
+    return direction.formatted(direction.standard_deviation, ".2f" if direction.unit == "deg" else ".1f")
 
 
 def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding]:
-    """Check whether the left lidar is off its described pose (4, 4), significantly and by enough to matter."""
+    """Return a finding if the left lidar is off its described pose (4, 4), significantly and by enough to matter."""
     pose = result.base_from_lidar["left"]
     twist, (distance, angle) = log(pose @ inverse(described)), error(described, pose)
     beyond_chance = twist @ np.linalg.solve(result.covariance_of("left"), twist) > BEYOND_CHANCE
-    position, orientation = result.spread_of("left")
+    position, orientation = result.total_deviations_of("left")
     return when(
         beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE),
         "left_lidar_off",

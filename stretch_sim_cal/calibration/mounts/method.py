@@ -1,7 +1,7 @@
 """The lidar extrinsics in base_link by the returns from the robot, against its model at the joint values.
 
 Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
-the minimum with the most explained returns: narrow parts make local minima, since a ray that misses the arm by the
+the minimum with the most explained returns: narrow parts cause local minima, since a ray that misses the arm by the
 error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
 poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`) with their variances
 (`model_errors.py`), until the lidars' errors converge.
@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from stretch_sim_cal.calibration.findings import unit_warnings
-from stretch_sim_cal.calibration.mounts.findings import MISPLACED, UNSETTLED, mount_refusals, mount_warnings
+from stretch_sim_cal.calibration.mounts.findings import MISPLACED, UNCONVERGED, mount_refusals, mount_warnings
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.residuals import (
     REACH,
@@ -45,9 +45,9 @@ from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_equations, tukey_weights
-from stretch_sim_cal.calibration.solver import Solver, WithoutUnits, scalar_numbers
+from stretch_sim_cal.calibration.solver import Marginalised, Solver, scalar_numbers
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.points import group_medians, thinned, voxel_keys
+from stretch_sim_cal.geometry.points import downsampled, group_medians, voxel_keys
 from stretch_sim_cal.geometry.transforms import about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
@@ -96,7 +96,7 @@ def search(
     seen: Seen = []
     for (name, pose), values in zip(nominal.items(), units, strict=True):
         for sample in samples:
-            near = thinned(sample.around(name, pose), 8000 // len(samples))  # rays of a lidar in all samples
+            near = downsampled(sample.around(name, pose), 8000 // len(samples))  # rays of a lidar in all samples
             seen.append((name, sample, readers[name].rays(readers[name].returns(near), values)))
     ends = [_descend(seen, start, alignment, settings) for start in _starts(nominal, alignment)]
     costs = [_cost(seen, end, settings) for end in ends]
@@ -128,11 +128,11 @@ def _descend(seen: Seen, poses: Poses, alignment: Observations | None, settings:
         information, gradient = np.zeros((6 * len(poses), 6 * len(poses))), np.zeros(6 * len(poses))
         for index, (name, pose) in enumerate(poses.items()):
             part = slice(6 * index, 6 * index + 6)
-            found = [sample.match(rays, pose, gate, SEARCH_GRAZING) for of, sample, rays in seen if of == name]
-            jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.rows, found), strict=True))
+            matches = [sample.match(rays, pose, gate, SEARCH_GRAZING) for of, sample, rays in seen if of == name]
+            jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.rows, matches), strict=True))
             if len(distances):
-                own = robust_equations(jacobian, distances, settings.range_noise / 2, SEARCH_TUKEY)
-                information[part, part], gradient[part] = own[:2]
+                equations = robust_equations(jacobian, distances, settings.range_noise / 2, SEARCH_TUKEY)
+                information[part, part], gradient[part] = equations[:2]
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
             about = about_origin(pose)
             information[part, part] += about.T @ weak @ about
@@ -147,15 +147,15 @@ def _descend(seen: Seen, poses: Poses, alignment: Observations | None, settings:
 def _cost(seen: Seen, poses: Poses, settings: MountSettings) -> float:
     """Return the mean over all returns of the squared residual in units of 3 sigma, 1 for what is not explained."""
     limit = 3.0 * settings.range_noise
-    along = [sample.match(rays, poses[name], limit, 0.05).along for name, sample, rays in seen]
-    explained = sum(float((1.0 - (own / limit) ** 2).sum()) for own in along)
+    residuals = [sample.match(rays, poses[name], limit, 0.05).along for name, sample, rays in seen]
+    explained = sum(float((1.0 - (along / limit) ** 2).sum()) for along in residuals)
     return 1.0 - explained / max(sum(len(rays) for *_, rays in seen), 1)
 
 
-def consistent(matches: Matches, left: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns) -> np.ndarray:
-    """Return a mask (M,) of the matches in patches whose median residual, of residuals (M,) `left` with the estimated
-    links, is explained by model and noise. An object that is fixed to a surface and no thicker than the noise moves the
-    median of its patch, and no single return by much."""
+def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns) -> np.ndarray:
+    """Return a mask (M,) of the matches in patches whose median residual, with the estimated links, is explained by
+    model and noise. An object that is fixed to a surface and no thicker than the noise shifts the median of its patch,
+    and no single return by much."""
     count, settings = len(matches.indices), unknowns.settings
     if not count:
         return np.zeros(0, dtype=bool)
@@ -166,7 +166,7 @@ def consistent(matches: Matches, left: np.ndarray, sample: PosedSample, unknowns
         in_link = (matches.hits[chosen] - pose[:3, 3]) @ pose[:3, :3]
         keys[chosen] = (voxel_keys(in_link, PATCH_SIZE) << 6) + index
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    medians = group_medians(patch, counts, left)
+    medians = group_medians(patch, counts, residuals)
     noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
     centres = np.array([apply(frame, centre) for frame, centre in zip(frames, unknowns.centres.values(), strict=True)])
     arm = np.bincount(patch, np.linalg.norm(matches.hits - centres[matches.links], axis=1)) / counts
@@ -199,17 +199,17 @@ def residuals_of(
     corrected: Callable[[str, np.ndarray], LidarRays] | None = None,
 ) -> Residuals:  # fmt: skip
     """Return the downsampled returns whose rays meet the model, within `gate` (m) of it or in front of it; `corrected`
-    subtracts the errors of a lidar from its cloud (N, 3 or 5)."""
+    returns the rays of a cloud (N, 3 or 5) without the lidar's errors."""
     parts = []
     count = DRAWN // (len(poses) * len(models))
     for name, pose in poses.items():
         for index, model in enumerate(models):
-            cloud = thinned(model.around(name, pose), 4 * count)
+            cloud = downsampled(model.around(name, pose), 4 * count)
             rays = LidarRays(cloud[:, :3]) if corrected is None else corrected(name, cloud)
-            found = model.match(rays, pose, REACH, 0.05)
-            found = found.chosen(found.along < gate)
-            near = np.abs(found.along) < gate
-            parts.append((found.points, found.hits, found.distances, near, found.links, np.full(len(near), index)))
+            matches = model.match(rays, pose, REACH, 0.05)
+            matches = matches.chosen(matches.along < gate)
+            near, samples = np.abs(matches.along) < gate, np.full(len(matches.indices), index)
+            parts.append((matches.points, matches.hits, matches.distances, near, matches.links, samples))
     return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
@@ -297,24 +297,24 @@ class _Mounts:
         inflated = converged = False
         for step in range(MOST_STEPS):
             clouds = clouds if step > 1 else self._clouds(step)
-            matches, left = self._matches(clouds, step)
-            noise, noises = self._noise(clouds, matches, left)
-            equations = self._equations(clouds, matches, left, noises, inflated)
+            matches, residuals = self._matches(clouds, step)
+            noise, noises = self._noise(clouds, matches, residuals)
+            equations = self._equations(clouds, matches, residuals, noises, inflated)
             errors = with_model_errors(
                 equations.information, equations.gradient, self.robot, MOST_RELEASED if step > 1 else 0, self.joints
             )  # fmt: skip
-            moved_by = self._move(equations, errors)
+            change = self._move(equations, errors)
             if step + 1 < FINE_STEPS:
                 continue
             # Errors by incidence and of weak echoes are nearly the same on the robot and converge slowly. Before that
             # they may exceed their priors, so these are inflated only afterwards.
             of_scalars = equations.covariance_of_units(errors.covariance, self.unknowns.scalars)
-            steps = np.abs(moved_by[self.unknowns.scalars])
+            steps = np.abs(change[self.unknowns.scalars])
             converged = bool((steps <= CONVERGED * np.sqrt(of_scalars.diagonal())).all())
             if converged and (inflated or not self.solver.exceeded(self.state)):
                 break
             inflated |= converged
-        return self._result(costs, matches, left, noise, equations, errors, of_scalars, converged)
+        return self._result(costs, matches, residuals, noise, equations, errors, of_scalars, converged)
 
     def _corrected(self, name: str, returns: Returns) -> LidarRays:
         """Return the rays of returns without the lidar's errors except that by incidence."""
@@ -328,7 +328,7 @@ class _Mounts:
             for index, model in enumerate(self.models):
                 returns = self.readers[name].returns(model.around(name, pose))
                 near = model.match(self._corrected(name, returns), pose, NEAR, 0.05).indices
-                clouds[name, index] = returns.only(thinned(near, count))
+                clouds[name, index] = returns.only(downsampled(near, count))
         return clouds
 
     def _matches(
@@ -338,42 +338,42 @@ class _Mounts:
         estimated links: near the model, not grazing, not at an edge, after the first step not in patches that are off
         the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
-        kept, left = {}, {}
+        kept, residuals = {}, {}
         for (name, index), returns in clouds.items():
             number, model = self.robot.lidars.index(name), self.models[index]
-            found = model.match(self._corrected(name, returns), self.state.base_from_lidar[number], gate, GRAZING)
-            found = found.without_incidence(self.state.units[number][INCIDENCE])
-            found = found.chosen(model.inside(found, EDGE_ANGLES[min(step, 1)], MARGIN))
-            found = found.chosen(model.unambiguous(found))
-            distances = self.robot.residuals(name, model, found, self.links)
+            matches = model.match(self._corrected(name, returns), self.state.base_from_lidar[number], gate, GRAZING)
+            matches = matches.incidence_corrected(self.state.units[number][INCIDENCE])
+            matches = matches.chosen(model.inside(matches, EDGE_ANGLES[min(step, 1)], MARGIN))
+            matches = matches.chosen(model.unambiguous(matches))
+            distances = self.robot.residuals(name, model, matches, self.links)
             fits = np.ones(len(distances), dtype=bool)
             if step > 0:
-                fits = consistent(found, distances, model, self.robot)
-            kept[name, index], left[name, index] = found.chosen(fits), distances[fits]
-        return kept, left
+                fits = consistent(matches, distances, model, self.robot)
+            kept[name, index], residuals[name, index] = matches.chosen(fits), distances[fits]
+        return kept, residuals
 
-    def _noise(self, clouds, matches, left) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
+    def _noise(self, clouds, matches, residuals) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
         """Return the noise (m) along the ray of a near, bright surface by the median of the residuals, within bounds,
         and that of each match (M,)."""
         relative = {
-            key: self.readers[key[0]].relative_noise(clouds[key].only(found.indices), found.incidence)
-            for key, found in matches.items()
+            key: self.readers[key[0]].relative_noise(clouds[key].only(part.indices), part.incidence)
+            for key, part in matches.items()
         }
-        along = [left[key] / found.incidence / relative[key] for key, found in matches.items()]
+        along = [residuals[key] / part.incidence / relative[key] for key, part in matches.items()]
         noise, bound = self.settings.range_noise, self.settings.range_noise
         if sum(map(len, along)):
             noise = float(np.clip(robust_deviation(np.concatenate(along)), bound / 4, 2 * bound))
         return noise, {key: noise * ratio for key, ratio in relative.items()}
 
-    def _equations(self, clouds, matches, left, noises, inflated: bool) -> WithoutUnits:
+    def _equations(self, clouds, matches, residuals, noises, inflated: bool) -> Marginalised:
         """Return the normal equations of returns, alignment and priors, with the lidars' errors marginalised."""
         equations = NormalEquations.empty(self.unknowns.size)
-        for (name, index), found in matches.items():
-            along = noises[name, index]
-            weights = noise_weights(found, along) * tukey_weights(left[name, index] / found.incidence / (TUKEY * along))
+        for key, part in matches.items():
+            (name, index), noise = key, noises[key]
+            weights = noise_weights(part, noise) * tukey_weights(residuals[key] / part.incidence / (TUKEY * noise))
             self.robot.add_to(
-                equations, self.unknowns, name, self.models[index], found, weights,
-                clouds[name, index].only(found.indices), self.state,
+                equations, self.unknowns, name, self.models[index], part, weights,
+                clouds[key].only(part.indices), self.state,
             )  # fmt: skip
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
@@ -382,9 +382,9 @@ class _Mounts:
         precisions = 1.0 / self.robot.variances()[first:]
         equations.information[others, others] += precisions
         equations.gradient[others] -= precisions * self.joints[first:]
-        return self.solver.without_units(equations, self.state, inflated)
+        return self.solver.marginalised(equations, self.state, inflated)
 
-    def _move(self, equations: WithoutUnits, errors: ModelErrors) -> np.ndarray:
+    def _move(self, equations: Marginalised, errors: ModelErrors) -> np.ndarray:
         """Apply a solution and return the change (n,) of all unknowns."""
         change = equations.change(errors.solution)
         self.state = self.unknowns.moved(self.state, change)
@@ -401,12 +401,12 @@ class _Mounts:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
     def _result(
-        self, costs: list[float], matches, left, noise, equations, errors, of_scalars, converged
+        self, costs: list[float], matches, residuals, noise, equations, errors, of_scalars, converged
     ) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         by_link = link_residuals(robot, matches, errors)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
-        along = np.concatenate([left[key] / matches[key].incidence for key in matches])
+        along = np.concatenate([residuals[key] / matches[key].incidence for key in matches])
         observed = {}
         for name, pose in poses.items():
             part = robot.of_lidar(name)
@@ -422,10 +422,10 @@ class _Mounts:
             poses, errors.covariance[: robot.first_link, : robot.first_link],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
-            robot.without_readings(equations.information), self.state.units, of_scalars,
+            robot.readings_marginalised(equations.information), self.state.units, of_scalars,
             warnings=mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
-            ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNSETTLED] * (not converged),
+            ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNCONVERGED] * (not converged),
             refusals=mount_refusals(
                 counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
             ),

@@ -53,8 +53,8 @@ def with_model_errors(
         if of_tried.max() < evidence.max() + LEAST_GAIN:
             break
         released, evidence = tried, of_tried
-    whole = system.mean(evidence, released)
-    return replace(whole, solution=whole.solution - reached)
+    errors = system.mean(evidence, released)
+    return replace(errors, solution=errors.solution - reached)
 
 
 class _System:
@@ -103,10 +103,10 @@ class _System:
             if group in released:
                 continue
             members = self._group == group
-            own, inflated = self._scaled[members], RELEASED_SCALE**2 * self._priors[members]
+            columns, inflated = self._scaled[members], RELEASED_SCALE**2 * self._priors[members]
             change = 1.0 / inflated - 1.0 / variances[members]
-            updated = np.eye(len(own)) + change[:, None] * covariance[np.ix_(own, own)]
-            explained = -solution[own] @ np.linalg.solve(updated, change * solution[own])
+            updated = np.eye(len(columns)) + change[:, None] * covariance[np.ix_(columns, columns)]
+            explained = -solution[columns] @ np.linalg.solve(updated, change * solution[columns])
             gains[group] = explained - np.linalg.slogdet(updated)[1] - np.log(inflated / variances[members]).sum()
         return max(gains, key=gains.__getitem__)
 
@@ -120,12 +120,12 @@ class _System:
             factor, solution = self._solved(SCALES[column], SCALES[row], released)
             solutions.append(solution)
             within += weights[row, column] * cho_solve(factor, np.eye(len(solution)))
-        shares, drawn = weights[tuple(pairs.T)], np.array(solutions)
-        mean = shares @ drawn
-        off = np.sqrt(shares)[:, None] * (drawn - mean)
+        shares, by_pair = weights[tuple(pairs.T)], np.array(solutions)
+        mean = shares @ by_pair
+        deviations = np.sqrt(shares)[:, None] * (by_pair - mean)
         solution, covariance = np.zeros(len(self._all_priors)), np.diag(self._all_priors)
         solution[self._observable] = mean
-        covariance[np.ix_(self._observable, self._observable)] = within + off.T @ off
+        covariance[np.ix_(self._observable, self._observable)] = within + deviations.T @ deviations
         origin_scale, mesh_scale = (float(np.exp(weights.sum(axis=axis) @ np.log(SCALES))) for axis in (0, 1))
         links = sorted({group % self.count for group in released if group < 2 * self.count})
         return ModelErrors(solution, covariance, origin_scale, mesh_scale, links)

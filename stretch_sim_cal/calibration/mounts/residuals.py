@@ -34,7 +34,7 @@ COLLAR = 0.10  # m
 REACH = 2.2  # m: no part of a robot is farther from its lidars
 AROUND = 0.15  # m around the model's box, in which returns are used
 EDGE = 0.006  # m, the bound of a neighbouring ray's hit from the plane of the ray's hit
-BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: where it is left, and where a surface of another link is too close
+BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: the start of the further ray, and a surface that is too close
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,16 @@ class Matches:
     indices: np.ndarray
 
     def chosen(self, keep: np.ndarray) -> "Matches":
-        """Return those of a mask (M,)."""
+        """Return the matches in a mask (M,)."""
         return Matches(*(array[keep] for array in vars(self).values()))
 
-    def without_incidence(self, error: float) -> "Matches":
+    def incidence_corrected(self, error: float) -> "Matches":
         """Return the matches with a lidar's error by incidence (m) subtracted from the distances."""
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
     def rows(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return how the distances change (M, 6) with a twist of the lidar about a point (3,), and the distances."""
+        """Return the derivatives (M, 6) of the distances by a twist of the lidar about a point (3,), and the
+        distances."""
         return by_twist(self.hits - about, self.normals), self.distances
 
     @property
@@ -92,7 +93,7 @@ class PosedSample:
         self, sample: MountSample, surfaces: Mapping[str, Surface], offsets: Mapping[str, float],
         number: int | None = None,
     ):  # fmt: skip
-        """`number` is the index among several samples, whose readings have errors of their own."""
+        """`number` is the index among several samples, whose readings have independent errors."""
         self.sample, self.number = sample, number
         self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
         self._view = RobotView([PosedTriangles(surfaces, self.base_from_link, list(surfaces))])
@@ -246,7 +247,7 @@ class RobotUnknowns:
         if by_sample:
             self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / self._readings, LEAST_SIZE)
 
-    def without_readings(self, information: np.ndarray) -> np.ndarray:
+    def readings_marginalised(self, information: np.ndarray) -> np.ndarray:
         """Return the information (n, n) with the errors of readings, of single samples, marginalised."""
         kept, readings = slice(0, self.first_reading), slice(self.first_reading, None)
         coupling = information[kept, readings]
@@ -279,10 +280,10 @@ class RobotUnknowns:
             surface = sample.base_from_link[link] @ from_xyz_rpy(self.centres[link])
             columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
             parts = [of_lidar, -of_lidar @ adjoint(surface)]
-            for carrier in (link, *pose.held_by.get(link, ())):
-                if carrier in pose.held_at:
+            for carrier in (link, *pose.ancestors.get(link, ())):
+                if carrier in pose.joint_origins:
                     columns.append(columns_of(self.of_link(self.links.index(carrier))))
-                    parts.append(-of_lidar @ adjoint(pose.held_at[carrier]))
+                    parts.append(-of_lidar @ adjoint(pose.joint_origins[carrier]))
             for number, joint in enumerate(self.joints):
                 motion = pose.joint_motions.get(joint, {}).get(link)
                 if motion is not None:
@@ -292,12 +293,13 @@ class RobotUnknowns:
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
     def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
-        """Return distances (M,) with the twists `expected` (n,) of links: outliers are off the others of their link."""
-        left = np.array(matches.distances)
+        """Return the residuals (M,) of the distances with the twists `expected` (n,) of links, for the rejection of
+        outliers."""
+        residuals = np.array(matches.distances)
         if np.any(expected):
             for chosen, columns, jacobian in self.rows(lidar, sample, matches):
-                left[chosen] += jacobian @ expected[columns]
-        return left
+                residuals[chosen] += jacobian @ expected[columns]
+        return residuals
 
     def add_to(
         self, equations: NormalEquations, unknowns: Unknowns, lidar: str, sample: PosedSample, matches: Matches,

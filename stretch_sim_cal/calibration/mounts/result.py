@@ -13,7 +13,7 @@ from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.geometry.transforms import about_origin
 from stretch_sim_cal.sensor.sensor import Sensors
 
-FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: how far a lidar may be from where the description has it
+FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: the largest distance of a lidar from its described pose
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ class MountSample:
 
     `clouds` (N, 3), or (N, 5) with ring and intensity, by lidar are in its own frame, of any number of frames;
     `base_from_link` (4, 4) are the links' poses at the joint values. `joint_motions` has for each joint with an offset
-    the twists (6,), per m or rad, of the links that it moves, `joint_values` its reading (m or rad). `held_at` (4, 4)
-    has for each link with a parent the joint's origin in base_link, before its motion; `held_by` the links between it
-    and base_link, whose joint origins' errors move it as well.
+    the twists (6,), per m or rad, of the links that it moves, `joint_values` its reading (m or rad). `joint_origins`
+    (4, 4) has for each link with a parent the joint's origin in base_link, before its motion; `ancestors` the links
+    between it and base_link, whose joint origins' errors move it as well.
     """
 
     name: str
     clouds: Mapping[str, np.ndarray]
     base_from_link: Mapping[str, np.ndarray]
     joint_motions: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
-    held_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    held_at: Mapping[str, np.ndarray] = field(default_factory=dict)
+    ancestors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    joint_origins: Mapping[str, np.ndarray] = field(default_factory=dict)
     joint_values: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -101,7 +101,7 @@ class LinkResidual:
 class Residuals:
     """Returns whose rays meet the model, for pictures: `points` (N, 3) in base_link, `hits` (N, 3) of their rays,
     `distances` (N,) in m from the surface there, positive in front of it, `near` (N,) within the noise, `links` (N,)
-    that their rays meet, `samples` (N,). Returns from behind the model are left out."""
+    that their rays meet, `samples` (N,). Returns from behind the model are excluded."""
 
     points: np.ndarray
     hits: np.ndarray
@@ -124,14 +124,14 @@ class StoredMounts:
         start = 6 * list(self.base_from_lidar).index(name)
         return self.covariance[start : start + 6, start : start + 6]
 
-    def spread_of(self, name: str) -> tuple[float, float]:
-        """As of `spread`."""
-        return spread(self.covariance_of(name), self.base_from_lidar[name])
+    def total_deviations_of(self, name: str) -> tuple[float, float]:
+        """Return the `total_deviations` of one lidar's pose."""
+        return total_deviations(self.covariance_of(name), self.base_from_lidar[name])
 
 
 @dataclass(frozen=True)
 class MountsResult(StoredMounts, Checked):
-    """Extrinsics that were found; `information` (k, k) is that of all unknowns, links and joints included. `units` are
+    """Estimated extrinsics; `information` (k, k) is that of all unknowns, links and joints included. `units` are
     the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars, `directions` are
     by lidar."""
 
@@ -156,7 +156,7 @@ class MountsResult(StoredMounts, Checked):
         return self.num_samples
 
 
-def spread(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, float]:
+def total_deviations(covariance: np.ndarray, base_from_lidar: np.ndarray) -> tuple[float, float]:
     """Return the standard deviations of a lidar's position (m) and of its orientation (rad), all axes together."""
     about_lidar = at_lidar(covariance, base_from_lidar)
     return float(np.sqrt(np.trace(about_lidar[:3, :3]))), float(np.sqrt(np.trace(about_lidar[3:, 3:])))

@@ -91,7 +91,7 @@ class MountedRobot:
         self.model = model
         surfaces = robot_surfaces(model, self.profile)
         self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
-        self._held_by = {link: tuple(self._holders(link)) for link in self.surfaces}
+        self._ancestors = {link: tuple(self._ancestors_of(link)) for link in self.surfaces}
         at_zero = self._base_from({}, list(lidars.values()))
         self.nominal = {name: at_zero[link] for name, link in lidars.items()}
         """The described poses (4, 4) of the lidars in base_link, by name."""
@@ -105,7 +105,7 @@ class MountedRobot:
         motions = {joint: self._motion(positions, here, joint) for joint in offsets}
         read = self.profile.commanded_positions(self.model, positions)
         values = {joint: float(read.get(joint, 0.0)) for joint in offsets}
-        return MountSample(name, clouds, here, motions, self._held_by, self._held_at(positions), values)
+        return MountSample(name, clouds, here, motions, self._ancestors, self._joint_origins(positions), values)
 
     def pose(self, name: str, commanded: Mapping[str, float]) -> MountSample:
         """Return a sample without clouds at commanded joint values."""
@@ -124,14 +124,14 @@ class MountedRobot:
                 words = (f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items())
                 yield ", ".join(words), commanded
 
-    def _holders(self, link: str) -> Iterator[str]:
+    def _ancestors_of(self, link: str) -> Iterator[str]:
         """Yield the links with a surface between a link and base_link, the nearest first."""
         while (joint := self.model.parent_joint(link)) is not None and joint.parent != self._base:
             link = joint.parent
             if link in self.surfaces:
                 yield link
 
-    def _held_at(self, positions: Mapping[str, float]) -> dict[str, np.ndarray]:
+    def _joint_origins(self, positions: Mapping[str, float]) -> dict[str, np.ndarray]:
         """Return base_link_from_joint (4, 4), before its motion, of the parent joint of each link but base_link."""
         joints = {link: self.model.parent_joint(link) for link in self.surfaces if link != self._base}
         joints = {link: joint for link, joint in joints.items() if joint is not None}
@@ -213,11 +213,11 @@ def residuals_at(
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pose by its name, and the standard deviation of the worst lidar, in units of its bound, with it (`spread`) and
+    """A pose by its name, and the standard deviation of the worst lidar over its bound, with it (`deviation`) and
     without it (`before`)."""
 
     name: str
-    spread: float
+    deviation: float
     before: float
 
 
@@ -239,10 +239,10 @@ def pose_information(
         weights = noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
         for chosen, columns, jacobian in unknowns.rows(name, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
-    return unknowns.without_readings(information)
+    return unknowns.readings_marginalised(information)
 
 
-def worst_spread(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
+def worst_deviation(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
     """Return the largest standard deviation of any lidar along any axis, in units of the settings' bounds."""
     covariance = np.linalg.inv(information)
     bounds = np.array([settings.max_std_translation] * 3 + [settings.max_std_rotation] * 3)
@@ -259,14 +259,14 @@ def best_next(
     poses: Mapping[str, np.ndarray], settings: MountSettings,
 ) -> Chosen | None:  # fmt: skip
     """Return the candidate with the largest gain for a calibration with `information` (n, n); None without any."""
-    spreads = {
-        pose.name: worst_spread(information + pose_information(surfaces, pose, poses, settings), poses, settings)
+    by_pose = {
+        pose.name: worst_deviation(information + pose_information(surfaces, pose, poses, settings), poses, settings)
         for pose in candidates
     }
-    if not spreads:
+    if not by_pose:
         return None
-    best = min(spreads, key=spreads.__getitem__)
-    return Chosen(best, spreads[best], worst_spread(information, poses, settings))
+    best = min(by_pose, key=by_pose.__getitem__)
+    return Chosen(best, by_pose[best], worst_deviation(information, poses, settings))
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
@@ -383,12 +383,12 @@ class LeftMountCheck:
             clouds = {name: _finite(np.concatenate([each[name] for each in self._seen])) for name in robot.nominal}
             positions = self._profile.joint_positions(robot.model, joints)
             sample = robot.sample("alignment", positions, clouds, settings.joint_offsets)
-            found = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
+            extrinsics = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
         except InputError as problem:
             return result, f"the left extrinsics were not checked against returns from the robot: {problem}"
-        if found.refusals:
+        if extrinsics.refusals:
             return result, "returns from the robot do not determine the left lidar's pose"
-        return replace(result, warnings=result.warnings + left_off(found, robot.nominal["left"])), ""
+        return replace(result, warnings=result.warnings + left_off(extrinsics, robot.nominal["left"])), ""
 
 
 def _finite(cloud: np.ndarray) -> np.ndarray:
