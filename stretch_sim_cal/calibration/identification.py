@@ -22,6 +22,7 @@ from stretch_sim_cal.calibration.alignment.planes import estimate_jointly
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Views, seen_by_another
+from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, joined, remeasured
@@ -199,7 +200,7 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
     )  # fmt: skip
 
 
-def _refusals(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> list[str]:
+def _refusals(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> list[Finding]:
     motion = motion_of(last.surface, last.flat, last.noise)
     corrected = (lidar.corrected(values) for lidar, values in zip(lidars, last.state.units, strict=True))
     views = Views(*corrected).under(last.state.left_from_right)
