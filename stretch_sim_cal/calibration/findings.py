@@ -72,7 +72,7 @@ BEYOND_CHANCE = 33.1
 UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share": "the firing times"}
 # Channels that differ by more times the sensor file's spread are of no unit that it describes.
 BEYOND_SPREAD = 2.0
-# Standard deviations of a sensor file that no unit of the kind is beyond, in all its scalars together.
+# Standard deviations of a sensor file that no unit of the kind is beyond.
 IMPOSSIBLE = 10.0
 # A lidar's motion in every scan is not by chance beyond so many standard deviations (of six values). In m and rad:
 # those that are reported, and those that no lidar of a robot at rest seems to have against another one.
@@ -196,18 +196,19 @@ def impossible_scan_motions(numbers: Mapping[str, float], names: Sequence[str]) 
 
 
 def impossible_units(
-    numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str]
+    numbers: Mapping[str, float], sensors: Sensors | None, names: Sequence[str], fits: bool
 ) -> dict[tuple[int, str], Finding]:
-    """Return the lidars' errors, `numbers` as of `unit_warnings`, that together no lidar of their kind has, by the
-    lidar's number and the error's name. Scales of ranges are left out: the solver has hypotheses of them (`Solver`)."""
-    findings = {}
+    """Return the lidars' errors, `numbers` as of `unit_warnings`, that no lidar of their kind has, by the lidar's
+    number and the error's name: each by itself beyond doubt, or, unless the model `fits`, all together. Scales of
+    ranges are left out: the solver has hypotheses of them (`Solver`)."""
+    findings, (margin, order, least) = {}, (3.0, np.inf, IMPOSSIBLE) if fits else (1.0, 2, BEYOND_PRIOR)
     for lidar, (name, sensor) in enumerate(zip(names, by_lidar(sensors, len(names)), strict=True)):
         beyond = {
-            scalar: (max(abs(value) - deviation, 0.0) / known, value, deviation, known)
+            scalar: (max(abs(value) - margin * deviation, 0.0) / known, value, deviation, known)
             for scalar, value, deviation, known in ([] if sensor is None else _scalars_of(numbers, name, sensor))
             if not scalar.startswith(("range_scale", "optical_centre"))
         }
-        if np.linalg.norm([times for times, *_ in beyond.values()]) <= IMPOSSIBLE:
+        if not beyond or np.linalg.norm([times for times, *_ in beyond.values()], order) <= IMPOSSIBLE:
             continue
         findings |= {
             (lidar, scalar): Finding(
@@ -218,7 +219,7 @@ def impossible_units(
                 "check both lidars' ranges and angles (a sector behind glass or a cover, a driver that "
                 "corrects its clouds), or give the right sensor",
             )
-            for scalar, (times, value, deviation, known) in beyond.items() if times > BEYOND_PRIOR
+            for scalar, (times, value, deviation, known) in beyond.items() if times > least
         }  # fmt: skip
     return findings
 

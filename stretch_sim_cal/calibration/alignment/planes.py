@@ -46,8 +46,10 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
-from stretch_sim_cal.sensor.unit import HARMONICS, RANGE_SCALE, SCALARS
+from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
 
+# Residuals that are so many times larger than noise explains are of a model that does not fit.
+POOR_FIT = 1.1
 # The agreement of the views (-1 to 1) may be lower than under the coarse transform by this; in rooms it is by 0.003 at
 # most.
 MUCH_WORSE = 0.02
@@ -405,9 +407,9 @@ class Evidence:
         return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
     def impossible_units(self) -> list[Finding]:
-        """Return the errors that no lidar of its kind has, and motions in every scan of no robot that stands. Those of
-        ranges, which files guess, count only if the poses depend on them: an error that all lidars have alike may be
-        the best fit to something near one of them, and cancels between them."""
+        """Return the errors that no lidar of its kind has, and motions in every scan of no robot that stands, if the
+        poses depend on them: an error that all lidars have alike may be the best fit to something near one of them, and
+        cancels between them. If what they leave is larger than noise, too, they are the wrong explanation."""
         values, units = self.blocks[0].state.units, self.unknowns.units
         moving = findings.impossible_scan_motions(self.numbers, self.names)
         if moving:
@@ -416,11 +418,11 @@ class Evidence:
             motions = [own[model.of_scan_motion] for own, model in zip(values, models, strict=True)]
             if not self._move_poses(columns, np.concatenate(motions)):
                 moving = []
-        found = findings.impossible_units(self.numbers, self.sensors, self.names)
+        fits = self.scale < POOR_FIT
+        found = findings.impossible_units(self.numbers, self.sensors, self.names, fits)
         columns = [units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
         errors = np.array([values[lidar][SCALARS.index(scalar)] for lidar, scalar in found])
-        of_rotors = [finding for (_, scalar), finding in found.items() if scalar in SCALARS[HARMONICS]]
-        return moving + (list(found.values()) if found and self._move_poses(columns, errors) else of_rotors)
+        return moving + (list(found.values()) if found and (not fits or self._move_poses(columns, errors)) else [])
 
     def _move_poses(self, columns: Sequence[int], errors: np.ndarray) -> bool:
         """Return whether the poses would change by more than their uncertainty if `errors` (k,) in these columns were
