@@ -318,8 +318,7 @@ def little_support(
 ) -> list[Finding]:
     """Return the base axes along or about which too few surfaces determine a lidar's pose to reject an outlier: without
     the `OUTVOTED` most informative ones, or all at the place of one person, the standard deviation would exceed its
-    bound. `covariance` is that of all
-    lidars but the first."""
+    bound. `covariance` is that of all lidars but the first."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
     findings = []
