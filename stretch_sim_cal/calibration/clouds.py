@@ -32,6 +32,9 @@ MIN_RANGE, MAX_RANGE = 0.1, 60.0  # m, of returns that are used
 # Channels of the lidars are at least twice as far apart as a row is high.
 ROW_HEIGHT = np.deg2rad(0.3)
 CELL_WIDTH = np.deg2rad(1.0)
+# So many cells more a turn has in each of so many views.
+MORE_CELLS, DIFFERENT_VIEWS = 10, 5
+GOLDEN_RATIO = (5.0**0.5 - 1.0) / 2.0
 MAX_BLOCKS = 8
 # Sums per cell: count, x y z, xx xy xz yy yz zz, share of the weak-echo error, and the number of rejected returns.
 _NUM_SUMS = 12
@@ -59,20 +62,26 @@ def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
 
 
 class DirectionGrid:
-    """Cells of directions in rows of about equal elevation; `elevations` (R,) in rad are the rows'."""
+    """Cells of directions in rows of about equal elevation; `elevations` (R,) in rad are the rows'.
 
-    def __init__(self, elevations: np.ndarray, by_ring: bool):
+    How many cells a turn has depends on the view's `number`. If those of two views were at a constant angle from each
+    other, shapes between the cells would look like a rotation about the spin axis (up to 0.015 deg on real trees).
+    """
+
+    def __init__(self, elevations: np.ndarray, by_ring: bool, number: int = 0):
         self.elevations, self.by_ring = elevations, by_ring
-        cells = np.round(2.0 * np.pi * np.cos(elevations) / CELL_WIDTH)
+        of_turn = 2.0 * np.pi / CELL_WIDTH + MORE_CELLS * (number % DIFFERENT_VIEWS)
+        cells = np.round(of_turn * np.cos(elevations))
         self._row_cells = np.maximum(cells, 3.0).astype(np.int64)
         self._row_starts = np.concatenate([[0], np.cumsum(self._row_cells)[:-1]])
+        self._row_shifts = number * GOLDEN_RATIO * np.arange(len(elevations)) % 1.0
         self.num_cells = int(self._row_cells.sum())
 
     @classmethod
-    def by_elevation(cls) -> "DirectionGrid":
+    def by_elevation(cls, number: int = 0) -> "DirectionGrid":
         """Return the grid for clouds whose channels are not known: narrow rows of equal height."""
         rows = round(np.pi / ROW_HEIGHT)
-        return cls((np.arange(rows) + 0.5) * ROW_HEIGHT - np.pi / 2, by_ring=False)
+        return cls((np.arange(rows) + 0.5) * ROW_HEIGHT - np.pi / 2, False, number)
 
     def cell_of(self, points: np.ndarray, ranges: np.ndarray, ring: np.ndarray | None = None) -> np.ndarray:
         """Return the cell (N,) of points (N, 3) at ranges (N,), none of them zero, and of channels `ring` (N,)."""
@@ -83,7 +92,7 @@ class DirectionGrid:
             row = np.minimum(((elevation + np.pi / 2) * (1.0 / ROW_HEIGHT)).astype(np.int64), len(self.elevations) - 1)
         turn = np.arctan2(points[:, 1], points[:, 0]) * (0.5 / np.pi) + 0.5
         cells = self._row_cells[row]
-        return self._row_starts[row] + np.minimum((turn * cells).astype(np.int64), cells - 1)
+        return self._row_starts[row] + (turn * cells + self._row_shifts[row]).astype(np.int64) % cells
 
     def row_of(self, cell: np.ndarray) -> np.ndarray:
         """Return the row (N,) that cells (N,) lie in."""
@@ -119,10 +128,10 @@ class Cells:
 
 class DirectionCells:
     """Sums the frames of one lidar, by the channels of `sensor` if it is given and the clouds have rings. Returns of
-    `deskewed` clouds do not have the elevations of their channels."""
+    `deskewed` clouds do not have the elevations of their channels. Views that are compared have different numbers."""
 
-    def __init__(self, sensor: Sensor | None = None, deskewed: bool = False):
-        self._sensor, self._deskewed = sensor, deskewed
+    def __init__(self, sensor: Sensor | None = None, deskewed: bool = False, number: int = 0):
+        self._sensor, self._deskewed, self._number = sensor, deskewed, number
         self.grid: DirectionGrid | None = None
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
@@ -140,9 +149,7 @@ class DirectionCells:
         points, ring = cloud.points, cloud.ring
         if self.grid is None:
             by_ring = self._sensor is not None and ring is not None
-            self.grid = (
-                DirectionGrid(self._sensor.elevations, by_ring=True) if by_ring else DirectionGrid.by_elevation()
-            )
+            self.grid = self._empty_grid(by_ring)
             if by_ring and not self._deskewed:
                 _check_table(self._sensor, cloud)
             self._usual = np.full(self.grid.num_cells, np.nan)
@@ -171,6 +178,11 @@ class DirectionCells:
         x, y, z = np.ascontiguousarray(points.T, dtype=float)
         for sums, weights in zip(block, (None, x, y, z, x * x, x * y, x * z, y * y, y * z, z * z, echo), strict=False):
             sums += np.bincount(cell, weights, minlength=self.grid.num_cells)
+
+    def _empty_grid(self, by_ring: bool) -> DirectionGrid:
+        if by_ring:
+            return DirectionGrid(self._sensor.elevations, True, self._number)
+        return DirectionGrid.by_elevation(self._number)
 
     def _repeats(self, cell: np.ndarray, ranges: np.ndarray) -> np.ndarray:
         """Return a mask (N,) of the returns that repeat the range of their cell; in an empty cell they are compared
@@ -205,7 +217,7 @@ class DirectionCells:
         return {
             "elevations": self.grid.elevations, "by_ring": np.array(self.grid.by_ring), "occupied": occupied,
             "sums": np.stack([block[:, occupied] for block in self._blocks]), "num_frames": np.array(self.num_frames),
-            "scan_begin": np.array(self._scan_begin),
+            "scan_begin": np.array(self._scan_begin), "number": np.array(self._number),
         }  # fmt: skip
 
     @classmethod
@@ -213,10 +225,10 @@ class DirectionCells:
         """Return the sums of the arrays whose names begin with `prefix`; no frames are to be added to them. Raises
         `InputError` if they are another sensor's."""
         arrays = {name.removeprefix(prefix): data[name] for name in data if name.startswith(prefix)}
-        cells, by_ring = cls(sensor), bool(arrays["by_ring"])
-        cells.grid = DirectionGrid(arrays["elevations"], by_ring) if by_ring else DirectionGrid.by_elevation()
-        if by_ring and (sensor is None or not np.array_equal(sensor.elevations, cells.grid.elevations)):
+        cells, by_ring = cls(sensor, number=int(arrays.get("number", 0))), bool(arrays["by_ring"])
+        if by_ring and (sensor is None or not np.array_equal(sensor.elevations, arrays["elevations"])):
             raise InputError(f"recorded by other lidars than '{sensor.name if sensor else 'unknown'}'")
+        cells.grid = cells._empty_grid(by_ring)
         cells._blocks = [np.zeros((_NUM_SUMS, cells.grid.num_cells)) for _ in arrays["sums"]]
         for block, sums in zip(cells._blocks, arrays["sums"], strict=True):
             block[:, arrays["occupied"]] = sums

@@ -169,14 +169,15 @@ class DrivenArray:
             )
         if sweep is not None and not self._stations:
             raise InputError("station 1: the robot has to stand still at the first station")
-        self._stations.append(_Station(FrameIntake(self._names), self._empty_cells(), sweep))
+        self._stations.append(_Station(FrameIntake(self._names), self._empty_cells(len(self._stations)), sweep))
         if len(self._stations) > 1:
             velocities = np.array([station.velocity for station in self._stations[-2:]])
             self._legs.append(Leg.along(np.vstack([self._at, poses]), velocities))
         self._at = poses[-1]
 
-    def _empty_cells(self, deskewed: bool = False) -> tuple[DirectionCells, ...]:
-        return tuple(DirectionCells(sensor, deskewed) for sensor in self._sensors)
+    def _empty_cells(self, station: int, deskewed: bool = False) -> tuple[DirectionCells, ...]:
+        first = station * len(self._sensors)
+        return tuple(DirectionCells(sensor, deskewed, first + lidar) for lidar, sensor in enumerate(self._sensors))
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`; of a station on the move
@@ -265,8 +266,8 @@ class DrivenArray:
         if drive is not None:
             poses, scales, clock = list(drive.state.base_from_lidar), drive.scales, drive.clock
         places = []
-        for station in self._stations:
-            places.append(station.cells if station.sweep is None else self._empty_cells(deskewed=True))
+        for number, station in enumerate(self._stations):
+            places.append(station.cells if station.sweep is None else self._empty_cells(number, deskewed=True))
             intake = FrameIntake(self._names)
             for clouds in station.clouds:
                 moved = (_deskewed(*each, station.sweep, scales, clock) for each in zip(clouds, poses, strict=True))

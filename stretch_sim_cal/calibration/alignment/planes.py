@@ -93,7 +93,9 @@ class RoomAlignment:
     def new_place(self) -> None:
         """Begin with the frames of another standing place: the robot stands elsewhere or was turned. The lidars see
         another scene there; their relative poses and errors are the same."""
-        self._places.append(tuple(map(DirectionCells, self._sensors)))
+        self._places.append(
+            tuple(DirectionCells(sensor, number=number) for number, sensor in enumerate(self._sensors))
+        )
 
     def add(self, *clouds: np.ndarray) -> None:
         """Take one cloud of each lidar, each in its own frame: points (N, 3), or structured arrays (N,) with x, y, z
