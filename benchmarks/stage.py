@@ -1,7 +1,7 @@
 """A lidar with few channels on a stage: two poses, a few centimetres and up to 20 deg apart, two scans each, in
-generated rooms. Ours beside one GICP and the published method on the same scans, from the same first guess.
+generated rooms or gardens. Ours beside one GICP and the published method on the same scans, from the same first guess.
 
-    python benchmarks/stage.py [--sensors vlp16 xt32] [--seeds 30] [--unknown] [--units] [--disturbed]
+    python benchmarks/stage.py [--sensors vlp16 xt32] [--seeds 30] [--unknown] [--units] [--disturbed] [--garden]
 """
 
 import argparse
@@ -35,16 +35,13 @@ class Stage:
 
     def __init__(
         self, sensor: Sensor, seed: int, apart: float = 0.06, two_units: bool = False, disturbed: bool = False,
-        scans: int = SCANS,
+        scans: int = SCANS, garden: bool = False,
     ):  # fmt: skip
         random = np.random.default_rng(seed)
-        room = Room(
-            length=random.uniform(5, 9), width=random.uniform(4, 6), height=random.uniform(2.4, 3.0),
-            furniture=int(random.integers(4, 12)), wall_rms=0.003, floor_rms=0.003, yaw=random.uniform(-np.pi, np.pi),
-        )  # fmt: skip
-        with tempfile.TemporaryDirectory() as folder:
-            world = load_world(write_room(room, random, Path(folder)))
-        self._room, self._optics = Scene(world.surfaces), Optics(world.materials, sensor.reflectivity)
+        if garden:
+            self._room, self._optics = Scene(_garden(random)), Optics({}, sensor.reflectivity)
+        else:
+            self._room, self._optics = self._generated_room(sensor, random)
         self.sensor, self.seed = sensor, seed
         turn = np.radians([*random.normal(0.0, 1.0, 2), random.uniform(-180, 180)])
         left = from_xyz_rpy([*random.uniform(-0.3, 0.3, 2), random.uniform(0.5, 1.0)], turn)
@@ -59,6 +56,16 @@ class Stage:
                    for tick in range(scans)]
             for side, pose in zip(SIDES, (left, left @ self.truth), strict=True)
         }  # fmt: skip
+
+    @staticmethod
+    def _generated_room(sensor: Sensor, random: np.random.Generator) -> tuple[Scene, Optics]:
+        room = Room(
+            length=random.uniform(5, 9), width=random.uniform(4, 6), height=random.uniform(2.4, 3.0),
+            furniture=int(random.integers(4, 12)), wall_rms=0.003, floor_rms=0.003, yaw=random.uniform(-np.pi, np.pi),
+        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            world = load_world(write_room(room, random, Path(folder)))
+        return Scene(world.surfaces), Optics(world.materials, sensor.reflectivity)
 
     def guess(self, distance: float = 0.01, angle: float = 1.0) -> np.ndarray:
         """Return a first guess (4, 4) that is so far off: m, deg."""
@@ -80,6 +87,33 @@ class Stage:
         rays, scenes = lidar.rays(tick + 100 * SIDES.index(side)), [self._room, *([somebody] if somebody else [])]
         seen, other, _ = self._optics.scan(lidar, rays, pose, lambda begin, way, _rows: Hits(begin, way, scenes))
         return returns_of(lidar.measure(rays, seen, other)[0])
+
+
+def _garden(random: np.random.Generator) -> dict[str, Surface]:
+    """Return level ground with bushes, trees and perhaps a wall or two, within 25 m of the origin: leaves are triangles
+    of some 10 cm, anyhow."""
+    meshes = {"ground": trimesh.creation.box((80.0, 80.0, 0.1), from_xyz_rpy([0.0, 0.0, -0.05], [0.0] * 3))}
+    for number in range(random.integers(10, 25)):
+        bearing, distance = random.uniform(-np.pi, np.pi), random.uniform(3.0, 25.0)
+        foot, tree = distance * np.array([np.cos(bearing), np.sin(bearing)]), random.random() < 0.5
+        radii = random.uniform(1.0, 2.5, 3) if tree else random.uniform(0.4, 1.2, 3)
+        height = random.uniform(3.0, 4.5) if tree else 0.8 * radii[2]
+        if tree:
+            trunk = from_xyz_rpy([*foot, height / 2.0], [0.0] * 3)
+            meshes[f"trunk {number}"] = trimesh.creation.cylinder(random.uniform(0.08, 0.25), height, transform=trunk)
+        ways = random.normal(size=(3000 if tree else 1500, 1, 3))
+        ways *= random.uniform(0.6, 1.0, (len(ways), 1, 1)) ** 0.5 / np.linalg.norm(ways, axis=2, keepdims=True)
+        corners = ways * radii + random.normal(size=(len(ways), 3, 3)) * 0.06 + [*foot, height]
+        corners[..., 2] = np.maximum(corners[..., 2], 0.02)
+        meshes[f"leaves {number}"] = trimesh.Trimesh(
+            corners.reshape(-1, 3), np.arange(corners.size // 3).reshape(-1, 3)
+        )
+    for number in range(random.integers(0, 3)):
+        bearing, distance = random.uniform(-np.pi, np.pi), random.uniform(10.0, 25.0)
+        foot, yaw = distance * np.array([np.cos(bearing), np.sin(bearing)]), bearing + random.normal(0.0, 0.3)
+        wall = from_xyz_rpy([*foot, 2.0], [0.0, 0.0, yaw])
+        meshes[f"wall {number}"] = trimesh.creation.box((0.3, random.uniform(5.0, 15.0), 4.0), wall)
+    return {name: Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for name, mesh in meshes.items()}
 
 
 def _person(pose: np.ndarray, random: np.random.Generator) -> Scene:
@@ -107,6 +141,7 @@ def main() -> None:
     parser.add_argument("--unknown", action="store_true", help="the sensor is not known to ours")
     parser.add_argument("--units", action="store_true", help="two units with errors of their own")
     parser.add_argument("--disturbed", action="store_true", help="somebody stands in one scan")
+    parser.add_argument("--garden", action="store_true", help="among bushes and trees")
     parser.add_argument(
         "--guess", nargs=2, type=float, default=(10.0, 1.0), metavar=("MM", "DEG"), help="first guess off"
     )
@@ -116,7 +151,9 @@ def main() -> None:
     for name in args.sensors:
         rows: dict[str, list] = {method: [] for method in METHODS}
         for seed in range(args.first_seed, args.first_seed + args.seeds):
-            stage = Stage(load_sensor(name), seed, two_units=args.units, disturbed=args.disturbed)
+            stage = Stage(
+                load_sensor(name), seed, two_units=args.units, disturbed=args.disturbed, garden=args.garden
+            )  # fmt: skip
             guess = stage.guess(1e-3 * args.guess[0], args.guess[1])
             for method, found in rows.items():
                 try:

@@ -32,9 +32,9 @@ MIN_RANGE, MAX_RANGE = 0.1, 60.0  # m, of returns that are used
 # Channels of the lidars are at least twice as far apart as a row is high.
 ROW_HEIGHT = np.deg2rad(0.3)
 CELL_WIDTH = np.deg2rad(1.0)
-# So many cells more a turn has in each of so many views.
-MORE_CELLS, DIFFERENT_VIEWS = 10, 5
-GOLDEN_RATIO = (5.0**0.5 - 1.0) / 2.0
+# View k has so many cells more in a turn than view k - 1, but every so manyth view as many as the first one; its row r
+# begins k r times the golden ratio of a cell further on.
+MORE_CELLS, DIFFERENT_VIEWS, GOLDEN_RATIO = 10, 5, (5.0**0.5 - 1.0) / 2.0
 MAX_BLOCKS = 8
 # Sums per cell: count, x y z, xx xy xz yy yz zz, share of the weak-echo error, and the number of rejected returns.
 _NUM_SUMS = 12
@@ -64,7 +64,7 @@ def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
 class DirectionGrid:
     """Cells of directions in rows of about equal elevation; `elevations` (R,) in rad are the rows'.
 
-    How many cells a turn has depends on the view's `number`. If those of two views were at a constant angle from each
+    Views with another `number` are divided differently. If the cells of two views were at a constant angle from each
     other, shapes between the cells would look like a rotation about the spin axis (up to 0.015 deg on real trees).
     """
 

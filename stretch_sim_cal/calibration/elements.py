@@ -7,8 +7,13 @@ nearly one position. Shapes between the cells make such residuals larger than th
 of furniture. So their standard deviation is that of the residuals themselves, and their covariance of the poses is a
 sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator", Econometrica
 1980): its mean over all directions, or more in those in which it is larger, as in a street along the road and in yaw by
-twice (less in the others cost accuracy). With a margin: on real and simulated rooms, 16 to 32 channels, the sandwich
-alone is too small by a factor of 4 to 7.
+twice (less in the others cost accuracy).
+
+If a lidar moves, other cells become neighbours, and the residuals change by less than their derivatives say: on walls
+hardly, among leaves, or where only noise tilts the normals, by 2 to 20 %. The ratio, the gain, is measured by moving
+the lidars (`_reduction`). In real and simulated rooms, 16 to 32 channels, it is above 0.25, and the covariance of the
+sandwich too small by a factor of 4 to 7: `CORRELATED` is a margin for that. Below, the information about a direction
+falls with the square of the gain. (Weighing rooms by their gains, too, cost accuracy: errors of neighbours cancel.)
 """
 
 import itertools
@@ -30,11 +35,15 @@ from stretch_sim_cal.calibration.normal_equations import (
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
-from stretch_sim_cal.geometry.transforms import by_twist
+from stretch_sim_cal.geometry.transforms import apply, by_twist, exp
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, SCALARS
 
 PIECE = 1.6  # m
-CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich
+CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich, at least
+# A lidar is moved by so much (m, rad) to measure gains, with at most so many of its cells; smaller ones are noise.
+MOVED, TURNED, MOVED_CELLS, LEAST_GAIN = 0.01, float(np.deg2rad(0.15)), 1500, 0.05
+# Gains from here on are allowed for by `CORRELATED`.
+ENOUGH_GAIN = 0.25
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
 # The largest distance of two cells of one surface: as a share of the gap between channels, and at least (m).
@@ -49,7 +58,8 @@ class Elements:
     """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, `pairs` (K, 2) being
     the lidars of the latter and the former, with `normals` (K, 3) at `middles` (K, 3) between both, `residuals` (K,) in
     m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,)
-    numbers the pieces. Their `information` (6 (n - 1), 6 (n - 1)) about the poses is that of the sandwich."""
+    numbers the pieces. Their `information` (6 (n - 1), 6 (n - 1)) about the poses is that of the sandwich, reduced by
+    the gains: X = `reduction` Y `reduction`'."""
 
     surface: Surface
     state: State
@@ -64,6 +74,7 @@ class Elements:
     tilts: np.ndarray
     piece: np.ndarray
     information: np.ndarray
+    reduction: np.ndarray
 
     @property
     def jacobian(self) -> np.ndarray:
@@ -76,7 +87,8 @@ class Elements:
     def by_cell(self, direction: np.ndarray) -> np.ndarray:
         """Return the information (K,) of each factor along a direction (6 (n - 1),) of the twists of all lidars but the
         first."""
-        return (self.jacobian @ direction) ** 2 * self.weights / self.variance
+        shares = (self.jacobian @ direction) ** 2 * self.weights
+        return shares * (direction @ self.information @ direction / max(shares.sum(), 1e-300))
 
     def noise_information(self) -> np.ndarray:
         """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), that may be by
@@ -87,7 +99,7 @@ class Elements:
             across = axis - self.normals * (self.normals @ axis)[:, None]
             rows = by_twist(self.middles, across)
             total += products_of_relative_poses(rows, weights, rows, self.pairs, number)
-        return total
+        return self.reduction @ total @ self.reduction.T
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors to the normal equations."""
@@ -171,25 +183,13 @@ def elements(
     number = len(state.base_from_lidar)
     if number < 2:
         return None
-    of_lidar = [np.flatnonzero(usable & (surface.side == lidar)) for lidar in range(number)]
+    matching = _Matching.of(surface, usable, number)
     pairs = pairs or list(itertools.combinations(range(number), 2))
-    both_ways = [way for first, second in pairs for way in ((second, first), (first, second))]
-    trees = [cKDTree(surface.points[cells]) if len(cells) else None for cells in of_lidar]
-    within = np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN)
-    nearest = [_nearest(surface, within, of_lidar[one], of_lidar[other], trees[other]) for one, other in both_ways]
-    seen, against = (np.concatenate(parts) for parts in zip(*nearest, strict=True))
-    normals = surface.normals[seen] + surface.normals[against]
-    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-    # Errors at grazing incidence are not modelled below this cosine: factors beyond would bias them.
-    steep = np.all(
-        [np.einsum("ki,ki->k", normals, -surface.rays[cells]) > LEAST_COSINE for cells in (seen, against)], axis=0
-    )
-    seen, against, normals = seen[steep], against[steep], normals[steep]
+    ways = [way for first, second in pairs for way in ((second, first), (first, second))]
+    parts = zip(*(matching.between(*way) for way in ways), strict=True)
+    seen, against, normals, middles, residuals = map(np.concatenate, parts)
     if len(seen) < FEWEST:
         return None
-    beside = _beside(surface, seen, against)
-    residuals = np.einsum("ki,ki->k", normals, surface.points[seen] - beside)
-    middles = (surface.points[seen] + beside) / 2.0
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
     # Of the differences between n lidars n - 1 are independent.
     weights = tukey_weights(residuals / (TUKEY * deviation)) * ((number - 1.0) / len(pairs))
@@ -206,38 +206,103 @@ def elements(
     sandwich, axes = np.linalg.eigh(half @ half.T)
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     variance = CORRELATED * max(float(np.mean(sandwich)), deviation**2)
-    axes = root @ axes
+    reduction = _reduction(matching, pairs, deviation, root)
+    axes = reduction @ root @ axes
     of_poses = (axes / np.maximum(CORRELATED * sandwich, variance)) @ axes.T
     return Elements(
-        surface, state, seen, against, sides, middles, normals, residuals, weights, variance, tilts, piece, of_poses
-    )
+        surface, state, seen, against, sides, middles, normals, residuals, weights, variance, tilts, piece, of_poses,
+        reduction,
+    )  # fmt: skip
 
 
-def _nearest(
-    surface: Surface, within: np.ndarray, seen: np.ndarray, others: np.ndarray, tree: cKDTree | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return those of the cells `seen` that have one of `others`, whose points are in the tree, within `within` (M,) m
-    with a similar normal, and these."""
-    if tree is None or not len(seen):
-        return seen[:0], others[:0]
-    distances, nearest = tree.query(surface.points[seen])
-    against = others[nearest]
-    alike = np.einsum("ki,ki->k", surface.normals[seen], surface.normals[against]) > MIN_NORMAL_COSINE
-    kept = (distances < within[against]) & alike
-    return seen[kept], against[kept]
+@dataclass(frozen=True)
+class _Matching:
+    """The cells `of_lidar` of a surface, the `trees` of their points, and how far (M,) from each cell others may be of
+    the same surface."""
+
+    surface: Surface
+    of_lidar: Sequence[np.ndarray]
+    trees: Sequence[cKDTree | None]
+    within: np.ndarray
+
+    @classmethod
+    def of(cls, surface: Surface, usable: np.ndarray, number: int) -> "_Matching":
+        """Return the `usable` ones (M,) of the cells of so many lidars."""
+        of_lidar = [np.flatnonzero(usable & (surface.side == lidar)) for lidar in range(number)]
+        trees = [cKDTree(surface.points[cells]) if len(cells) else None for cells in of_lidar]
+        return cls(surface, of_lidar, trees, np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN))
+
+    def between(self, one: int, other: int, change: np.ndarray | None = None, every: int = 1) -> tuple[np.ndarray, ...]:
+        """Return the cells (K,) of one lidar that are near one of the other's with a similar normal, the latter (K,),
+        the mean normals (K, 3), the middles (K, 3) between both, and the distances (K,) of the former above the latter;
+        of `every` so manyth cell, moved by `change` (4, 4) before."""
+        surface, cells, others = self.surface, self.of_lidar[one][::every], self.of_lidar[other]
+        if self.trees[other] is None or not len(cells):
+            return cells[:0], others[:0], np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0)
+        points, normals, rays = surface.points[cells], surface.normals[cells], surface.rays[cells]
+        if change is not None:
+            points, normals, rays = apply(change, points), normals @ change[:3, :3].T, rays @ change[:3, :3].T
+        distances, nearest = self.trees[other].query(points)
+        against = others[nearest]
+        alike = np.einsum("ki,ki->k", normals, surface.normals[against]) > MIN_NORMAL_COSINE
+        kept = np.flatnonzero((distances < self.within[against]) & alike)
+        normals = normals[kept] + surface.normals[against[kept]]
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+        # Errors at grazing incidence are not modelled below this cosine: factors beyond would bias them.
+        each_ray = (rays[kept], surface.rays[against[kept]])
+        steep = np.all([np.einsum("ki,ki->k", normals, -each) > LEAST_COSINE for each in each_ray], axis=0)
+        kept, normals = kept[steep], normals[steep]
+        cells, against, points = cells[kept], against[kept], points[kept]
+        beside = _beside(surface, points, against)
+        return cells, against, normals, (points + beside) / 2.0, np.einsum("ki,ki->k", normals, points - beside)
+
+    def gradient(self, pair: tuple[int, int], deviation: float, twist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradient (6,) of a pair's factors by the second lidar's twist, and its derivative (6, 6) as long
+        as no other cells become neighbours, with that lidar moved by a `twist` (6,), of some of the cells."""
+        gradient, derivative = np.zeros(6), np.zeros((6, 6))
+        for (one, other), sign in ((pair[::-1], 1.0), (pair, -1.0)):
+            every = max(1, len(self.of_lidar[one]) // MOVED_CELLS)
+            _, _, normals, middles, residuals = self.between(one, other, exp(sign * twist), every)
+            rows = by_twist(middles, normals)
+            weighted = rows * tukey_weights(residuals / (TUKEY * deviation))[:, None]
+            gradient += sign * weighted.T @ residuals
+            derivative += weighted.T @ rows
+        return gradient, derivative
+
+
+def _reduction(matching: _Matching, pairs: Sequence[tuple[int, int]], deviation: float, root: np.ndarray) -> np.ndarray:
+    """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information by gains that are smaller than
+    `ENOUGH_GAIN`. The gains are the derivative of the factors' gradient, measured by moving the lidars, over that with
+    the same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
+    number = len(matching.of_lidar)
+    response, expected = np.zeros((2, 6 * number, 6 * number))
+    for pair in pairs:
+        columns = []
+        for step in np.diag([MOVED] * 3 + [TURNED] * 3):
+            ahead, behind = (matching.gradient(pair, deviation, twist)[0] for twist in (step, -step))
+            columns.append((ahead - behind) / (2.0 * step.sum()))
+        between = np.zeros((number, number))
+        between[np.ix_(pair, pair)] = [[1.0, -1.0], [-1.0, 1.0]]
+        response += np.kron(between, np.column_stack(columns))
+        expected += np.kron(between, matching.gradient(pair, deviation, np.zeros(6))[1])
+    gain = np.linalg.solve(expected[6:, 6:] + 1e-9 * np.eye(6 * number - 6), response[6:, 6:])
+    whitened = root.T @ np.linalg.solve(root, gain.T).T
+    gains, axes = np.linalg.eigh((whitened + whitened.T) / 2.0)
+    axes = root @ axes
+    return (axes * np.clip(gains / ENOUGH_GAIN, LEAST_GAIN, 1.0)) @ np.linalg.inv(axes)
 
 
 def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:
-    """Return the points (K, 3) of the cells `against` (K,), interpolated along their row to be beside the cells `seen`
-    (K,): on the line through the next cell of the row that is of the same surface, the one on that side if there is
+    """Return the points (K, 3) of the cells `against` (K,), interpolated along their row to be beside the points `seen`
+    (K, 3): on the line through the next cell of the row that is of the same surface, the one on that side if there is
     one.
 
-    A fitted normal turns less than the surface does, so a remaining distance along a row looks like a height. The rows
-    of two lidars, or of one at two headings, are divided at a constant angle from each other: over a whole room these
-    heights would be a rotation, by up to a tenth of that angle.
+    A fitted normal turns less than the surface does, so a remaining distance along a row looks like a height. If the
+    rows of two lidars are divided at a constant angle from each other, these heights would be a rotation over a whole
+    room, by up to a tenth of that angle.
     """
     points, start = surface.points, surface.points[against]
-    offset, best, moved = points[seen] - start, np.full(len(seen), -np.inf), start.copy()
+    offset, best, moved = seen - start, np.full(len(seen), -np.inf), start.copy()
     for step in (-1, 1):
         following = np.clip(against + step, 0, len(points) - 1)
         along = points[following] - start

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
-from stretch_sim_cal.calibration.elements import Elements, elements
+from stretch_sim_cal.calibration.elements import ENOUGH_GAIN, Elements, elements
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
@@ -19,27 +19,39 @@ def scan_of_curtains(heading: float, folds: float = 0.05, farther: np.ndarray | 
     return distance[:, None] * np.column_stack([np.cos(azimuth), np.sin(azimuth), np.tan(elevation)])
 
 
+def scan_of_leaves(heading: float) -> np.ndarray:
+    """Return what the same lidar at a heading (rad) sees of leaves of 2 deg all around it, at 3.6 to 4.4 m."""
+    leaves = np.random.default_rng(1).uniform(-0.4, 0.4, (16, 180))
+    azimuth = np.radians(np.arange(0.0, 360.0, 0.2))
+    leaf = (np.degrees(azimuth + heading) / 2.0 + 0.001).astype(int) % 180
+    return scan_of_curtains(0.0, 0.0, leaves[:, leaf].T.ravel())
+
+
 def elements_between(scans: list[np.ndarray], heading: float) -> Elements:
     """Return the factors between two scans, the second at a heading (rad), in which every cell has one."""
     lidars = []
-    for scan in scans:
-        cells = DirectionCells()
+    for number, scan in enumerate(scans):
+        cells = DirectionCells(number=number)
         cells.add(cloud_of(scan, "cloud"))
         lidars.append(Lidar.of_cells(cells))
     state = State((np.eye(4), from_xyz_rpy([0.0] * 3, [0.0, 0.0, heading])), (np.zeros(lidars[0].model.size),) * 2)
     surface = in_base(lidars, state)
     found = elements(surface, state, np.zeros(len(surface.points), bool))
-    assert len(found.seen) > 0.9 * len(surface.points)
     return found
+
+
+def yaw_of(found: Elements) -> float:
+    """Return the yaw (rad) that the factors ask for."""
+    by_yaw = found.jacobian[:, 5]
+    return float(-np.sum(found.weights * by_yaw * found.residuals) / np.sum(found.weights * by_yaw**2))
 
 
 @pytest.mark.parametrize("between_grids", [0.1, 0.4])  # deg, by which the cells of both views are apart
 def test_a_curved_surface_does_not_turn_the_cells_of_one_view_onto_those_of_the_other(between_grids):
     heading = np.radians(40.0 + between_grids)
     found = elements_between([scan_of_curtains(0.0), scan_of_curtains(heading)], heading)
-    by_yaw = found.jacobian[:, 5]
-    yaw = -np.sum(found.weights * by_yaw * found.residuals) / np.sum(found.weights * by_yaw**2)
-    assert abs(np.degrees(yaw)) < 0.02 * abs(between_grids)
+    assert len(found.seen) > 0.9 * len(found.surface.points)
+    assert abs(np.degrees(yaw_of(found))) < 0.02 * abs(between_grids)
 
 
 def test_what_differs_alike_within_a_piece_tells_little_of_the_directions_in_which_it_does():
@@ -55,3 +67,17 @@ def test_what_differs_alike_within_a_piece_tells_little_of_the_directions_in_whi
     as_if_independent = np.sum(found.weights[:, None] * found.jacobian[:, :2] ** 2, axis=0)
     along_x, along_y = np.diag(found.information)[:2] / as_if_independent
     assert along_y < 0.5 * along_x  # x counts as the mean of all directions, of which y is one
+
+
+def test_what_other_neighbours_hide_is_no_information():
+    """Among leaves each cell has a similar neighbour, whatever the yaw: they tell much less of it than it seems."""
+    heading, off = np.radians(40.2), np.radians(0.2)
+    shown, told = {}, {}
+    for scan in (scan_of_leaves, scan_of_curtains):
+        scans = [scan(0.0), scan(heading)]
+        found = elements_between(scans, heading)
+        shown[scan] = (yaw_of(found) - yaw_of(elements_between(scans, heading + off))) / off
+        by_derivative = np.sum(found.weights * found.jacobian[:, 5] ** 2) / found.variance
+        told[scan] = found.information[5, 5] / by_derivative
+    assert shown[scan_of_leaves] < 0.15 and shown[scan_of_curtains] > 0.9
+    assert told[scan_of_leaves] < (shown[scan_of_leaves] / ENOUGH_GAIN) ** 2 and told[scan_of_curtains] > 0.9

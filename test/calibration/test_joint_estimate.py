@@ -1,4 +1,4 @@
-"""The passes of the joint estimate: steps that become shorter slowly, and ends elsewhere."""
+"""The passes of the joint estimate: steps that become shorter slowly, and what hinges on one place."""
 
 from types import SimpleNamespace
 
@@ -7,13 +7,11 @@ import pytest
 
 from stretch_sim_cal.calibration.alignment import joint_estimate
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
-    CLUTTER,
     FURTHEST,
     HINGES,
     NOISE_STEP,
     _ahead,
     leave_one_place_out,
-    other_ends,
 )
 from stretch_sim_cal.geometry.transforms import exp
 
@@ -29,29 +27,11 @@ def test_the_way_on_is_that_of_all_further_steps_where_they_become_shorter_slowl
     np.testing.assert_allclose(_ahead(np.array([step, 0.0]), np.array([before, 0.0])), [times * step, 0.0])
 
 
-@pytest.mark.parametrize("share", [0.5 * CLUTTER, 2.0 * CLUTTER])
-@pytest.mark.parametrize("end", [1e-4, 1e-3])
-def test_a_rotation_by_clutter_is_as_uncertain_as_where_it_ends_from_elsewhere(monkeypatch, share, end):
-    """Sure to 0.1 mrad, as it seems, and all translations."""
-    information = np.diag([1e8] * 3 + [1e9, 1e9, 1e8])
-    block = SimpleNamespace(
-        pose_information=lambda: information, elements=SimpleNamespace(information=share * information)
-    )
-    found = SimpleNamespace(
-        blocks=[block], noise_information=np.zeros((6, 6)), solution=SimpleNamespace(covariance=1e-8 * np.eye(6)),
-        state=SimpleNamespace(base_from_lidar=(np.eye(4), np.eye(4))),
-    )  # fmt: skip
-    solver = SimpleNamespace(unknowns=SimpleNamespace(free_poses=np.arange(6)))
-    twist = np.array([0.0, 0.0, 0.0, 0.0, 0.0, end])
-    monkeypatch.setattr(joint_estimate, "_end", lambda *_: twist)
-    expected = np.outer(twist, twist) if share > CLUTTER and end > 2e-4 else np.zeros((6, 6))
-    np.testing.assert_array_equal(other_ends([], found, solver), expected)
-
-
 @pytest.mark.parametrize("share", [0.5 * HINGES, 2.0 * HINGES])
 @pytest.mark.parametrize("end", [4e-3, 6e-3])
-def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(monkeypatch, share, end):
-    """Known to 0.1 mm, as it seems. What was seen within 0.8 m of the place is left out."""
+@pytest.mark.parametrize("rest", [1e-4, 1e-2])
+def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(monkeypatch, share, end, rest):
+    """Known to 0.1 mm, as it seems, and to `rest` (m) without what was seen within 0.8 m of the place."""
     block = SimpleNamespace(
         strongest_place=lambda direction: (np.array([2.0, 0.0, 0.0]), share),
         information_along=lambda direction: 1.0, noise=None,
@@ -62,10 +42,14 @@ def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(mon
     twist = np.array([end, 0.0, 0.0, 0.0, 0.0, 0.0])
     points = np.array([[2.5, 0.5, 0.0], [3.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     lidar = SimpleNamespace(surface=SimpleNamespace(points=points), only=lambda kept: seen.append(kept.tolist()))
-    ended = SimpleNamespace(state=SimpleNamespace(base_from_lidar=(np.eye(4), exp(twist))))
+    ended = SimpleNamespace(
+        state=SimpleNamespace(base_from_lidar=(np.eye(4), exp(twist))),
+        solution=SimpleNamespace(covariance=rest**2 * np.eye(6)),
+    )  # fmt: skip
     for name in ("_one_pass", "estimate_jointly"):
         monkeypatch.setattr(joint_estimate, name, lambda *_: ended)
     added = leave_one_place_out([(lidar, lidar)], found, solver)
-    expected = np.outer(twist, twist) if share > HINGES and end > 5e-3 else np.zeros((6, 6))
+    told = share > HINGES and end > 5e-3 and rest < end
+    expected = np.outer(twist, twist) if told else np.zeros((6, 6))
     np.testing.assert_allclose(added, expected, atol=1e-15)
     assert seen == [[False, True, True]] * (2 * (share > HINGES))

@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, room_block
 from stretch_sim_cal.calibration.solver import Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
-from stretch_sim_cal.geometry.transforms import apply, exp, inverse, log
+from stretch_sim_cal.geometry.transforms import apply, inverse, log
 
 # The distance (m) that the lidars' surfaces may still have after the coarse stage and in the passes that follow, and
 # the number of shifted grids of patches: the bias by a grid's borders is different in each.
@@ -28,18 +28,13 @@ SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
 DETERMINED = 0.002
 # Steps shorter than this, in standard deviations, are the last ones after that.
 STILL = 0.1
-# Other starts (m, rad) of the estimate, to both sides: other cells are neighbours there, and may fit as well.
-START_SHIFT, START_TURN = 0.03, float(np.deg2rad(0.1))
-# Directions with a smaller standard deviation (m), given the lidars' errors, are not tried: in rooms it is 0.1 to 0.4
-# mm. Nor are rotations with a smaller share of their information from curved surfaces and clutter.
-SURE, CLUTTER = 5e-4, 0.35
 # A direction hinges on one place if that has more than this share of the information about it. The estimate without
 # that place may differ by so much (m): people move by centimetres.
 HINGES, MOVED = 0.25, 0.005
 # An estimate that moves so far begins with this share of the way in its first pass.
 BEGINS = 0.2
-# Ends that are closer to each other, in standard deviations, are the same.
-SAME_END = 2.0
+# Estimates that are closer to each other, in standard deviations, are the same.
+SAME_WITHIN = 2.0
 
 
 @dataclass(frozen=True)
@@ -105,43 +100,10 @@ def _ahead(step: np.ndarray, before: np.ndarray) -> np.ndarray:
     return step * np.where(ratios > SLOW, ratios / (1.0 - ratios), 0.0)
 
 
-def other_ends(places: Sequence[tuple[Lidar, ...]], estimate: JointEstimate, solver: Solver) -> np.ndarray:
-    """Return the covariance (6 (n - 1), 6 (n - 1)), in addition to that of the estimate, of the ends of estimates from
-    other starts of a lidar along the direction that its surfaces determine least: zero if they are the same, or if that
-    direction is well determined.
-
-    The estimate's covariance holds for its pairs of neighbouring cells. If these depend on the start, as those of a few
-    small objects and the edges of large ones do, there are several ends, each with a small covariance.
-    """
-    free = solver.unknowns.free_poses
-    covariance = estimate.solution.covariance[np.ix_(free, free)]
-    result = np.zeros_like(covariance)
-    information = result + sum(block.pose_information() for block in estimate.blocks)
-    of_clutter = result + sum(block.elements.information for block in estimate.blocks if block.elements is not None)
-    for lidar, turning in itertools.product(range(1, len(estimate.state.base_from_lidar)), (False, True)):
-        first = 6 * lidar - 6 + 3 * turning
-        part = slice(first, first + 3)
-        (least, *_), directions = np.linalg.eigh((information - estimate.noise_information)[part, part])
-        direction = directions[:, 0]
-        clutter, whole = (direction @ matrix[part, part] @ direction for matrix in (of_clutter, information))
-        if (clutter < CLUTTER * whole) if turning else (least > SURE**-2):
-            continue
-        start = np.zeros(6)
-        start[3 * turning : 3 * turning + 3] = (START_TURN if turning else START_SHIFT) * direction
-        end = _end(places, estimate.state, solver, lidar, start)
-        same = SAME_END**2 * direction @ covariance[part, part] @ direction
-        if not turning or (end[part] @ direction) ** 2 > same:
-            opposite = _end(places, estimate.state, solver, lidar, -start)
-            end = max(end, opposite, key=lambda end: abs(end[part] @ direction))
-        if (end[part] @ direction) ** 2 > same:
-            result += np.outer(end, end)
-    return result
-
-
 def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEstimate, solver: Solver) -> np.ndarray:
     """Return the covariance (6 (n - 1), 6 (n - 1)), in addition to that of the estimate, of a lidar's pose without the
     cells around one point, if these have more than `HINGES` of the information along the direction that is determined
-    least: a person may have stood there, and moved. Zero if the pose is the same without them."""
+    least: a person may have stood there, and moved. Zero if the pose is the same without them, as far as they tell."""
     free = solver.unknowns.free_poses
     covariance = estimate.solution.covariance[np.ix_(free, free)]
     result = np.zeros_like(covariance)
@@ -162,28 +124,20 @@ def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEsti
             for each, pose in zip(places[number], estimate.state.base_from_lidar, strict=True)
         )
         noises = [each.noise for each in estimate.blocks]
-        first = _change(estimate.state, _one_pass(rest, estimate.state, noises, MOVED, 1, solver).state)
+        first = pose_change(estimate.state, _one_pass(rest, estimate.state, noises, MOVED, 1, solver).state)
         if np.linalg.norm(first[part]) < BEGINS * MOVED:
             continue
-        end = _change(estimate.state, estimate_jointly(rest, estimate.state, solver).state)
+        without = estimate_jointly(rest, estimate.state, solver)
+        end = pose_change(estimate.state, without.state)
         if np.linalg.norm(end[part]) < MOVED:
             continue
-        squares = end[part] @ np.linalg.solve(covariance[part, part], end[part])
-        if squares * max(1.0 - share, 0.1) > 2.0 * SAME_END**2:  # of three values
+        of_rest = without.solution.covariance[np.ix_(free, free)][part, part]
+        if end[part] @ np.linalg.solve(of_rest, end[part]) > 2.0 * SAME_WITHIN**2:  # of three values
             result += np.outer(end, end)
     return result
 
 
-def _end(
-    places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver, lidar: int, start: np.ndarray
-) -> np.ndarray:  # fmt: skip
-    """Return the twists (6 (n - 1),) of all lidars but the first between the estimates with and without one lidar moved
-    by `start` (6,) at first."""
-    poses = [exp(start) @ pose if number == lidar else pose for number, pose in enumerate(state.base_from_lidar)]
-    return _change(state, estimate_jointly(places, replace(state, base_from_lidar=tuple(poses)), solver).state)
-
-
-def _change(before: State, after: State) -> np.ndarray:
+def pose_change(before: State, after: State) -> np.ndarray:
     """Return the twists (6 (n - 1),) of all lidars but the first from one state to another."""
     pairs = zip(after.base_from_lidar[1:], before.base_from_lidar[1:], strict=True)
     return np.concatenate([log(now @ inverse(pose)) for now, pose in pairs])

@@ -21,10 +21,11 @@ import numpy as np
 from stretch_sim_cal.calibration import findings
 from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
+    SAME_WITHIN,
     JointEstimate,
     estimate_jointly,
     leave_one_place_out,
-    other_ends,
+    pose_change,
 )
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties, coarse_ties, started
@@ -93,9 +94,7 @@ class RoomAlignment:
     def new_place(self) -> None:
         """Begin with the frames of another standing place: the robot stands elsewhere or was turned. The lidars see
         another scene there; their relative poses and errors are the same."""
-        self._places.append(
-            tuple(DirectionCells(sensor, number=number) for number, sensor in enumerate(self._sensors))
-        )
+        self._places.append(tuple(DirectionCells(sensor, number=number) for number, sensor in enumerate(self._sensors)))
 
     def add(self, *clouds: np.ndarray) -> None:
         """Take one cloud of each lidar, each in its own frame: points (N, 3), or structured arrays (N,) with x, y, z
@@ -175,26 +174,32 @@ class RoomAlignment:
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         first = coarse if known is not None else started(coarse, opinions, ties, unknowns.models)
         estimate = estimate_jointly(places, first, solver)
-        state, fallback, worse = self._against_views(views[0], estimate, coarse, opinions, ties)
+        of_poses = estimate.solution.covariance[np.ix_(unknowns.free_poses, unknowns.free_poses)]
+        state, fallback, worse = self._against_views(views[0], estimate, of_poses, coarse, opinions, ties)
         blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), estimate.blocks))
         seen = [
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
             for view, last in zip(views, blocks, strict=True)
         ]
-        ends = 0.0 if worse else other_ends(places, estimate, solver) + leave_one_place_out(places, estimate, solver)
+        hinging = 0.0 if worse else leave_one_place_out(places, estimate, solver)
         evidence = Evidence(
-            seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, ends, fallback, worse
+            seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, hinging, fallback, worse
         )
         self._solved = None if worse else (places[0], estimate, solver)
         return evidence, estimate
 
     @staticmethod
     def _against_views(
-        view: tuple[View, ...], estimate: JointEstimate, coarse: State, opinions: Mapping[Pair, SecondOpinion],
-        ties: Ties,
+        view: tuple[View, ...], estimate: JointEstimate, covariance: np.ndarray, coarse: State,
+        opinions: Mapping[Pair, SecondOpinion], ties: Ties,
     ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
         """Return the estimated state, None, and no pairs; or, if too few small surfaces led pairs of lidars to a state
-        that contradicts their views as a whole, the coarse state, its covariance, and these pairs."""
+        that contradicts their views as a whole, the coarse state, its covariance, and these pairs. An estimate whose
+        `covariance` (6 (n - 1), 6 (n - 1)) includes the coarse state does not contradict it."""
+        state, guessed = estimate.state, coarse.base_from_lidar
+        apart_by = pose_change(state, coarse)
+        if apart_by @ np.linalg.solve(covariance, apart_by) < SAME_WITHIN**2 * len(apart_by):
+            return state, None, []
         views = {pair: Views(view[pair[0]], view[pair[1]]) for pair in ties.pairs}
         distances = {pair: SurfaceDistances(view[pair[0]].surface, view[pair[1]].surface) for pair in ties.pairs}
 
@@ -203,8 +208,6 @@ class RoomAlignment:
 
         def agreement(poses: Sequence[np.ndarray], pair: Pair) -> float:
             return views[pair].under(between(poses, pair)).score
-
-        state, guessed = estimate.state, coarse.base_from_lidar
 
         def misled(pair: Pair) -> bool:
             poses, now, before = state.base_from_lidar, apart(state.base_from_lidar, pair), apart(guessed, pair)
@@ -307,8 +310,8 @@ class PlaceEvidence:
 @dataclass(frozen=True)
 class Evidence:
     """The input of all checks: the evidence of every standing place, the ties between lidars, the description's poses,
-    the solution of the estimate, the covariance of its `other_ends`, and the `coarse_covariance` if the estimate is the
-    coarse one, since the patches contradict the views of `worse` pairs."""
+    the solution of the estimate, the covariance of what is `hinging` on one place, and the `coarse_covariance` if the
+    estimate is the coarse one, since the patches contradict the views of `worse` pairs."""
 
     places: list[PlaceEvidence]
     ties: Ties
@@ -317,7 +320,7 @@ class Evidence:
     sensors: tuple
     solution: Solution
     unknowns: Unknowns
-    other_ends: np.ndarray | float = 0.0
+    hinging: np.ndarray | float = 0.0
     coarse_covariance: np.ndarray | None = None
     worse: Sequence[Pair] = ()
 
@@ -345,7 +348,7 @@ class Evidence:
     @cached_property
     def covariance(self) -> np.ndarray:
         """The covariance of the poses: the solution's, scaled by the gaps and by errors of lidars beyond their sensor
-        files, plus those of motion, of other ends of the estimate, of the unknown frames of clouds of unknown lidars,
+        files, plus those of motion, of what hinges on one place, of the unknown frames of clouds of unknown lidars,
         and of sectors of views that hardly overlap."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
@@ -356,7 +359,7 @@ class Evidence:
         against = by_poses(np.eye(4), others)
         scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
         of_solution = self.solution.covariance[np.ix_(free, free)] * scale**2
-        return of_solution + self.other_ends + moved + against @ frames @ against.T
+        return of_solution + self.hinging + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: Pair) -> np.ndarray:
         """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""
