@@ -11,9 +11,10 @@ twice (less in the others cost accuracy).
 
 If a lidar moves, other cells become neighbours, and the residuals change by less than their derivatives say: on walls
 hardly, among leaves, or where only noise tilts the normals, by 2 to 20 %. The ratio, the gain, is measured by moving
-the lidars (`_reduction`). In real and simulated rooms, 16 to 32 channels, it is above 0.25, and the covariance of the
-sandwich too small by a factor of 4 to 7: `CORRELATED` is a margin for that. Below, the information about a direction
-falls with the square of the gain. (Weighing rooms by their gains, too, cost accuracy: errors of neighbours cancel.)
+the lidars (`_reduction`), and the information about a direction falls with its square. In real and simulated rooms, 16
+to 32 channels, the covariance of the sandwich alone is too small by a factor of 4 to 7: `CORRELATED` is a margin for a
+gain of 0.45, below which the gain itself counts. (Trusting larger ones by their gain cost accuracy on real recordings;
+with a bound of 0.25 in place of 0.45 more gardens were accepted and wrong.)
 """
 
 import itertools
@@ -41,9 +42,7 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, S
 PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich, at least
 # A lidar is moved by so much (m, rad) to measure gains, with at most so many of its cells; smaller ones are noise.
-MOVED, TURNED, MOVED_CELLS, LEAST_GAIN = 0.01, float(np.deg2rad(0.15)), 1500, 0.05
-# Gains from here on are allowed for by `CORRELATED`.
-ENOUGH_GAIN = 0.25
+MOVED, TURNED, MOVED_CELLS, LEAST_GAIN = 0.01, float(np.deg2rad(0.15)), 1500, 0.01
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
 # The largest distance of two cells of one surface: as a share of the gap between channels, and at least (m).
@@ -271,9 +270,9 @@ class _Matching:
 
 
 def _reduction(matching: _Matching, pairs: Sequence[tuple[int, int]], deviation: float, root: np.ndarray) -> np.ndarray:
-    """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information by gains that are smaller than
-    `ENOUGH_GAIN`. The gains are the derivative of the factors' gradient, measured by moving the lidars, over that with
-    the same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
+    """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information by gains that are smaller than `CORRELATED`
+    allows for. The gains are the derivative of the factors' gradient, measured by moving the lidars, over that with the
+    same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
     number = len(matching.of_lidar)
     response, expected = np.zeros((2, 6 * number, 6 * number))
     for pair in pairs:
@@ -289,7 +288,7 @@ def _reduction(matching: _Matching, pairs: Sequence[tuple[int, int]], deviation:
     whitened = root.T @ np.linalg.solve(root, gain.T).T
     gains, axes = np.linalg.eigh((whitened + whitened.T) / 2.0)
     axes = root @ axes
-    return (axes * np.clip(gains / ENOUGH_GAIN, LEAST_GAIN, 1.0)) @ np.linalg.inv(axes)
+    return (axes * np.clip(CORRELATED**0.5 * gains, LEAST_GAIN, 1.0)) @ np.linalg.inv(axes)
 
 
 def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:

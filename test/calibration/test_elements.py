@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
-from stretch_sim_cal.calibration.elements import ENOUGH_GAIN, Elements, elements
+from stretch_sim_cal.calibration.elements import CORRELATED, Elements, elements
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
@@ -80,4 +80,4 @@ def test_what_other_neighbours_hide_is_no_information():
         by_derivative = np.sum(found.weights * found.jacobian[:, 5] ** 2) / found.variance
         told[scan] = found.information[5, 5] / by_derivative
     assert shown[scan_of_leaves] < 0.15 and shown[scan_of_curtains] > 0.9
-    assert told[scan_of_leaves] < (shown[scan_of_leaves] / ENOUGH_GAIN) ** 2 and told[scan_of_curtains] > 0.9
+    assert told[scan_of_leaves] < CORRELATED * shown[scan_of_leaves] ** 2 and told[scan_of_curtains] > 0.9
