@@ -142,6 +142,13 @@ class DirectionCells:
         # The rotor's azimuth (rad) at which scans begin.
         self._scan_begin = -np.pi
 
+    @classmethod
+    def of_views(
+        cls, sensors: Sequence[Sensor | None], first: int = 0, deskewed: bool = False
+    ) -> tuple["DirectionCells", ...]:  # fmt: skip
+        """Return the empty cells of views by these sensors, numbered from `first` on."""
+        return tuple(cls(sensor, deskewed, first + number) for number, sensor in enumerate(sensors))
+
     def add(self, cloud: "Cloud") -> None:
         """Add the returns of one frame, if there are any; none of them at the origin."""
         if not len(cloud):

@@ -176,8 +176,7 @@ class DrivenArray:
         self._at = poses[-1]
 
     def _empty_cells(self, station: int, deskewed: bool = False) -> tuple[DirectionCells, ...]:
-        first = station * len(self._sensors)
-        return tuple(DirectionCells(sensor, deskewed, first + lidar) for lidar, sensor in enumerate(self._sensors))
+        return DirectionCells.of_views(self._sensors, station * len(self._sensors), deskewed)
 
     def add(self, clouds: Mapping[str, np.ndarray]) -> None:
         """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`; of a station on the move

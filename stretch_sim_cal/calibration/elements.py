@@ -107,7 +107,7 @@ class Elements:
         # The solution for the poses, T x = t, has the sandwich's information; the rest, the differences between
         # channels, has that of the rows.
         poses = unknowns.free_poses
-        before = of_rows.information[np.ix_(poses, poses)] + 1e-9 / self.variance * np.eye(len(poses))
+        before = unknowns.of_free_poses(of_rows.information) + 1e-9 / self.variance * np.eye(len(poses))
         solved = np.linalg.solve(before, np.column_stack([of_rows.information[poses], of_rows.gradient[poses]]))
         added = (self.information - before) @ solved
         equations.information += of_rows.information + solved[:, :-1].T @ added[:, :-1]

@@ -84,6 +84,10 @@ class Unknowns:
         """The same of all lidars but the first, which is fixed, or has the pose of the whole rig."""
         return self.pose_columns[6:]
 
+    def of_free_poses(self, matrix: np.ndarray) -> np.ndarray:
+        """Return the block of a matrix (n, n) of all unknowns that is of the free poses."""
+        return matrix[np.ix_(self.free_poses, self.free_poses)]
+
     @property
     def scalars(self) -> np.ndarray:
         """The columns (14 per lidar,) of the scalars of the lidars' errors, the left one's first."""

@@ -172,13 +172,6 @@ class RoomBlock:
         gaps[self.gaps.patches[order]] = self.gaps.values[order]
         return SeenPatches(patches.centres, gaps, verdicts)
 
-    def pose_information(self) -> np.ndarray:
-        """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), given the lidars'
-        errors."""
-        jacobian, weights = self.gaps.jacobian, self.weights * self.gaps.shares / self.gaps.variances / self.grids
-        of_gaps = (jacobian * weights[:, None]).T @ jacobian
-        return of_gaps if self.elements is None else of_gaps + self.elements.information
-
     def noise_information(self) -> np.ndarray:
         """Return the information about the poses of all lidars but the first, (6 (n - 1), 6 (n - 1)), that may be by
         noise of the normals alone.

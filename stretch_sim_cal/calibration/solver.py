@@ -216,7 +216,7 @@ class Solver:
         scalars, widths, corrected = _scalars(kinds), np.ones(basis.shape[1]), None
         if noise_information is not None:
             poses, noisy = self.unknowns.free_poses, equations.information - beside
-            shortened = bias_correction(noisy[np.ix_(poses, poses)], noise_information)
+            shortened = bias_correction(self.unknowns.of_free_poses(noisy), noise_information)
             noisy[poses] = shortened.T @ noisy[poses]
             noisy[:, poses] = noisy[:, poses] @ shortened
             corrected, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)

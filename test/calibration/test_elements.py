@@ -28,7 +28,7 @@ def scan_of_leaves(heading: float) -> np.ndarray:
 
 
 def elements_between(scans: list[np.ndarray], heading: float) -> Elements:
-    """Return the factors between two scans, the second at a heading (rad), in which every cell has one."""
+    """Return the factors between two scans, the second at a heading (rad)."""
     lidars = []
     for number, scan in enumerate(scans):
         cells = DirectionCells(number=number)
@@ -36,8 +36,7 @@ def elements_between(scans: list[np.ndarray], heading: float) -> Elements:
         lidars.append(Lidar.of_cells(cells))
     state = State((np.eye(4), from_xyz_rpy([0.0] * 3, [0.0, 0.0, heading])), (np.zeros(lidars[0].model.size),) * 2)
     surface = in_base(lidars, state)
-    found = elements(surface, state, np.zeros(len(surface.points), bool))
-    return found
+    return elements(surface, state, np.zeros(len(surface.points), bool))
 
 
 def yaw_of(found: Elements) -> float:
@@ -64,6 +63,7 @@ def test_what_differs_alike_within_a_piece_tells_little_of_the_directions_in_whi
         np.abs(np.sin(azimuth)) > 0.7, random.choice([-1.0, 1.0], 18)[wide], random.choice([-1.0, 1.0], 360)[narrow]
     )
     found = elements_between([scan_of_curtains(0.0, 0.0), scan_of_curtains(0.0, 0.0, moved)], 0.0)
+    assert len(found.seen) > 0.9 * len(found.surface.points)
     as_if_independent = np.sum(found.weights[:, None] * found.jacobian[:, :2] ** 2, axis=0)
     along_x, along_y = np.diag(found.information)[:2] / as_if_independent
     assert along_y < 0.5 * along_x  # x counts as the mean of all directions, of which y is one

@@ -38,7 +38,7 @@ def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(mon
     )  # fmt: skip
     state, seen = SimpleNamespace(base_from_lidar=(np.eye(4), np.eye(4))), []
     found = SimpleNamespace(blocks=[block], solution=SimpleNamespace(covariance=1e-8 * np.eye(6)), state=state)
-    solver = SimpleNamespace(unknowns=SimpleNamespace(free_poses=np.arange(6)))
+    solver = SimpleNamespace(unknowns=SimpleNamespace(of_free_poses=lambda matrix: matrix))
     twist = np.array([end, 0.0, 0.0, 0.0, 0.0, 0.0])
     points = np.array([[2.5, 0.5, 0.0], [3.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     lidar = SimpleNamespace(surface=SimpleNamespace(points=points), only=lambda kept: seen.append(kept.tolist()))

@@ -57,7 +57,7 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         estimate = _one_pass(places, state, noises, slack, grids, solver)
         state, solution, noises = estimate.state, estimate.solution, [block.noise for block in estimate.blocks]
         poses = solver.unknowns.free_poses
-        change, covariance = solution.change[poses], solution.covariance[np.ix_(poses, poses)]
+        change, covariance = solution.change[poses], solver.unknowns.of_free_poses(solution.covariance)
         variances, axes = np.linalg.eigh(covariance)
         axes *= np.sqrt(variances)
         step = np.linalg.solve(axes, change)
@@ -104,8 +104,7 @@ def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEsti
     """Return the covariance (6 (n - 1), 6 (n - 1)), in addition to that of the estimate, of a lidar's pose without the
     cells around one point, if these have more than `HINGES` of the information along the direction that is determined
     least: a person may have stood there, and moved. Zero if the pose is the same without them, as far as they tell."""
-    free = solver.unknowns.free_poses
-    covariance = estimate.solution.covariance[np.ix_(free, free)]
+    covariance = solver.unknowns.of_free_poses(estimate.solution.covariance)
     result = np.zeros_like(covariance)
     for lidar, (number, block) in itertools.product(
         range(1, len(estimate.state.base_from_lidar)), enumerate(estimate.blocks)
@@ -131,7 +130,7 @@ def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEsti
         end = pose_change(estimate.state, without.state)
         if np.linalg.norm(end[part]) < MOVED:
             continue
-        of_rest = without.solution.covariance[np.ix_(free, free)][part, part]
+        of_rest = solver.unknowns.of_free_poses(without.solution.covariance)[part, part]
         if end[part] @ np.linalg.solve(of_rest, end[part]) > 2.0 * SAME_WITHIN**2:  # of three values
             result += np.outer(end, end)
     return result

@@ -94,7 +94,7 @@ class RoomAlignment:
     def new_place(self) -> None:
         """Begin with the frames of another standing place: the robot stands elsewhere or was turned. The lidars see
         another scene there; their relative poses and errors are the same."""
-        self._places.append(tuple(DirectionCells(sensor, number=number) for number, sensor in enumerate(self._sensors)))
+        self._places.append(DirectionCells.of_views(self._sensors))
 
     def add(self, *clouds: np.ndarray) -> None:
         """Take one cloud of each lidar, each in its own frame: points (N, 3), or structured arrays (N,) with x, y, z
@@ -174,8 +174,8 @@ class RoomAlignment:
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         first = coarse if known is not None else started(coarse, opinions, ties, unknowns.models)
         estimate = estimate_jointly(places, first, solver)
-        of_poses = estimate.solution.covariance[np.ix_(unknowns.free_poses, unknowns.free_poses)]
-        state, fallback, worse = self._against_views(views[0], estimate, of_poses, coarse, opinions, ties)
+        covariance = unknowns.of_free_poses(estimate.solution.covariance)
+        state, fallback, worse = self._against_views(views[0], estimate, covariance, coarse, opinions, ties)
         blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), estimate.blocks))
         seen = [
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
@@ -352,13 +352,13 @@ class Evidence:
         and of sectors of views that hardly overlap."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
-        free, others = self.unknowns.free_poses, len(self.names) - 1
+        others = len(self.names) - 1
         moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
         frames += covariance_of_sectors(self.poses, self._narrow)
         against = by_poses(np.eye(4), others)
         scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
-        of_solution = self.solution.covariance[np.ix_(free, free)] * scale**2
+        of_solution = self.unknowns.of_free_poses(self.solution.covariance) * scale**2
         return of_solution + self.hinging + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: Pair) -> np.ndarray:
