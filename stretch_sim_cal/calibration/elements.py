@@ -36,13 +36,15 @@ from stretch_sim_cal.calibration.normal_equations import (
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
-from stretch_sim_cal.geometry.transforms import apply, by_twist, exp
+from stretch_sim_cal.geometry.transforms import by_twist, exp
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, SCALARS
 
 PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich, at least
-# A lidar is moved by so much (m, rad) to measure gains, with at most so many of its cells; smaller ones are noise.
-MOVED, TURNED, MOVED_CELLS, LEAST_GAIN = 0.01, float(np.deg2rad(0.15)), 1500, 0.01
+# A lidar is moved by so much (m, rad) to measure gains. Smaller ones are noise, and those of fewer factors, as of two
+# domes that hardly overlap.
+MOVED, TURNED, LEAST_GAIN, FEWEST_MOVED = 0.01, float(np.deg2rad(0.15)), 0.01, 300
+MOVED_CELLS, OF_PAIR = 3000, 100  # at most so many cells are moved, or so many of each pair
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
 # The largest distance of two cells of one surface: as a share of the gap between channels, and at least (m).
@@ -185,7 +187,7 @@ def elements(
     matching = _Matching.of(surface, usable, number)
     pairs = pairs or list(itertools.combinations(range(number), 2))
     ways = [way for first, second in pairs for way in ((second, first), (first, second))]
-    parts = zip(*(matching.between(*way) for way in ways), strict=True)
+    parts = zip(*(matching.between(*way)[:5] for way in ways), strict=True)
     seen, against, normals, middles, residuals = map(np.concatenate, parts)
     if len(seen) < FEWEST:
         return None
@@ -205,7 +207,7 @@ def elements(
     sandwich, axes = np.linalg.eigh(half @ half.T)
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     variance = CORRELATED * max(float(np.mean(sandwich)), deviation**2)
-    reduction = _reduction(matching, pairs, deviation, root)
+    reduction = _reduction(matching, pairs, deviation, root) if len(seen) >= FEWEST_MOVED else np.eye(len(root))
     axes = reduction @ root @ axes
     of_poses = (axes / np.maximum(CORRELATED * sandwich, variance)) @ axes.T
     return Elements(
@@ -231,16 +233,22 @@ class _Matching:
         trees = [cKDTree(surface.points[cells]) if len(cells) else None for cells in of_lidar]
         return cls(surface, of_lidar, trees, np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN))
 
-    def between(self, one: int, other: int, change: np.ndarray | None = None, every: int = 1) -> tuple[np.ndarray, ...]:
+    def between(
+        self, one: int, other: int, changes: np.ndarray | None = None, every: int = 1
+    ) -> tuple[np.ndarray, ...]:
         """Return the cells (K,) of one lidar that are near one of the other's with a similar normal, the latter (K,),
         the mean normals (K, 3), the middles (K, 3) between both, and the distances (K,) of the former above the latter;
-        of `every` so manyth cell, moved by `change` (4, 4) before."""
+        of `every` so manyth cell, before moved by each of `changes` (C, 4, 4), whose numbers (K,) come last."""
         surface, cells, others = self.surface, self.of_lidar[one][::every], self.of_lidar[other]
         if self.trees[other] is None or not len(cells):
-            return cells[:0], others[:0], np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0)
+            none = cells[:0]
+            return none, none, np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0), none
         points, normals, rays = surface.points[cells], surface.normals[cells], surface.rays[cells]
-        if change is not None:
-            points, normals, rays = apply(change, points), normals @ change[:3, :3].T, rays @ change[:3, :3].T
+        number = np.zeros(len(cells), dtype=np.int64)
+        if changes is not None:
+            number, cells = np.repeat(np.arange(len(changes)), len(cells)), np.tile(cells, len(changes))
+            points = (points @ changes[:, :3, :3].swapaxes(1, 2) + changes[:, None, :3, 3]).reshape(-1, 3)
+            normals, rays = ((each @ changes[:, :3, :3].swapaxes(1, 2)).reshape(-1, 3) for each in (normals, rays))
         distances, nearest = self.trees[other].query(points)
         against = others[nearest]
         alike = np.einsum("ki,ki->k", normals, surface.normals[against]) > MIN_NORMAL_COSINE
@@ -253,37 +261,41 @@ class _Matching:
         kept, normals = kept[steep], normals[steep]
         cells, against, points = cells[kept], against[kept], points[kept]
         beside = _beside(surface, points, against)
-        return cells, against, normals, (points + beside) / 2.0, np.einsum("ki,ki->k", normals, points - beside)
+        above = np.einsum("ki,ki->k", normals, points - beside)
+        return cells, against, normals, (points + beside) / 2.0, above, number[kept]
 
-    def gradient(self, pair: tuple[int, int], deviation: float, twist: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradient (6,) of a pair's factors by the second lidar's twist, and its derivative (6, 6) as long
-        as no other cells become neighbours, with that lidar moved by a `twist` (6,), of some of the cells."""
-        gradient, derivative = np.zeros(6), np.zeros((6, 6))
+    def gradients(
+        self, pair: tuple[int, int], deviation: float, twists: np.ndarray, every: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradients (C, 6) of a pair's factors by the second lidar's twist with that lidar moved by `twists`
+        (C, 6), and their mean derivative (6, 6) as long as no other cells become neighbours, of `every` so manyth
+        cell."""
+        gradients, derivative = np.zeros((len(twists), 6)), np.zeros((6, 6))
         for (one, other), sign in ((pair[::-1], 1.0), (pair, -1.0)):
-            every = max(1, len(self.of_lidar[one]) // MOVED_CELLS)
-            _, _, normals, middles, residuals = self.between(one, other, exp(sign * twist), every)
+            changes = np.array([exp(sign * twist) for twist in twists])
+            _, _, normals, middles, residuals, number = self.between(one, other, changes, every)
             rows = by_twist(middles, normals)
             weighted = rows * tukey_weights(residuals / (TUKEY * deviation))[:, None]
-            gradient += sign * weighted.T @ residuals
-            derivative += weighted.T @ rows
-        return gradient, derivative
+            np.add.at(gradients, number, sign * weighted * residuals[:, None])
+            derivative += weighted.T @ rows / len(twists)
+        return gradients, derivative
 
 
 def _reduction(matching: _Matching, pairs: Sequence[tuple[int, int]], deviation: float, root: np.ndarray) -> np.ndarray:
     """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information by gains that are smaller than `CORRELATED`
     allows for. The gains are the derivative of the factors' gradient, measured by moving the lidars, over that with the
     same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
-    number = len(matching.of_lidar)
+    number, steps = len(matching.of_lidar), np.array([MOVED] * 3 + [TURNED] * 3)
+    twists = np.concatenate([np.diag(steps), -np.diag(steps)])
+    cells = sum(len(matching.of_lidar[lidar]) for lidar in itertools.chain(*pairs))
+    every = max(1, cells // max(MOVED_CELLS, OF_PAIR * len(pairs)))
     response, expected = np.zeros((2, 6 * number, 6 * number))
     for pair in pairs:
-        columns = []
-        for step in np.diag([MOVED] * 3 + [TURNED] * 3):
-            ahead, behind = (matching.gradient(pair, deviation, twist)[0] for twist in (step, -step))
-            columns.append((ahead - behind) / (2.0 * step.sum()))
+        gradients, derivative = matching.gradients(pair, deviation, twists, every)
         between = np.zeros((number, number))
         between[np.ix_(pair, pair)] = [[1.0, -1.0], [-1.0, 1.0]]
-        response += np.kron(between, np.column_stack(columns))
-        expected += np.kron(between, matching.gradient(pair, deviation, np.zeros(6))[1])
+        response += np.kron(between, ((gradients[:6] - gradients[6:]) / (2.0 * steps[:, None])).T)
+        expected += np.kron(between, derivative)
     gain = np.linalg.solve(expected[6:, 6:] + 1e-9 * np.eye(6 * number - 6), response[6:, 6:])
     whitened = root.T @ np.linalg.solve(root, gain.T).T
     gains, axes = np.linalg.eigh((whitened + whitened.T) / 2.0)

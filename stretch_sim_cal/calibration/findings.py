@@ -293,17 +293,20 @@ def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
 
 
 def narrow_overlap(
-    overlap: float, initial: np.ndarray | None, estimate: np.ndarray
+    overlap: float, initial: np.ndarray | None, estimate: np.ndarray, beyond: bool = False
 ) -> tuple[list[Finding], list[Finding]]:
-    """Check whether the `overlap` of two views is so small that all of it may have one lidar's error: refusals, if the
-    `estimate` is so far from the description's transform `initial`, both (4, 4), that this is likelier than a mount
-    that is off by as much, and warnings."""
+    """Check whether the `overlap` of two views is so small that all of it may have one lidar's error: refusals, if a
+    lidar has errors `beyond` its sensor file, or if the `estimate` is so far from the description's transform
+    `initial`, both (4, 4), that this is likelier than a mount that is off by as much, and warnings."""
     if overlap >= NARROW_OVERLAP:
         return [], []
     sentence = (
         f"only {100.0 * overlap:.0f} % of the two views overlap: an error of one lidar in that part of its view, "
         "beyond what its sensor file allows, cannot be distinguished from its pose"
     )
+    if beyond:
+        remedy = "calibrate by driving, or give a unit file of the lidar, or the sensor file of its kind"
+        return [Finding("narrow_overlap", f"{sentence}, and one of them has such an error", remedy)], []
     distance, angle = (0.0, 0.0) if initial is None else error(initial, estimate)
     if distance <= NARROW_TRANSLATION and angle <= NARROW_ROTATION:
         remedy = "compare with a calibration by driving, or from several standing places"

@@ -50,6 +50,8 @@ ALIGNMENT = [
     (lambda: findings.narrow_overlap(0.11, DESCRIBED, moved(24, 3.4))[1], "narrow_overlap", "11 %"),
     (lambda: findings.narrow_overlap(0.11, DESCRIBED, moved(26))[0], "narrow_overlap", "11 %", "26 mm"),
     (lambda: findings.narrow_overlap(0.11, DESCRIBED, moved(0, 3.6))[0], "narrow_overlap", "3.6 deg"),
+    (lambda: findings.narrow_overlap(0.11, DESCRIBED, DESCRIBED, True)[0], "narrow_overlap", "has such an error"),
+    (lambda: findings.narrow_overlap(0.2, DESCRIBED, DESCRIBED, True)[0],),
     (lambda: findings.wrong_minimum(Consistency(0.88, 0.03, 0.5)),),
     (lambda: findings.wrong_minimum(Consistency(0.5, 0.03, 0.09)),),
     (lambda: findings.wrong_minimum(Consistency(0.5, 0.04, 0.09)), "contradicting_views", "50 %", "88 %", "4.0 %"),

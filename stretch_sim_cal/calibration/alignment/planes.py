@@ -392,6 +392,11 @@ class Evidence:
         ]
         return [lidar for lidar, shares in enumerate(overlaps) if shares and max(shares) < findings.NARROW_OVERLAP]
 
+    def beyond_sensor_file(self, pair: Pair) -> bool:
+        """Return whether one of two lidars has errors beyond its sensor file."""
+        of_pair = tuple(self.sensors[lidar] for lidar in pair), [self.names[lidar] for lidar in pair]
+        return any(each.code == "beyond_sensor_file" for each in findings.unit_warnings(self.numbers, *of_pair))
+
     @cached_property
     def opinions(self) -> list[dict[Pair, list[Finding]]]:
         """The findings if the registration of all cells of a pair contradicts the estimate, by place."""
@@ -538,7 +543,8 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     refusals = refusals or findings.distorted(wrong_rotor_angles(poses, numbers, names)) + evidence.impossible_units()
     narrow = {
         pair: findings.narrow_overlap(
-            max(views[pair].overlap for views in agreement), evidence.described(pair), between(poses, pair)
+            max(views[pair].overlap for views in agreement), evidence.described(pair), between(poses, pair),
+            evidence.beyond_sensor_file(pair),
         ) for pair in pairs
     }  # fmt: skip
     far = each(lambda _, pair: described[pair][0], against_first, in_places=False)
