@@ -9,12 +9,13 @@ sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent cova
 1980): its mean over all directions, or more in those in which it is larger, as in a street along the road and in yaw by
 twice (less in the others cost accuracy).
 
-If a lidar moves, other cells become neighbours, and the residuals change by less than their derivatives say: on walls
-hardly, among leaves, or where only noise tilts the normals, by 2 to 20 %. The ratio, the gain, is measured by moving
-the lidars (`_reduction`), and the information about a direction falls with its square. In real and simulated rooms, 16
-to 32 channels, the covariance of the sandwich alone is too small by a factor of 4 to 7: `CORRELATED` is a margin for a
-gain of 0.45, below which the gain itself counts. (Trusting larger ones by their gain cost accuracy on real recordings;
-with a bound of 0.25 in place of 0.45 more gardens were accepted and wrong.)
+If a lidar moves, other cells become neighbours, and the residuals change by less than their derivatives say: in rooms
+by 0.5 to 0.9 of that, among leaves by less than 0.2. The ratio, the gain, is measured by moving the lidars a little
+(`_reductions`): further than a standard deviation of the residuals, walls seem to have none, either. The information
+about a direction falls with the square of its gain, and so does that about the lidars' errors given the poses:
+neighbouring leaves also seem to show that the ranges of two lidars agree. In real and simulated rooms, 16 to 32
+channels, the covariance of the sandwich alone is too small by a factor of 4 to 7: `CORRELATED` is a margin for a gain
+of 0.45, below which the gain itself counts.
 """
 
 import itertools
@@ -41,9 +42,9 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, S
 
 PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich, at least
-# A lidar is moved by so much (m, rad) to measure gains. Smaller ones are noise, and those of fewer factors, as of two
-# domes that hardly overlap.
-MOVED, TURNED, LEAST_GAIN, FEWEST_MOVED = 0.01, float(np.deg2rad(0.15)), 0.01, 300
+# A lidar is moved by this share of the residuals' deviation to measure gains: further, all residuals are outliers.
+# Smaller gains are noise, and those of fewer factors, as of two domes that hardly overlap.
+MOVED, LEAST_GAIN, FEWEST_MOVED = 0.5, 0.01, 300
 MOVED_CELLS, OF_PAIR = 3000, 100  # at most so many cells are moved, or so many of each pair
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
@@ -60,7 +61,8 @@ class Elements:
     the lidars of the latter and the former, with `normals` (K, 3) at `middles` (K, 3) between both, `residuals` (K,) in
     m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,)
     numbers the pieces. Their `information` (6 (n - 1), 6 (n - 1)) about the poses is that of the sandwich, reduced by
-    the gains: X = `reduction` Y `reduction`'."""
+    the gains: X = `reduction` Y `reduction`'. That about the lidars' errors given the poses is that of the rows times
+    `of_units`."""
 
     surface: Surface
     state: State
@@ -76,6 +78,7 @@ class Elements:
     piece: np.ndarray
     information: np.ndarray
     reduction: np.ndarray
+    of_units: float
 
     @property
     def jacobian(self) -> np.ndarray:
@@ -106,14 +109,14 @@ class Elements:
         """Add the factors to the normal equations."""
         of_rows = NormalEquations.empty(unknowns.size)
         self._add_rows(of_rows, unknowns, lidars)
-        # The solution for the poses, T x = t, has the sandwich's information; the rest, the differences between
-        # channels, has that of the rows.
+        # The solution for the poses, T x = t, has the sandwich's information; the rest, the lidars' errors given the
+        # poses, has a share of that of the rows.
         poses = unknowns.free_poses
         before = unknowns.of_free_poses(of_rows.information) + 1e-9 / self.variance * np.eye(len(poses))
         solved = np.linalg.solve(before, np.column_stack([of_rows.information[poses], of_rows.gradient[poses]]))
-        added = (self.information - before) @ solved
-        equations.information += of_rows.information + solved[:, :-1].T @ added[:, :-1]
-        equations.gradient += of_rows.gradient + solved[:, :-1].T @ added[:, -1]
+        added = (self.information - self.of_units * before) @ solved
+        equations.information += self.of_units * of_rows.information + solved[:, :-1].T @ added[:, :-1]
+        equations.gradient += self.of_units * of_rows.gradient + solved[:, :-1].T @ added[:, -1]
 
     def _add_rows(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors' rows as if they were independent."""
@@ -207,12 +210,14 @@ def elements(
     sandwich, axes = np.linalg.eigh(half @ half.T)
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     variance = CORRELATED * max(float(np.mean(sandwich)), deviation**2)
-    reduction = _reduction(matching, pairs, deviation, root) if len(seen) >= FEWEST_MOVED else np.eye(len(root))
+    reduction, of_units = np.eye(len(root)), 1.0
+    if len(seen) >= FEWEST_MOVED:
+        reduction, of_units = _reductions(matching, pairs, deviation, root)
     axes = reduction @ root @ axes
     of_poses = (axes / np.maximum(CORRELATED * sandwich, variance)) @ axes.T
     return Elements(
         surface, state, seen, against, sides, middles, normals, residuals, weights, variance, tilts, piece, of_poses,
-        reduction,
+        reduction, of_units,
     )  # fmt: skip
 
 
@@ -234,21 +239,24 @@ class _Matching:
         return cls(surface, of_lidar, trees, np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN))
 
     def between(
-        self, one: int, other: int, changes: np.ndarray | None = None, every: int = 1
+        self, one: int, other: int, steps: np.ndarray | None = None, every: int = 1
     ) -> tuple[np.ndarray, ...]:
         """Return the cells (K,) of one lidar that are near one of the other's with a similar normal, the latter (K,),
         the mean normals (K, 3), the middles (K, 3) between both, and the distances (K,) of the former above the latter;
-        of `every` so manyth cell, before moved by each of `changes` (C, 4, 4), whose numbers (K,) come last."""
+        of `every` so manyth cell, moved before by each of the `steps` (C, 7), twists and lengths along the rays, whose
+        numbers (K,) come last."""
         surface, cells, others = self.surface, self.of_lidar[one][::every], self.of_lidar[other]
         if self.trees[other] is None or not len(cells):
             none = cells[:0]
             return none, none, np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0), none
         points, normals, rays = surface.points[cells], surface.normals[cells], surface.rays[cells]
         number = np.zeros(len(cells), dtype=np.int64)
-        if changes is not None:
-            number, cells = np.repeat(np.arange(len(changes)), len(cells)), np.tile(cells, len(changes))
-            points = (points @ changes[:, :3, :3].swapaxes(1, 2) + changes[:, None, :3, 3]).reshape(-1, 3)
-            normals, rays = ((each @ changes[:, :3, :3].swapaxes(1, 2)).reshape(-1, 3) for each in (normals, rays))
+        if steps is not None:
+            number, cells = np.repeat(np.arange(len(steps)), len(cells)), np.tile(cells, len(steps))
+            changes = np.array([exp(step[:6]) for step in steps])
+            points, normals, rays = (each @ changes[:, :3, :3].swapaxes(1, 2) for each in (points, normals, rays))
+            points += changes[:, None, :3, 3] + steps[:, 6, None, None] * rays
+            points, normals, rays = (each.reshape(-1, 3) for each in (points, normals, rays))
         distances, nearest = self.trees[other].query(points)
         against = others[nearest]
         alike = np.einsum("ki,ki->k", normals, surface.normals[against]) > MIN_NORMAL_COSINE
@@ -265,42 +273,58 @@ class _Matching:
         return cells, against, normals, (points + beside) / 2.0, above, number[kept]
 
     def gradients(
-        self, pair: tuple[int, int], deviation: float, twists: np.ndarray, every: int
+        self, pair: tuple[int, int], deviation: float, steps: np.ndarray, every: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradients (C, 6) of a pair's factors by the second lidar's twist with that lidar moved by `twists`
-        (C, 6), and their mean derivative (6, 6) as long as no other cells become neighbours, of `every` so manyth
-        cell."""
-        gradients, derivative = np.zeros((len(twists), 6)), np.zeros((6, 6))
+        """Return the gradients (C, 7) of a pair's factors by the second lidar's twist and ranges with that lidar moved
+        by `steps` (C, 7), and their mean derivative (7, 7) as long as no other cells become neighbours, of `every` so
+        manyth cell."""
+        gradients, derivative = np.zeros((len(steps), 7)), np.zeros((7, 7))
         for (one, other), sign in ((pair[::-1], 1.0), (pair, -1.0)):
-            changes = np.array([exp(sign * twist) for twist in twists])
-            _, _, normals, middles, residuals, number = self.between(one, other, changes, every)
-            rows = by_twist(middles, normals)
+            cells, _, normals, middles, residuals, number = self.between(one, other, sign * steps, every)
+            cosines = np.einsum("ki,ki->k", normals, self.surface.rays[cells])
+            rows = np.column_stack([by_twist(middles, normals), cosines])
             weighted = rows * tukey_weights(residuals / (TUKEY * deviation))[:, None]
             np.add.at(gradients, number, sign * weighted * residuals[:, None])
-            derivative += weighted.T @ rows / len(twists)
+            derivative += weighted.T @ rows / len(steps)
         return gradients, derivative
 
 
-def _reduction(matching: _Matching, pairs: Sequence[tuple[int, int]], deviation: float, root: np.ndarray) -> np.ndarray:
-    """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information by gains that are smaller than `CORRELATED`
-    allows for. The gains are the derivative of the factors' gradient, measured by moving the lidars, over that with the
-    same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
-    number, steps = len(matching.of_lidar), np.array([MOVED] * 3 + [TURNED] * 3)
-    twists = np.concatenate([np.diag(steps), -np.diag(steps)])
+def _reductions(
+    matching: _Matching, pairs: Sequence[tuple[int, int]], deviation: float, root: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information about the poses by gains that are smaller
+    than `CORRELATED` allows for, and the factor for that about the lidars' errors given the poses. The gains are the
+    derivative of the factors' gradient, measured by moving the lidars, or making their ranges longer, over that with
+    the same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
+    number, length = len(matching.of_lidar), MOVED * deviation
+    lengths = np.array([length] * 3 + [length / float(np.median(matching.surface.ranges))] * 3 + [length])
+    steps = np.concatenate([np.diag(lengths), -np.diag(lengths)])
     cells = sum(len(matching.of_lidar[lidar]) for lidar in itertools.chain(*pairs))
     every = max(1, cells // max(MOVED_CELLS, OF_PAIR * len(pairs)))
-    response, expected = np.zeros((2, 6 * number, 6 * number))
+    response, expected = np.zeros((2, 6 * number + 1, 6 * number + 1))
     for pair in pairs:
-        gradients, derivative = matching.gradients(pair, deviation, twists, every)
-        between = np.zeros((number, number))
-        between[np.ix_(pair, pair)] = [[1.0, -1.0], [-1.0, 1.0]]
-        response += np.kron(between, ((gradients[:6] - gradients[6:]) / (2.0 * steps[:, None])).T)
-        expected += np.kron(between, derivative)
-    gain = np.linalg.solve(expected[6:, 6:] + 1e-9 * np.eye(6 * number - 6), response[6:, 6:])
+        gradients, derivative = matching.gradients(pair, deviation, steps, every)
+        measured = ((gradients[:7] - gradients[7:]) / (2.0 * lengths[:, None])).T
+        between = np.zeros((6 * number + 1, 7))  # the second lidar's against the first one's
+        between[[6 * pair[1] + axis for axis in range(6)], range(6)] = 1.0
+        between[[6 * pair[0] + axis for axis in range(6)], range(6)] = -1.0
+        between[-1, -1] = 1.0
+        response += between @ measured @ between.T
+        expected += between @ derivative @ between.T
+    response, expected = response[6:, 6:], expected[6:, 6:] + 1e-9 * np.eye(6 * number - 5)
+    # The ranges with the poses that go with them: what these factors say about ranges given the poses.
+    given = np.r_[-np.linalg.solve(expected[:-1, :-1], expected[:-1, -1]), 1.0]
+    of_ranges = given @ response @ given, given @ expected @ given
+    gain = np.linalg.solve(expected[:-1, :-1], response[:-1, :-1])
     whitened = root.T @ np.linalg.solve(root, gain.T).T
     gains, axes = np.linalg.eigh((whitened + whitened.T) / 2.0)
-    axes = root @ axes
-    return (axes * np.clip(CORRELATED**0.5 * gains, LEAST_GAIN, 1.0)) @ np.linalg.inv(axes)
+    axes, of_units = root @ axes, _reduced(of_ranges[0] / max(of_ranges[1], 1e-9))
+    return (axes * _reduced(gains)) @ np.linalg.inv(axes), float(of_units) ** 2
+
+
+def _reduced(gains: np.ndarray) -> np.ndarray:
+    """Return gains over those that `CORRELATED` allows for, at most 1."""
+    return np.clip(CORRELATED**0.5 * gains, LEAST_GAIN, 1.0)
 
 
 def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:

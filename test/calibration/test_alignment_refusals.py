@@ -156,7 +156,7 @@ def test_a_height_that_edges_and_small_things_fit_at_several_values_is_refused(t
     result, simulator = cal.calibrate(sim.rig, sim.clouds, floor=False), sim.simulator
     truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
     off = (result.left_from_right - truth)[:3, 3]
-    assert abs(off[2]) > 0.01  # which is wrong
+    assert abs(off[2]) > 0.005  # which is more than is accepted
     assert [finding.code for finding in result.findings if finding.severity == "error"] == ["unobserved"]
     assert "sliding along base z" in str(result)
     deviations = np.sqrt(np.diag(result.covariance))[:3]

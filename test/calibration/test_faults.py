@@ -104,6 +104,14 @@ def test_few_channels_with_somebody_in_one_scan_are_aligned_from_a_rough_guess(k
     assert millimetres < 4.0 and degrees < 0.06
 
 
+@pytest.mark.parametrize("seed", [7003, 7008])
+def test_leaves_do_not_show_that_two_units_measure_alike(seed):
+    """With a wall or two on one side, the errors of the units and the pose are only together what the views show."""
+    stage = Stage(load_sensor("vlp16"), seed, two_units=True, garden=True)
+    refused, _, _, squared = judged(stage.align("planes", True, stage.guess()), stage.truth)
+    assert refused or 6.0 * squared < FOUR_SIGMA
+
+
 def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     """Medians over stages against the better one, of translation and rotation; a lidar without errors of its own."""
     found = {method: [] for method in ("planes", "gicp", "published")}

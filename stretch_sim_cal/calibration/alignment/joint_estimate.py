@@ -20,7 +20,7 @@ PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
 # The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
 # with a smaller bound, directions that only noise determines would drift from the guess (`noise_information` in
 # `Solver.solve`).
-CONVERGED, MAX_REPEATS = 0.5, 24
+CONVERGED, MAX_REPEATS = 0.5, 12
 # If a step is longer than this share of the one before it, the steps to come are taken at once, at most so many times
 # as far; steps that are shorter than so many standard deviations are noise.
 SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
@@ -40,17 +40,20 @@ SAME_WITHIN = 2.0
 @dataclass(frozen=True)
 class JointEstimate:
     """The `state` after the last pass, its `solution`, the `equations`, of whose information about the poses
-    `noise_information` (6 (n - 1), 6 (n - 1)) is by noise alone, and their `blocks` (by place)."""
+    `noise_information` (6 (n - 1), 6 (n - 1)) is by noise alone, and their `blocks` (by place). `drift` (6 (n - 1),)
+    is the way that an estimate that does not converge would go on."""
 
     state: State
     solution: Solution
     equations: NormalEquations
     noise_information: np.ndarray
     blocks: list[RoomBlock]
+    drift: np.ndarray | None = None
 
 
 def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver) -> JointEstimate:
-    """Return the estimate, from a first state, by the patches of the rooms at all standing places."""
+    """Return the estimate, from a first state, by the patches of the rooms at all standing places. One that does not
+    converge, as in a round room, is that of the last of `PASSES`, which is closest to the first state."""
     noises, before = [Noise.first(len(places[0]))] * len(places), None
     for number in range(len(PASSES) + MAX_REPEATS):
         slack, grids = PASSES[min(number, len(PASSES) - 1)]
@@ -66,6 +69,8 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         if number < len(PASSES) - 1:
             before = None if slack else step
             continue
+        if number == len(PASSES) - 1:
+            first = estimate
         if np.linalg.norm(step + ahead) < last * np.sqrt(len(step)):
             break
         further = np.zeros(solver.unknowns.size)
@@ -73,7 +78,9 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         state = solver.unknowns.moved(state, further)
         # Only two steps in direct succession show how fast the steps become shorter.
         before = None if ahead.any() else step
-    return replace(estimate, state=state)
+    else:
+        return replace(first, drift=pose_change(first.state, state))
+    return estimate
 
 
 def _one_pass(

@@ -182,6 +182,8 @@ class RoomAlignment:
             for view, last in zip(views, blocks, strict=True)
         ]
         hinging = 0.0 if worse else leave_one_place_out(places, estimate, solver)
+        if estimate.drift is not None:
+            hinging = hinging + np.outer(estimate.drift, estimate.drift)
         evidence = Evidence(
             seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, hinging, fallback, worse
         )
