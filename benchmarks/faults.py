@@ -25,8 +25,7 @@ from edits import EDITS
 from edits_of_returns import FRAMES, Case, ranges_of
 from real_data import GUESSES, NO_BODY, displaced, recordings, turned
 from recordings import Recorded
-from scipy import stats
-from stage import Stage
+from stage import LIMIT, Stage
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import command
@@ -35,7 +34,6 @@ from stretch_sim_cal.errors import InputError, StretchSimCalError
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.sensor.sensor import load_sensor
 
-LIMIT = float(stats.chi2.isf(2.0 * stats.norm.sf(4.0), 6))  # of six values, as improbable as 4 sigma of one
 KINDS = {"stretch": "jt128_sparse_real", "dome": "os0_32_sparse", "stage": "vlp16"}
 LIKE = {"os0_32_sparse": "os0_32"}  # what is said of how units differ
 WORLD, OTHER_WORLD = "furnished_room", "tables"

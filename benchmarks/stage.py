@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import trimesh
+from scipy import stats
 
 from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import alignment_method
@@ -27,6 +28,7 @@ from stretch_sim_cal.simulation.worlds import load_world
 
 METHODS = ("planes", "gicp", "published")
 SCANS = 2
+LIMIT = float(stats.chi2.isf(2.0 * stats.norm.sf(4.0), 6))  # of six values, as improbable as 4 sigma of one
 YAWS = (0.0, 10.0, -10.0, 20.0, -20.0)  # deg
 
 
@@ -164,7 +166,7 @@ def main() -> None:
             refused, distances, angles, squared = np.array(found, dtype=float).T
             kept = refused == 0
             worst = f"{distances[kept].max():.2f} mm {angles[kept].max():.3f} deg" if kept.any() else "-"
-            wrong = np.count_nonzero(6.0 * squared[kept] > 34.7)  # as improbable for six values as 4 sigma for one
+            wrong = np.count_nonzero(6.0 * squared[kept] > LIMIT)
             print(
                 f"| {name} | {method} | {int(refused.sum())} of {len(found)} | {np.nanmedian(distances):.2f} mm "
                 f"{np.nanmedian(angles):.4f} deg | {worst} | {np.nanmean(squared):.2f} | {wrong} |",

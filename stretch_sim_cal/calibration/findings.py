@@ -33,7 +33,7 @@ from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, SCAN_MOTION
 
 # Of the alignment.
-MIN_PATCHES = 12
+MIN_PATCHES = 6
 MIN_OVERLAP = 0.1
 # Below this the overlap may be one sector of a view; two lidars of a robot have 0.5 and more, two domes 0.11.
 NARROW_OVERLAP = 0.2
@@ -390,7 +390,7 @@ def changed_scene(views: Consistency) -> list[Finding]:
 def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
     """Check that robot, lidars and scene did not move; with too few patches `used`, motion is not observable, nor is a
     large one of surfaces that are seen only before or only after it. A robot that moved sees another view."""
-    enough = used >= MIN_PATCHES
+    enough = used >= 2 * MIN_PATCHES
     moved = enough and (motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION)
     return [
         *when(
