@@ -1,9 +1,10 @@
-"""Commands run in this process, for tests and for fixtures that a module shares."""
+"""Commands run in this process, for tests and for fixtures that a module shares, and files that are edited for them."""
 
 import contextlib
 import io
 
 from stretch_sim_cal import cli
+from stretch_sim_cal.files import read_yaml, write_yaml
 
 
 def called(*arguments) -> tuple[int, str, str]:
@@ -12,3 +13,11 @@ def called(*arguments) -> tuple[int, str, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.main([str(argument) for argument in arguments])
     return code, out.getvalue(), err.getvalue()
+
+
+def edited(path, change, name="edited.yaml"):
+    """Write a YAML file, changed, beside it, and return that."""
+    data = read_yaml(path)
+    change(data)
+    write_yaml(path.with_name(name), data)
+    return path.with_name(name)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
-from called import called
+from called import called, edited
 from made_results import by_arm_and_wheels
 
 from stretch_sim_cal.calibration.calibration_file import (
@@ -27,14 +26,6 @@ from stretch_sim_cal.geometry.transforms import exp, inverse
 from stretch_sim_cal.robot.profile import profile_called
 
 check = functools.partial(called, "check")
-
-
-def edited(path, change):
-    data = yaml.safe_load(path.read_text())
-    change(data)
-    other = path.with_name("edited.yaml")
-    other.write_text(yaml.safe_dump(data))
-    return other
 
 
 def test_a_good_file_is_usable_and_says_how_sure_it_is(calibration):
