@@ -56,9 +56,9 @@ def recorded(tmp_path_factory):
     return simulator, record(tmp_path_factory.mktemp("three") / "room", simulator)
 
 
-def told(*arguments) -> tuple[int, str]:
+def told(*arguments, **how) -> tuple[int, str]:
     """Return a command's exit code and what it says."""
-    code, *said = called(*arguments)
+    code, *said = called(*arguments, **how)
     return code, "".join(said)
 
 
@@ -67,8 +67,7 @@ def calibrated(recorded, tmp_path_factory):
     """The calibration of the recording, what was said of it beside it, and its page."""
     folder = tmp_path_factory.mktemp("calibrated")
     file = folder / "calibration.yaml"
-    code, said = told("calibrate", recorded[1], "--out", file, "--report", folder / "page", *OPTIONS)
-    assert code == 0, said
+    _, said = told("calibrate", recorded[1], "--out", file, "--report", folder / "page", *OPTIONS, code=0)
     (folder / "said").write_text(said)
     return file
 
@@ -118,8 +117,7 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     kinds = ["os0_32_sparse", "os0_32_sparse", "xt32_sparse"]
     assert load_profile(robot).sensor == ",".join(kinds)
     assert told("sim", "--robot", robot, "--record", bag, "--duration", 0.5, "--seed", 1)[0] == 0
-    code, said = told("calibrate", bag, "--robot", robot, "--out", out, "--only", "alignment")
-    assert code == 0, said
+    _, said = told("calibrate", bag, "--robot", robot, "--out", out, "--only", "alignment", code=0)
     assert "left lidar: ring: there, 0 to 31; table: os0_32" in said
     assert "mast lidar: ring: there, 0 to 31; table: xt32" in said
     simulator = EmbeddedSimulator(SimulationSetup.from_mapping({"robot": str(robot)}))
@@ -130,8 +128,7 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     # A profile that names another kind, or none that is theirs: the points decide.
     wrong.write_text(text.replace("sensor: os0_32_sparse\n", "sensor: jt128\n"))
     alignment = ("calibrate", bag, "--robot", wrong, "--only", "alignment")
-    code, said = told(*alignment, "--out", recognised)
-    assert code == 0, said
+    _, said = told(*alignment, "--out", recognised, code=0)
     assert "left lidar: recognised as os0_32_sparse, the only matching file in config/, not for jt128" in said
     assert "mast lidar: recognised as xt32_sparse" in said
     again, mast = (CalibrationFile.load(file).further_to_left["mast"] for file in (recognised, out))
@@ -222,8 +219,7 @@ def test_recordings_of_two_standing_places_give_one_calibration_of_all_lidars(re
     out, simulator = tmp_path / "both.yaml", EmbeddedSimulator(load_scenario(ROBOT).simulation)
     simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, 1.2]))
     turned = record(tmp_path / "turned", simulator, 9)
-    code, said = told("calibrate", recorded[1], turned, "--out", out, *OPTIONS)
-    assert code == 0, said
+    told("calibrate", recorded[1], turned, "--out", out, *OPTIONS, code=0)
     one, both = (CalibrationFile.load(path).entries["mast_to_left_transform"].covariance for path in (calibrated, out))
     assert np.trace(both[3:, 3:]) < 0.8 * np.trace(one[3:, 3:])
 
@@ -254,8 +250,7 @@ def test_the_description_with_all_lidars_puts_each_on_its_own_post(calibrated, t
 
 
 def test_every_lidar_gets_a_unit_file_and_a_page(recorded, tmp_path):
-    code, said = told("sensor", recorded[1], "--out", tmp_path, "--num-samples", 5, *OPTIONS)
-    assert code == 0, said
+    _, said = told("sensor", recorded[1], "--out", tmp_path, "--num-samples", 5, *OPTIONS, code=0)
     assert {path.name for path in tmp_path.iterdir()} == {
         *(f"unit_{name}.yaml" for name in ("left", "right", "mast")), "report.html", "report_mast.html"
     }  # fmt: skip
@@ -276,8 +271,7 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     arm_poses = [(pan, lift, 1.6, -0.4, 1.57, 0.0) for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2))]
     BodyDatasetRecorder(simulator).record(folder, arm_poses)
     options = ("--robot", profile, "--sensor", "os0_32_sparse")
-    code, said = told("calibrate", folder, "--mounts", "--out", out, *options)
-    assert code == 0, said
+    _, said = told("calibrate", folder, "--mounts", "--out", out, *options, code=0)
     assert "mast  xyz" in said and "by its transform to the left one" not in said
     mounts = stored_mounts(CalibrationFile.load(out))
     assert list(mounts.base_from_lidar) == list(poses)
@@ -308,8 +302,7 @@ def test_a_profiles_own_sensor_files_and_description_serve_a_recording_that_has_
     simulator = EmbeddedSimulator(load_scenario(ROBOT).simulation, load_sensor(tmp_path / "ours.yaml"))
     record(tmp_path / "room", simulator, described=False)
     robot = ["--robot", tmp_path / "robot.yaml"]
-    code, said = told("calibrate", tmp_path / "room", "--out", tmp_path / "c.yaml", "--only", "alignment", *robot)
-    assert code == 0, said
+    _, said = told("calibrate", tmp_path / "room", "--out", tmp_path / "c.yaml", "--only", "alignment", *robot, code=0)
     assert "lidar poses from --robot" in said and "mast lidar: recognised as ours" in said
     code, said = told("doctor", tmp_path / "room", *robot)
     assert code == 0 and "mast lidar: ring: there, 0 to 31; table: ours" in said

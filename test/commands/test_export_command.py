@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
+from called import edited
 from made_results import alignment_result, joints_in
 
 from stretch_sim_cal import files
@@ -32,22 +33,18 @@ def check_description(path, right_to_left):
     np.testing.assert_allclose(found.footprint_from_base, footprint_from_base(PLANE), atol=1e-9)
 
 
-def test_a_whole_description_is_written_with_calibrated_joints(calibration, right_to_left, tmp_path):
+def test_a_whole_description_is_written_with_calibrated_joints_in_lines(calibration, right_to_left, tmp_path):
     assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
     check_description(tmp_path / "robot.urdf", right_to_left)
+    joined = "".join(line.strip() for line in (tmp_path / "robot.urdf").read_text().splitlines())  # as xacro writes it
+    (tmp_path / "joined.urdf").write_text(joined)
     # Exported once more from the calibrated description, nothing changes: the left joint stays, the right one follows
     # it.
-    assert run(calibration, "--as", "urdf", "--model", tmp_path / "robot.urdf", "--out", tmp_path / "again.urdf") == 0
-    check_description(tmp_path / "again.urdf", right_to_left)
-
-
-def test_a_description_in_one_line_as_xacro_writes_it_is_written_in_lines(calibration, right_to_left, tmp_path):
-    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
-    joined = "".join(line.strip() for line in (tmp_path / "robot.urdf").read_text().splitlines())
-    (tmp_path / "joined.urdf").write_text(joined)
-    assert run(calibration, "--as", "urdf", "--model", tmp_path / "joined.urdf", "--out", tmp_path / "lines.urdf") == 0
-    check_description(tmp_path / "lines.urdf", right_to_left)
-    lines = (tmp_path / "lines.urdf").read_text().splitlines()
+    for model in ("robot.urdf", "joined.urdf"):
+        out = ("--out", tmp_path / "again.urdf")
+        assert run(calibration, "--as", "urdf", "--model", tmp_path / model, *out) == 0
+        check_description(tmp_path / "again.urdf", right_to_left)
+    lines = (tmp_path / "again.urdf").read_text().splitlines()
     assert max(line.count("<joint ") + line.count("<link ") for line in lines) == 1
 
 
@@ -75,8 +72,7 @@ def test_a_xacro_that_includes_the_properties_has_the_calibrated_joints(calibrat
     check_description(tmp_path / "robot.xacro", right_to_left)
 
 
-def test_names_of_joints_become_names_of_properties(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_names_of_joints_become_names_of_properties(tmp_path, cache, capsys):
     source = files.share_directory() / "models" / "two_lidar_amr.urdf.xacro"
     text = load_urdf_text(str(source)).replace('"lidar_left_joint"', '"2d/lidar-left"')
     (tmp_path / "robot.urdf").write_text(text)
@@ -125,24 +121,19 @@ def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch
 
 
 def test_a_file_with_only_a_floor_exports_only_that(calibration, capsys):
-    data = yaml.safe_load(calibration.read_text())
-    data.pop("right_to_left_transform")
-    calibration.write_text(yaml.safe_dump(data))
-    assert run(calibration, "--as", "urdf", "--json") == 0
+    only_floor = edited(calibration, lambda data: data.pop("right_to_left_transform"))
+    assert run(only_floor, "--as", "urdf", "--json") == 0
     assert list(json.loads(capsys.readouterr().out)) == ["base_ref"]
 
 
 def test_a_file_that_contradicts_itself_is_not_exported(calibration, tmp_path, capsys):
-    data = yaml.safe_load(calibration.read_text())
-    data["floor_model_params"]["data"]["distance"] = 0.1
-    calibration.write_text(yaml.safe_dump(data))
-    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 1
+    torn = edited(calibration, lambda data: data["floor_model_params"]["data"].update(distance=0.1))
+    assert run(torn, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 1
     assert "describe floors" in capsys.readouterr().err
     assert not (tmp_path / "robot.urdf").exists()
 
 
-def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, cache, capsys):
     file = tmp_path / "calibration.yaml"
     result = alignment_result(from_xyz_rpy((-1.05, 0.13, -0.38), (0.0, 0.7, 3.1)))
     CalibrationFile().with_alignment(result, "other").save(file)

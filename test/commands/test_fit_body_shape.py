@@ -7,11 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
-import yaml
+from called import edited
 
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.commands.fit_body_shape import main
+from stretch_sim_cal.files import read_yaml
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -58,10 +59,7 @@ def fit(out, capsys):
 
 
 def edit(dataset, change):
-    path = dataset / "metadata.yaml"
-    metadata = yaml.safe_load(path.read_text())
-    change(metadata)
-    path.write_text(yaml.safe_dump(metadata))
+    edited(dataset / "metadata.yaml", change, "metadata.yaml")
 
 
 def judged(model, dataset, recorder):
@@ -117,7 +115,7 @@ def with_boxes(dataset, boxes, samples):
     """Record again with things beside the robot, and put the samples (indices) of that in place of the dataset's."""
     other = dataset.parent / "other"
     record(other, lidar_left_error=MOUNT, payload=boxes)
-    theirs = yaml.safe_load((other / "metadata.yaml").read_text())["samples"]
+    theirs = read_yaml(other / "metadata.yaml")["samples"]
     for index in samples:
         shutil.copy(other / theirs[index]["file"], dataset)
     edit(dataset, lambda m: [m["samples"].__setitem__(index, theirs[index]) for index in samples])

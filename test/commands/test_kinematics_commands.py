@@ -15,10 +15,9 @@ from stretch_sim_cal.robot.stretch import nominal_description
 def test_fk_prints_the_transform_as_json():
     code, out, _ = called(
         "fk", "stretch4", "--joint", "lift_joint=0.5", "arm_joint=0.2", "wrist_yaw_joint=90deg",
-        "--frame", "grasp_center_link", "--relative-to", "base_link", "--json",
+        "--frame", "grasp_center_link", "--relative-to", "base_link", "--json", code=0,
     )  # fmt: skip
     answer = json.loads(out)
-    assert code == 0
     model = load_model(nominal_description())
     positions = {f"arm_l{i}_joint": 0.05 for i in range(1, 5)} | {"lift_joint": 0.5, "wrist_yaw_joint": np.pi / 2}
     frames = link_transforms(model, positions)
@@ -38,15 +37,13 @@ def test_fk_takes_the_roots_pose_in_the_world():
 
 
 def test_a_position_beyond_its_limits_is_used_and_noted():
-    code, out, err = called("fk", "stretch4", "--joint", "lift_joint=3", "--frame", "lift_link")
-    assert code == 0
+    _, out, err = called("fk", "stretch4", "--joint", "lift_joint=3", "--frame", "lift_link", code=0)
     assert "beyond its limits 0 to 1.2" in err
 
 
 def test_mobility_tells_the_configuration_space():
-    code, out, _ = called("mobility", "stretch4", "--base", "mobile", "--json")
+    _, out, _ = called("mobility", "stretch4", "--base", "mobile", "--json", code=0)
     answer = json.loads(out)
-    assert code == 0
     assert answer["mobility"] == len(answer["configuration_space"]) == 16
     code, out, _ = called("mobility", "stretch4")
     assert "mobility 13" in out
@@ -57,16 +54,14 @@ def test_workspace_writes_points_and_a_picture(tmp_path):
     csv, npz, plot = tmp_path / "points.csv", tmp_path / "points.npz", tmp_path / "plot.png"
     held = ("--joint", "wrist_pitch_joint=0", "wrist_roll_joint=0", "lift_joint=0.5")
     common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, "--resolution", "0.1")
-    code, out, _ = called(*common, "--points", csv, "--plot", plot, "--json")
+    _, out, _ = called(*common, "--points", csv, "--plot", plot, "--json", code=0)
     summary = json.loads(out)
-    assert code == 0
     assert summary["dimension"] == 2
     table = np.loadtxt(csv, delimiter=",", skiprows=1)
     assert table.shape == (summary["points"], 3 + len(summary["variables"]))
     assert np.allclose(table[:, :3].min(axis=0), summary["bounds"][0], atol=1e-6)
     assert plot.read_bytes().startswith(b"\x89PNG")
-    code, out, _ = called(*common, "--points", npz)
-    assert code == 0
+    _, out, _ = called(*common, "--points", npz, code=0)
     assert "a part of a plane" in out and " +- " in out and "(at most " in out
     with np.load(npz) as stored:
         assert np.allclose(stored["points"], table[:, :3], atol=1e-8)
@@ -75,8 +70,7 @@ def test_workspace_writes_points_and_a_picture(tmp_path):
 def test_the_orientations_at_a_point_are_printed_and_written(tmp_path):
     path = tmp_path / "orientations.npz"
     command = ("workspace", "stretch4", "--frame", "grasp_center_link", "--joint", "wrist_roll_joint=0")
-    code, out, _ = called(*command, "--orientations", "0.6 0.1 0.8", "--points", path)
-    assert code == 0
+    _, out, _ = called(*command, "--orientations", "0.6 0.1 0.8", "--points", path, code=0)
     assert "grasp_center_link in base_footprint at 0.6 0.1 0.8: the orientation can change in one way" in out
     with np.load(path) as stored:
         positions = dict(zip(stored["variables"], stored["configurations"].T, strict=True))

@@ -8,13 +8,13 @@ import sys
 
 import numpy as np
 import pytest
-import yaml
 from called import called
 from recorded_robot import FRAMES, write_description, write_scans
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, Reader, StoragePlugin, Writer
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.observations import path_beside
+from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -36,18 +36,14 @@ def out(tmp_path):
     return tmp_path / "cal.yaml"
 
 
-def setup(world: str) -> SimulationSetup:
-    return SimulationSetup(
+def record(folder, world="furnished_room", storage="mcap", frames=FRAMES, offset=0.0, place=None, pairs=PAIRS):
+    """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
+    simulator = EmbeddedSimulator(SimulationSetup(
         world=world, sensor="jt128_sparse", seed=5,
         lidar_left_error=PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5]))),
         lidar_right_error=PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2]))),
         base_error=BaseError(0.003, *np.radians([0.4, -0.3])),
-    )  # fmt: skip
-
-
-def record(folder, world="furnished_room", storage="mcap", frames=FRAMES, offset=0.0, place=None, pairs=PAIRS):
-    """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
-    simulator = EmbeddedSimulator(setup(world))
+    ))  # fmt: skip
     if place is not None:
         simulator.move_base(place)
     first = 0 if place is None else PAIRS  # another time, another noise
@@ -178,8 +174,7 @@ def test_the_floor_alone_needs_an_alignment_and_a_report_is_a_page(recording, ca
     floor = ("--num-samples", 5, "--only", "floor")
     code, _, said = calibrate(recording[0], out, *floor)
     assert code == 2 and "has no alignment" in said and not out.exists()
-    data = yaml.safe_load(calibrated.read_text())
-    out.write_text(yaml.safe_dump({name: entry for name, entry in data.items() if "floor" not in name}))
+    write_yaml(out, {name: entry for name, entry in read_yaml(calibrated).items() if "floor" not in name})
     alignment = CalibrationFile.load(out)
     assert alignment.floor_plane is None
     assert calibrate(recording[0], out, *floor, "--report", tmp_path / "report")[0] == 0
@@ -274,9 +269,9 @@ def test_a_calibration_holds_within_a_tolerance_but_not_one_finer_than_the_data_
     }  # fmt: skip
     code, found = verified(folder, calibrated, "--tolerance-mm", 0.05)
     assert code == 1 and found["verdict"] == "cannot tell"
-    data = yaml.safe_load(calibrated.read_text())
+    data = read_yaml(calibrated)
     data["right_to_left_transform"]["data"][2][3] += 0.008
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump(data))
+    write_yaml(tmp_path / "old.yaml", data)
     code, found = verified(folder, tmp_path / "old.yaml")
     drift = next(drift for drift in found["drifts"] if drift["name"] == "lidars, translation")
     assert code == 1 and found["verdict"] == "drifted"

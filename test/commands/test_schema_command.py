@@ -3,7 +3,6 @@ and fits it, and what a reader accepts a schema accepts."""
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,11 +71,15 @@ def test_a_file_names_its_schema_and_fits_it_and_a_misspelled_key_does_not(path,
 
 
 PROFILE = {"base_frame": "base_link", "description": AMR, "lidars": LIDARS}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
+VLP16 = yaml.safe_load((SHARED / "config" / "vlp16.yaml").read_text())
+READ = {
+    "profile": lambda file: profile_from_mapping(yaml.safe_load(file.read_text()), file),
+    "scenario": lambda file: scenario_from_mapping(yaml.safe_load(file.read_text()), file),
+    "campaign": Campaign.load, "sensor": load_sensor,
+}  # fmt: skip
+WITH = {"profile": PROFILE, "scenario": {"stages": {"alignment": {}}}, "campaign": {}, "sensor": VLP16}
+GIVEN = {
+    "profile": [
         {},
         {
             "lidars": {"left": LIDARS["left"]},
@@ -100,15 +103,7 @@ PROFILE = {"base_frame": "base_link", "description": AMR, "lidars": LIDARS}
         {"base": {"kind": "omnidirectional", "wheels": [[1, 0], [0, 1], [0, -1]], "topics": {"command": None}}},
         {"accept": {"translation_mm": 5, "rotation_deg": 1}, "body": {"radius": 1, "height": 1}},
     ],
-)
-def test_what_is_read_as_a_profile_fits_its_schema(data, validators):
-    profile_from_mapping(PROFILE | data, Path("own.yaml"))
-    validators["profile"].validate(PROFILE | data)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
+    "scenario": [
         {"simulation": None, "stages": {"alignment": None}},
         {"name": 7, "stages": {"alignment": {"num_samples": "20", "method": None}, "floor": {"num_samples": 5.0}}},
         {"simulation": {"robot": None, "floor": None, "unit_seed": None, "driver": None, "payload": None}},
@@ -117,16 +112,7 @@ def test_what_is_read_as_a_profile_fits_its_schema(data, validators):
         {"expected": "refused", "refusal": {"stage": "alignment", "mentions": ""}, "reports": {"alignment": 5}},
         {"tolerances": {"alignment": None, "drive": {"nees": 3}}},
     ],
-)
-def test_what_is_read_as_a_scenario_fits_its_schema(data, validators):
-    data = {"stages": {"alignment": {}}} | data
-    scenario_from_mapping(data, Path("own.yaml"))
-    validators["scenario"].validate(data)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
+    "campaign": [
         {"like": "release"},
         {"name": "own", "description": ["any"], "methods": None, "limits": None, "inputs": None},
         {
@@ -137,21 +123,22 @@ def test_what_is_read_as_a_scenario_fits_its_schema(data, validators):
             },
         },
     ],
-)  # fmt: skip
-def test_what_is_read_as_a_campaign_fits_its_schema(data, validators, tmp_path):
+    "sensor": [
+        {"unit": None}, {"unit": "ideal"}, {"unit": {"near_range": None, "range_offset": 0.01}},
+        {"driver": None, "range_drift": {"time": 60}},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "data"), [(kind, data) for kind, given in GIVEN.items() for data in given])
+def test_what_is_read_fits_its_schema(kind, data, validators, tmp_path):
+    data = WITH[kind] | data
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(data))
-    Campaign.load(tmp_path / "own.yaml")
-    validators["campaign"].validate(data)
+    READ[kind](tmp_path / "own.yaml")
+    validators[kind].validate(data)
 
 
-def test_what_is_read_as_a_sensor_or_as_a_unit_fits_their_schema(validators, tmp_path):
-    own = yaml.safe_load((SHARED / "config" / "vlp16.yaml").read_text())
-    spread = {"near_range": None, "range_offset": 0.01}
-    given = [{"unit": None}, {"unit": "ideal"}, {"unit": spread}, {"driver": None, "range_drift": {"time": 60}}]
-    for data in given:
-        (tmp_path / "own.yaml").write_text(yaml.safe_dump(own | data))
-        load_sensor(tmp_path / "own.yaml")
-        validators["sensor"].validate(own | data)
+def test_a_unit_file_fits_the_schema_of_sensors_and_a_misspelled_value_does_not(validators, tmp_path):
     model = load_sensor("vlp16").error_model()
     unit = Unit(np.zeros(model.size), np.full(model.size, 0.01), ("echo",))
     write_unit(tmp_path / "unit.yaml", "vlp16", model, unit, range_noise=0.01)

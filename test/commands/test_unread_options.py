@@ -252,18 +252,22 @@ def test_the_vendors_robot_has_its_name_wherever_a_model_is_asked_for(folder, ca
     assert out and not err
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "robot init", "robot calibrate"])
-def test_every_command_suggests_the_option_that_was_misspelled(name, capsys):
-    without_json = {
-        "robot": ("--hepl", "--help"),
-        "sim": ("--seeed", "--seed"),
-        "schema": ("--hepl", "--help"),
-        "robot calibrate": ("--dirve", "--drive"),
-    }
-    option, near = without_json.get(name, ("--jsno", "--json"))
+WITHOUT_JSON = {
+    "robot": ("--hepl", "--help"), "sim": ("--seeed", "--seed"), "schema": ("--hepl", "--help"),
+    "robot calibrate": ("--dirve", "--drive"),
+}  # fmt: skip
+PROGRAMS = ["ros_align_dual_lidar", "fit_body_shape_model", "ros_calibrate_robot"]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "robot init", "robot calibrate", *PROGRAMS])
+def test_every_command_and_program_suggests_the_option_that_was_misspelled(name, capsys):
+    option, near = WITHOUT_JSON.get(name, ("--jsno", "--json"))
     with pytest.raises(SystemExit) as ended:
-        main([*name.split(), option, "x"])
-    program = f"stretch-sim-cal {name}"
+        if name in PROGRAMS:
+            programs.main(name, [option])
+        else:
+            main([*name.split(), option, "x"])
+    program = name if name in PROGRAMS else f"stretch-sim-cal {name}"
     error = f"error: {program}: {option}: no such option; did you mean {near}? (help: {program} --help)\n"
     assert (ended.value.code, capsys.readouterr().err) == (2, error)
 
@@ -288,11 +292,3 @@ def test_a_command_line_that_cannot_be_parsed_ends_with_one_line_that_names_the_
     (error,) = capsys.readouterr().err.splitlines()
     prog = "stretch-sim-cal" if line.split()[0] not in COMMANDS else f"stretch-sim-cal {line.split()[0]}"
     assert ended.value.code == 2 and f"{said} (help: {prog} --help)" in error and error.startswith(f"error: {prog}: ")
-
-
-@pytest.mark.parametrize("program", ["ros_align_dual_lidar", "fit_body_shape_model", "ros_calibrate_robot"])
-def test_every_program_suggests_the_option_that_was_misspelled(program, capsys):
-    with pytest.raises(SystemExit) as ended:
-        programs.main(program, ["--jsno"])
-    error = f"error: {program}: --jsno: no such option; did you mean --json? (help: {program} --help)\n"
-    assert (ended.value.code, capsys.readouterr().err) == (2, error)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from described_robots import joint, link, robot
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.collision import FLOOR, SelfCollision
@@ -66,9 +67,9 @@ def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
     nominal = load_model(nominal_description(tool))
     simulated = load_model(simulated_description(tool=tool))
     ours, theirs = link_transforms(simulated), link_transforms(nominal)
-    for link in nominal.links:
-        assert np.abs(ours[link] - theirs[link]).max() < 1e-12
-        assert simulated.links[link].collisions == () or simulated.links[link].collisions[0].path.is_file()
+    for name in nominal.links:
+        assert np.abs(ours[name] - theirs[name]).max() < 1e-12
+        assert simulated.links[name].collisions == () or simulated.links[name].collisions[0].path.is_file()
     for true, believed in zip(TRUE_LIDAR_LINKS, STRETCH.lidar_frames, strict=True):
         assert np.abs(ours[true] - ours[believed]).max() < 1e-12
     assert simulated.root == "floor_link"
@@ -83,8 +84,8 @@ def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
         ({"payload": [PayloadBox("bse_link", (1, 1, 1))]}, "did you mean base_link"),
         ({"payload": [PayloadBox("base_link", (1, 1, 0))]}, "greater than 0"),
         ({"lidar_left_error": np.diag([2.0, 1, 1, 1])}, "lidar left: is not a rigid transform"),
-        *(({"joint_errors": {joint: np.eye(4)}}, f"'{joint}' is not a joint, or carries a lidar")
-          for joint in ("lidar_left_joint", "head_joint", "elbow_joint")),
+        *(({"joint_errors": {name: np.eye(4)}}, f"'{name}' is not a joint, or carries a lidar")
+          for name in ("lidar_left_joint", "head_joint", "elbow_joint")),
     ],
 )  # fmt: skip
 def test_what_cannot_be_simulated_is_named(arguments, mentions):
@@ -107,19 +108,12 @@ def test_a_gripper_in_the_base_the_arm_or_the_floor_is_seen(stretch):
 
 
 def test_a_still_joint_behind_a_telescope_does_not_make_its_parts_collide():
-    links = "".join(
-        f"<link name='{name}'><collision><geometry><box size='0.3 0.05 0.05'/></geometry></collision></link>"
-        for name in ("base", "outer", "inner", "wrist")
-    )
-    joints = "".join(
-        f"<joint name='{name}' type='{kind}'><origin xyz='{x} 0 0'/><axis xyz='{axis}'/><parent link='{parent}'/>"
-        f"<child link='{child}'/><limit lower='0' upper='0.5' velocity='1' effort='1'/></joint>"
-        for name, kind, x, axis, parent, child in (
-            ("pan", "revolute", 0.4, "0 0 1", "base", "outer"), ("slide", "prismatic", 0, "1 0 0", "outer", "inner"),
-            ("yaw", "revolute", 0.2, "0 0 1", "inner", "wrist"),
-        )
-    )  # fmt: skip
-    model = load_model(f"<robot name='telescope'>{links}{joints}</robot>")
+    tube = "<collision><geometry><box size='0.3 0.05 0.05'/></geometry></collision>"
+    model = parse_urdf(robot(
+        "".join(link(name, tube) for name in ("base", "outer", "inner", "wrist"))
+        + joint("pan", "base", "outer", "revolute", "0.4 0 0") + joint("yaw", "inner", "wrist", "revolute", "0.2 0 0")
+        + joint("slide", "outer", "inner", "prismatic", axis="1 0 0")
+    ))  # fmt: skip
     retracted = {"pan": 0.0, "slide": 0.0, "yaw": 0.0}
     assert not SelfCollision(model, 0.0).is_free(retracted)  # the wrist that turns may reach the outer tube
     assert SelfCollision(model, 0.0, still=["yaw"]).is_free(retracted)
@@ -127,18 +121,15 @@ def test_a_still_joint_behind_a_telescope_does_not_make_its_parts_collide():
 
 def test_two_boxes_collide_exactly_within_the_margin():
     box = '<collision><geometry><box size="0.2 0.2 0.2"/></geometry></collision>'
-    text = '<robot name="r">' + "".join(f'<link name="{n}">{box if n != "m" else ""}</link>' for n in "amb")
-    limit = '<limit lower="-5" upper="5" velocity="1" effort="1"/>'
-    text += f'<joint name="x" type="prismatic"><parent link="a"/><child link="m"/><axis xyz="1 0 0"/>{limit}</joint>'
-    text += f'<joint name="y" type="prismatic"><parent link="m"/><child link="b"/><axis xyz="0 1 0"/>{limit}</joint>'
-    text += "</robot>"
-    collision = SelfCollision(parse_urdf(text), margin=0.05)
+    axes = joint("x", "a", "m", "prismatic", axis="1 0 0") + joint("y", "m", "b", "prismatic", axis="0 1 0")
+    model = parse_urdf(robot(link("a", box) + link("m") + link("b", box) + axes))
+    collision = SelfCollision(model, margin=0.05)
     assert collision.colliding_pairs({"x": 0.249}) == [("a", "b")]
     assert collision.colliding_pairs({"x": 0.251}) == []
     assert collision.colliding_pairs({"x": 0.234, "y": 0.234}) == [("a", "b")]
     assert collision.colliding_pairs({"x": 0.236, "y": 0.236}) == []
-    touching = SelfCollision(parse_urdf(text), margin=0.0)
+    touching = SelfCollision(model, margin=0.0)
     assert touching.is_free({"x": 0.201})
     assert not touching.is_free({"x": 0.199})
     with pytest.raises(InputError, match="margin"):
-        SelfCollision(parse_urdf(text), margin=-1.0)
+        SelfCollision(model, margin=-1.0)

@@ -54,10 +54,8 @@ def test_frames_joints_shapes_and_lidars_of_an_sdf_are_those_of_its_urdf(cart):
     for lift in (0.0, 0.3):
         positions = {"lift": lift}
         for link in ("chassis", "mast", "hand"):
-            same = link_transform(model, positions, link, "chassis") - link_transform(
-                from_sdf, positions, link, "chassis"
-            )
-            assert np.abs(same).max() < 1e-9
+            one, other = (link_transform(each, positions, link, "chassis") for each in (model, from_sdf))
+            assert np.abs(one - other).max() < 1e-9
     assert link_transform(model, {"lift": 0.3}, "hand", "mast")[0, 3] == pytest.approx(0.1 + 0.25 * (0.3 - 0.04) + 0.01)
     np.testing.assert_allclose(
         link_transform(model, {}, "front_lidar", "chassis")[:3, 3], [0.28, 0.18, 0.35], atol=1e-9
@@ -88,13 +86,8 @@ def test_a_model_by_its_own_name_has_its_meshes_beside_it(tmp_path):
     (folder / "model.sdf").write_text(ROBOT.replace("<box><size>0.6 0.4 0.3</size></box>", mesh))
     model = load_urdf_text(folder / "model.sdf")
     assert parse_urdf(model).links["chassis"].collisions[0].path == folder / "meshes" / "gone.stl"
-    (folder / "cart.yaml").write_text(
-        "description: model.sdf\n"
-        "base_frame: chassis\n"
-        "lidars:\n"
-        "  left: {frame: front_lidar}\n"
-        "  right: {frame: rear_lidar}\n"
-    )
+    lidars = "{left: {frame: front_lidar}, right: {frame: rear_lidar}}"
+    (folder / "cart.yaml").write_text(f"description: model.sdf\nbase_frame: chassis\nlidars: {lidars}\n")
     with pytest.raises(InputError, match=r"gone\.stl"):
         spawned_robot(named_robot(folder / "cart.yaml"))
 

@@ -16,10 +16,12 @@ def graph(tmp_path):
 
 @pytest.fixture
 def ros(monkeypatch):
-    """A node under test (`ros.context`) and the drivers' node (`ros.drivers`) in this process, talking over DDS."""
+    """A node under test (`ros.context`) and the drivers' node (`ros.drivers`) in this process, talking over DDS.
+    `ros.until` spins until a condition is true, and fails if it does not become so."""
     from types import SimpleNamespace
 
     import rclpy
+    from node_process import PATIENCE
     from rclpy.executors import SingleThreadedExecutor
 
     from stretch_sim_cal.harness.processes import isolated_environment
@@ -33,8 +35,13 @@ def ros(monkeypatch):
         node, drivers = rclpy.create_node("under_test"), rclpy.create_node("drivers")
         executor = SingleThreadedExecutor()
         executor.add_node(node)
+        context = RobotContext(node, executor, SimpleNamespace(), None)
+
+        def until(condition):
+            assert context.spin_until(condition, timeout=PATIENCE)
+
         try:
-            yield SimpleNamespace(context=RobotContext(node, executor, SimpleNamespace(), None), drivers=drivers)
+            yield SimpleNamespace(context=context, drivers=drivers, until=until)
         finally:
             leave(executor, node, drivers)
             rclpy.try_shutdown()
@@ -43,13 +50,12 @@ def ros(monkeypatch):
 @pytest.fixture
 def ask(ros):
     """A function that calls a node's service and returns the answer."""
-    from node_process import PATIENCE
 
     def ask(kind, service, **request):
         client = ros.context.node.create_client(kind, service)
-        assert ros.context.spin_until(client.service_is_ready, timeout=PATIENCE)
+        ros.until(client.service_is_ready)
         answer = client.call_async(kind.Request(**request))
-        assert ros.context.spin_until(answer.done, timeout=PATIENCE)
+        ros.until(answer.done)
         return answer.result()
 
     return ask

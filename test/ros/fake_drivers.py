@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,10 @@ import yaml
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import POINT_DTYPE
+from stretch_sim_cal.simulation import solids
+from stretch_sim_cal.simulation.optics import Hits, Scene
 
 NORMAL = np.array([0.01, -0.005, 1.0]) / np.linalg.norm([0.01, -0.005, 1.0])
 ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's frame; the first is seen from inside
@@ -72,45 +75,32 @@ def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: in
         [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)], axis=1
     )
     floor_from_lidar = floor_from_base @ true_pose(side)
-    ranges = _ranges(floor_from_lidar[:3, 3], directions @ floor_from_lidar[:3, :3].T, room)
-    ranges += random.normal(0.0, NOISE, rays)
+    boxes = {
+        str(number): Surface(*solids.box(np.subtract(high, low))).moved(from_xyz_rpy(np.add(low, high) / 2))
+        for number, (low, high) in enumerate(room)
+    }
+    ways = (directions @ floor_from_lidar[:3, :3].T).astype(np.float32)
+    ranges = Hits(floor_from_lidar[:3, 3], ways, [Scene(boxes)]).distances + random.normal(0.0, NOISE, rays)
     return (directions * ranges[:, None]).astype(np.float32)
-
-
-def _ranges(origin: np.ndarray, directions: np.ndarray, room: list) -> np.ndarray:
-    result = np.full(len(directions), np.inf)
-    with np.errstate(divide="ignore"):
-        for number, (low, high) in enumerate(room):
-            to_low, to_high = (low - origin) / directions, (high - origin) / directions
-            enter = np.minimum(to_low, to_high).max(axis=1)
-            leave = np.maximum(to_low, to_high).min(axis=1)
-            if number == 0:
-                result = leave
-            else:
-                hit = (enter < leave) & (enter > 0)
-                result[hit] = np.minimum(result[hit], enter[hit])
-    return result
 
 
 @dataclass
 class Drivers:
     """What is published; the defaults are a healthy robot."""
 
-    sides: list = field(default_factory=lambda: ["left", "right"])
+    sides: Sequence = ("left", "right")
     topics: dict = field(default_factory=lambda: {"left": "/lidar_points_left", "right": "/lidar_points_right"})
     frame_ids: dict = field(default_factory=lambda: {"left": "lidar_left_link", "right": "lidar_right_link"})
     reliable: bool = True
     invalid_share: float = 0.05  # of the points: NaN and infinite ones
     scans: int = 4  # different ones, by turns
-    empty: list = field(default_factory=list)  # sides whose every third cloud is empty
+    empty: Sequence = ()  # sides whose every third cloud is empty
     organised: bool = False
-    tilt_deg: list = field(default_factory=lambda: [0.0, 0.0])  # of the base on the floor: roll, pitch
+    tilt_deg: Sequence = (0.0, 0.0)  # of the base on the floor: roll, pitch
     height: float = BASE_HEIGHT
-    tf: list = field(
-        default_factory=lambda: [
-            ["base_footprint", "base_link"], ["base_link", "head_link"],
-            ["head_link", "lidar_left_link"], ["head_link", "lidar_right_link"],
-        ]
+    tf: Sequence = (
+        ("base_footprint", "base_link"), ("base_link", "head_link"),
+        ("head_link", "lidar_left_link"), ("head_link", "lidar_right_link"),
     )  # fmt: skip
     tf_latched: bool = True
     description: str = ""  # URDF text
@@ -153,12 +143,11 @@ def running(drivers: Drivers, domain: int) -> Iterator[None]:
 def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
     """Make the publishers, send what is latched, and return what sends the rest until an event is set."""
     from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-    from sensor_msgs.msg import PointCloud2, PointField
+    from sensor_msgs.msg import PointCloud2
     from std_msgs.msg import String
     from tf2_msgs.msg import TFMessage
 
-    from stretch_sim_cal.recording.clouds import layout, message_bytes
-    from stretch_sim_cal.ros.messages import transforms_message
+    from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 
     latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     tf = node.create_publisher(TFMessage, "/tf_static", latched if drivers.tf_latched else QoSProfile(depth=10))
@@ -190,15 +179,10 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         records = np.zeros(len(points), DTYPE)
         records["x"], records["y"], records["z"] = points.T
         records["intensity"] = 20.0
-        message = PointCloud2(height=1, width=len(points), point_step=DTYPE.itemsize, is_dense=False)
+        message = cloud_message(records, drivers.frame_ids[side], round(1e9 * stamp))
         if drivers.organised and len(points):
             message.height, message.width = 10, len(points) // 10
-        message.row_step = message.width * message.point_step
-        message.fields = [PointField(name=n, offset=o, datatype=d, count=c) for n, o, d, c in layout(DTYPE)]
-        message.data = message_bytes(records)
-        message.header.frame_id = drivers.frame_ids[side]
-        message.header.stamp.sec = int(stamp)
-        message.header.stamp.nanosec = int(stamp % 1 * 1e9)
+            message.row_step = message.width * message.point_step
         return message
 
     def publish(stop: threading.Event) -> None:

@@ -23,13 +23,13 @@ from stretch_sim_cal import programs
 from stretch_sim_cal.harness.processes import isolated_environment
 from stretch_sim_cal.robot.surfaces import Surface
 
-HERE = Path(__file__).resolve().parent
-PACKAGE_ROOT = HERE.parent.parent
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
 """How long (s) to wait for what comes by itself, however busy the machine is."""
 SILENCE = 8
 """The time-out (s) of a node that shall hear some topics and miss another: on a busy machine it takes seconds until it
 has found those that are there."""
+SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
 
 
 def slowly():
@@ -62,14 +62,32 @@ class Ended:
         assert all(each in self.error for each in words), self.error
 
 
+@contextlib.contextmanager
+def node_in(domain: int, name: str, **options):
+    """Yield a node in a ROS domain, with a context of its own, and the executor that spins it."""
+    import rclpy
+    from rclpy.context import Context
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.node import Node
+
+    from stretch_sim_cal.ros.node_main import leave
+
+    context = Context()
+    rclpy.init(context=context, domain_id=domain)
+    node, executor = Node(name, context=context, **options), SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    try:
+        yield node, executor
+    finally:
+        leave(executor, node)
+        context.try_shutdown()
+
+
 def of_tests(program: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arguments of a node, with the kind of lidars whose clouds the drivers of these tests send: a sensor
     without errors of its own."""
-    sensor = {
-        "ros_align_dual_lidar": "jt128_sparse", "ros_find_floor_calibration": "jt128_sparse",
-        "ros_calibrate_lidar_mounts": "jt128_sparse",
-    }.get(program)  # fmt: skip
-    return arguments if sensor is None else ("--sensor", sensor, *arguments)
+    calibrates = program in ("ros_align_dual_lidar", "ros_find_floor_calibration", "ros_calibrate_lidar_mounts")
+    return ("--sensor", "jt128_sparse", *arguments) if calibrates else arguments
 
 
 class Graph:
@@ -99,18 +117,17 @@ class Graph:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder,
         )  # fmt: skip
 
-    def run(self, program: str, *arguments: str, timeout: float = 3 * PATIENCE) -> Ended:
-        """Run a node to its end."""
-        return end_of(self.start(program, *arguments), timeout)
-
-    def call(self, program: str, *arguments: str) -> Ended:
-        """Run a node to its end in this process, which needs no seconds to start as one of its own does."""
+    def call(self, program: str, *arguments: str, code: int | None = None) -> Ended:
+        """Run a node to its end in this process, which needs no seconds to start as one of its own does; assert with
+        which exit code it ends, if one is given."""
         with mock.patch.dict(os.environ, self.environment), contextlib.chdir(self.folder), captured() as read:
             try:
-                code = programs.main(program, of_tests(program, arguments))
-            except SystemExit as ended:  # argparse
-                code = ended.code
-            return Ended(code, *read())
+                found = programs.main(program, of_tests(program, arguments))
+            except SystemExit as left:  # argparse
+                found = left.code
+            ended = Ended(found, *read())
+        assert code in (None, ended.code), ended.err
+        return ended
 
     @contextlib.contextmanager
     def running(self, program: str, *arguments: str, ready: str) -> Iterator[subprocess.Popen]:
@@ -126,25 +143,15 @@ class Graph:
     def simulator(self, *arguments: str) -> Iterator[Path]:
         """Run the simulator in a thread of this process, which needs no seconds to start as one of its own does; yield
         the file with its truth. `simulation` is then what it simulates."""
-        import rclpy
-        from rclpy.context import Context
-        from rclpy.executors import SingleThreadedExecutor
-        from rclpy.node import Node
-
         from stretch_sim_cal.ros import simulator_node
         from stretch_sim_cal.ros.node_commands import SIMULATOR
-        from stretch_sim_cal.ros.node_main import NodeContext, leave
+        from stretch_sim_cal.ros.node_main import NodeContext
         from stretch_sim_cal.ros.options import read_parameters
         from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
-        context, stopped, truth = Context(), [], self.folder / "truth.json"
-        rclpy.init(context=context, domain_id=self.domain)
-        node = Node(SIMULATOR.node_name, context=context, automatically_declare_parameters_from_overrides=True)
-        executor = SingleThreadedExecutor(context=context)
-        executor.add_node(node)
+        stopped, truth, simulation = [], self.folder / "truth.json", simulator_node._simulation
         parsed, _ = SIMULATOR.parse([*arguments, "--truth", str(truth)])
-        options = read_parameters(node, SIMULATOR.options, parsed)
-        simulation = simulator_node._simulation
+        declared = {"automatically_declare_parameters_from_overrides": True}
 
         def kept(*given):
             self.simulation = simulation(*given)
@@ -154,7 +161,9 @@ class Graph:
         # take the processor from that node.
         quiet = mock.patch.multiple(simulator_node, REPORT_EVERY=math.inf, _simulation=kept)
         paced = mock.patch.object(EmbeddedSimulator, "idle_factor", 1.0)
-        with quiet, paced, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        spun = node_in(self.domain, SIMULATOR.node_name, **declared)
+        with quiet, paced, spun as (node, executor), concurrent.futures.ThreadPoolExecutor(1) as pool:
+            options = read_parameters(node, SIMULATOR.options, parsed)
             running = pool.submit(
                 simulator_node.run_simulation, NodeContext(node, executor, options, parsed),
                 simulator_node.simulation_setup(options), lambda: contextlib.nullcontext(stopped),
@@ -166,8 +175,6 @@ class Graph:
             finally:
                 stopped.append(signal.SIGINT)
                 running.result(timeout=PATIENCE)
-                leave(executor, node)
-                context.try_shutdown()
 
     def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
         """Run the fake drivers; `faults` are fields of `Drivers`."""

@@ -6,21 +6,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import rclpy
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE, Graph
+from node_process import PATIENCE, Graph, node_in
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.action import ActionClient
-from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectoryPoint
 
 from stretch_sim_cal.harness.processes import own_domain
-from stretch_sim_cal.ros.node_main import leave
+
+
+def seconds(stamp) -> float:
+    return stamp.sec + 1e-9 * stamp.nanosec
 
 
 class RobotClient:
@@ -57,6 +59,10 @@ class RobotClient:
         self.spin_until(lambda: len(messages) >= count, topic)
         self.node.destroy_subscription(subscription)
         return messages[:count]
+
+    def time(self) -> float:
+        """Return the simulated time (s)."""
+        return seconds(self.take(Clock, "/clock")[0].clock)
 
     def _meet(self) -> None:
         """Return when the driver knows all of this node: what is asked before that is lost.
@@ -119,16 +125,8 @@ class RobotClient:
 @contextlib.contextmanager
 def robot_client(domain: int) -> Iterator[RobotClient]:
     """Yield a client in a ROS domain."""
-    context = Context()
-    rclpy.init(context=context, domain_id=domain)
-    node = Node("test_client", context=context)
-    executor = SingleThreadedExecutor(context=context)
-    executor.add_node(node)
-    try:
+    with node_in(domain, "test_client") as (node, executor):
         yield RobotClient(node, executor)
-    finally:
-        leave(executor, node)
-        context.try_shutdown()
 
 
 @contextlib.contextmanager

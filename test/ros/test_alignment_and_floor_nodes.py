@@ -9,7 +9,7 @@ import pytest
 import yaml
 from fake_drivers import publish_frames, true_right_to_left, write_calibration
 from made_results import joints_in
-from node_process import PATIENCE, SILENCE, Graph, stop, wait_for_line
+from node_process import SILENCE, Graph, stop, wait_for_line
 
 from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
@@ -57,9 +57,8 @@ def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph
         ended = graph.call(
             "ros_align_dual_lidar", "--json", "--ros-args", "-p", "num_samples:=8", "-p", "method:=published",
             "-p", "left_lidar_topic:=/front/left", "-p", "right_lidar_topic:=/front/right",
-            "-p", "max_correspondence_distance:=1", "--params-file", "parameters.yaml",
+            "-p", "max_correspondence_distance:=1", "--params-file", "parameters.yaml", code=0,
         )  # fmt: skip
-    assert ended.code == 0, ended.err
     assert json.loads(ended.out)["alignment"]["num_frames"] == 8
     assert "did you mean 'num_samples'" in ended.err
 
@@ -68,8 +67,7 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
     graph.calibration_file.parent.mkdir(parents=True)
     graph.calibration_file.write_text("note: mine\n")
     with graph.drivers(one_plane=True):
-        ended = graph.call("ros_align_dual_lidar", "--outcome-file", "outcome.json", *SAMPLES)
-    assert ended.code == 1, ended.err
+        ended = graph.call("ros_align_dual_lidar", "--outcome-file", "outcome.json", *SAMPLES, code=1)
     outcome = json.loads((graph.folder / "outcome.json").read_text())
     told = [line.removeprefix("refused: ") for line in ended.err.splitlines() if line.startswith("refused: ")]
     assert told and not outcome["accepted"] and all(found["code"] for found in outcome["refusals"])
@@ -82,8 +80,7 @@ def test_a_refusal_that_no_further_place_cures_leaves_what_was_seen_before(align
     places = places_beside(file)
     seen, written = places.read_bytes(), file.read_bytes()
     with graph.drivers(elsewhere=True):
-        ended = graph.call("ros_align_dual_lidar", "--calibration-file", str(file), *SAMPLES)
-    assert ended.code == 1, ended.err
+        ended = graph.call("ros_align_dual_lidar", "--calibration-file", str(file), *SAMPLES, code=1)
     assert ANOTHER_PLACE_MAY not in ended.err
     assert places.read_bytes() == seen and file.read_bytes() == written
 
@@ -122,10 +119,8 @@ FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))
 def test_finds_the_floor_and_writes_both_files(graph):
     fake_drivers.write_calibration(graph.calibration_file, None)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.call(
-            "ros_find_floor_calibration", "--num-samples", "4", "--fit-method", "svd", "--mode", "average_transforms"
-        )
-    assert ended.code == 0, ended.err
+        named = ("--fit-method", "svd", "--mode", "average_transforms")
+        ended = graph.call("ros_find_floor_calibration", *SAMPLES, *named, code=0)
     assert "fit_method 'svd' is not offered" in ended.err and "mode 'average_transforms'" in ended.err
     file = CalibrationFile.load(graph.calibration_file)
     height = file.floor_plane.offset - FLOOR_FROM_BASE[2, 3]
@@ -142,8 +137,7 @@ def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
     left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
     fake_drivers.write_calibration(graph.calibration_file, None, base_from_left=left)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.call("ros_find_floor_calibration", "--num-samples", "4")
-    assert ended.code == 0, ended.err
+        ended = graph.call("ros_find_floor_calibration", *SAMPLES, code=0)
     assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
     found, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)
     expected = expected.moved(left @ inverse(described))
@@ -158,8 +152,7 @@ def test_rollback_brings_back_the_calibration_before_the_last_write(graph):
     path.write_text("note: older\n")
     keep_backup(path)
     path.write_text("note: newer\n")
-    ended = graph.call("ros_find_floor_calibration", "--rollback")
-    assert ended.code == 0, ended.err
+    graph.call("ros_find_floor_calibration", "--rollback", code=0)
     assert path.read_text() == "note: older\n"
     assert path.with_name(path.name + ".rolled_back").read_text() == "note: newer\n"
     assert graph.call("ros_find_floor_calibration", "--rollback").code == 2
@@ -176,13 +169,10 @@ def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_
     frames = FrameListener(ros.context)
     with shared.running("ros_broadcast_calibration", ready="broadcasting") as process:
         tree = frames.tree
-        assert ros.context.spin_until(
-            lambda: tree.known("floor_plane") and tree.known("base_footprint"), timeout=PATIENCE
-        )
+        ros.until(lambda: tree.known("floor_plane") and tree.known("base_footprint"))
         assert np.allclose(tree.lookup("base_link", "floor_plane"), base_from_floor, atol=1e-9)
         # An older robot's name of the left lidar's frame is the parent, once it has been heard.
-        connected = lambda: tree.parent("lidar_right_calibrated") == "link_lidar_left"  # noqa: E731
-        assert ros.context.spin_until(connected, timeout=PATIENCE)
+        ros.until(lambda: tree.parent("lidar_right_calibrated") == "link_lidar_left")
         assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
 
         shared.calibration_file.write_text("right_to_left_transform: {data: [[1")
@@ -190,8 +180,7 @@ def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_
         assert not tree.known("lidar_left_calibrated")
         base_from_left = from_xyz_rpy((0.04, 0.12, 1.5), (0.1, 0.2, 0.3))
         moved = write_calibration(shared.calibration_file, 0.05, base_from_left=base_from_left)
-        follows = lambda: np.allclose(tree.lookup("base_link", "floor_plane"), moved, atol=1e-9)  # noqa: E731
-        assert ros.context.spin_until(follows, timeout=PATIENCE)
+        ros.until(lambda: np.allclose(tree.lookup("base_link", "floor_plane"), moved, atol=1e-9))
         assert np.allclose(tree.lookup("base_link", "lidar_left_calibrated"), base_from_left, atol=1e-9)
         assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
         assert tree.parent("base_footprint") is None and tree.parent("base_link") == "base_footprint"
@@ -203,9 +192,9 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
     publish_robot(ros.drivers, footprint=False)
     frames = FrameListener(ros.context)
     with shared.running("ros_broadcast_calibration", ready="base_link -> base_footprint") as process:
-        assert ros.context.spin_until(lambda: frames.tree.known("base_footprint"), timeout=PATIENCE)
+        ros.until(lambda: frames.tree.known("base_footprint"))
         assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
         publish_robot(ros.drivers, footprint=True)
-        assert ros.context.spin_until(lambda: frames.tree.parent("base_link") == "base_footprint", timeout=PATIENCE)
+        ros.until(lambda: frames.tree.parent("base_link") == "base_footprint")
         wait_for_line(process, "base_link -> base_footprint is now published by another node", "stderr")
         assert stop(process, signal.SIGTERM) == 0

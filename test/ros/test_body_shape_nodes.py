@@ -37,9 +37,8 @@ def write_model(path) -> None:
 
 
 def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask, set_parameter):
-    from geometry_msgs.msg import PolygonStamped
     from rclpy.qos import DurabilityPolicy, QoSProfile
-    from sensor_msgs.msg import JointState, PointCloud2
+    from sensor_msgs.msg import PointCloud2
     from std_msgs.msg import Bool, Float32, String
     from std_srvs.srv import Trigger
     from visualization_msgs.msg import MarkerArray
@@ -54,6 +53,10 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask,
         node.create_subscription(kind, topic, lambda message, topic=topic: heard.__setitem__(topic, message), 5)
     joints = ros.drivers.create_publisher(JointState, "/joint_states", 10)
 
+    def inner_reach() -> float:
+        inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
+        return max(point.x for point in inner.points)
+
     def move_to(extension: float) -> bool:
         """Publish joint states until the outline and the markers are those of the extension."""
         positions = dict.fromkeys(SEGMENTS, extension / 4)
@@ -63,8 +66,7 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask,
             if not {"body_outline", "obstacle_markers"} <= set(heard):
                 return False
             outline = [point.x for point in heard["body_outline"].polygon.points]
-            inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
-            reach = [max(outline) - 0.3, max(point.x for point in inner.points) - 0.35]
+            reach = [max(outline) - 0.3, inner_reach() - 0.35]
             return np.abs(np.array(reach) - extension).max() < 1e-3
 
         return ros.context.spin_until(arrived, timeout=PATIENCE)
@@ -82,19 +84,15 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask,
         assert move_to(0.1)
         assert move_to(0.45)
         assert heard["body_outline"].header.frame_id == "floor_plane"
-        shown = lambda: not unseen_in_rviz("body_shape_calibration", node)  # noqa: E731
-        assert ros.context.spin_until(shown, timeout=PATIENCE)
-        drawn = {marker.ns: marker for marker in heard["obstacle_markers"].markers}
-        assert set(drawn) == {
+        ros.until(lambda: not unseen_in_rviz("body_shape_calibration", node))
+        assert {marker.ns for marker in heard["obstacle_markers"].markers} == {
             "minimum_model", "minimum_model_shade", "inner_boundary", "outer_boundary", "stop_zone",
         }  # fmt: skip
-        assert max(point.x for point in drawn["inner_boundary"].points) == pytest.approx(0.8, abs=1e-3)
+        assert inner_reach() == pytest.approx(0.8, abs=1e-3)
 
         sorted_out = {"obstacles_positive", "body_points", "stop_zone_occupied", "stop_zone_distance"}
-        assert ros.context.spin_until(lambda: sorted_out <= set(heard), timeout=PATIENCE)
-        assert ros.context.spin_until(
-            lambda: abs(heard["stop_zone_distance"].data - nearest()) < 1e-4, timeout=PATIENCE
-        )
+        ros.until(lambda: sorted_out <= set(heard))
+        ros.until(lambda: abs(heard["stop_zone_distance"].data - nearest()) < 1e-4)
         obstacles = returns_from_message(heard["obstacles_positive"])[:, :3]
         assert len(obstacles) > 500
         assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
@@ -110,15 +108,10 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask,
 
         name = "visualize_body_shape_calibration"
         assert set_parameter(name, "margin", 0.2)
-
-        def wider() -> bool:
-            inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
-            return max(point.x for point in inner.points) > 0.94
-
-        assert ros.context.spin_until(wider, timeout=PATIENCE)
+        ros.until(lambda: inner_reach() > 0.94)
         assert set_parameter(name, "stop_zone", 0.0)
-        assert ros.context.spin_until(lambda: not heard["stop_zone_occupied"].data, timeout=PATIENCE)
-        assert ros.context.spin_until(lambda: heard["stop_zone_distance"].data == np.inf, timeout=PATIENCE)
+        ros.until(lambda: not heard["stop_zone_occupied"].data)
+        ros.until(lambda: heard["stop_zone_distance"].data == np.inf)
         answer = ask(Trigger, f"/{name}/save_margins")
         saved = shared.calibration_file.with_name("body_shape.yaml")
         assert answer.success and str(saved) in answer.message
@@ -145,7 +138,7 @@ def test_zones_come_from_the_settings_file_and_parameters_go_first(ros, shared):
     arguments = [str(shared.folder / "model.yaml"), "--settings", str(settings), "--stop-zone", "0.5"]
     drivers = shared.drivers(description=nominal_description())
     with drivers, shared.running("ros_visualize_body_shape_calibration", *arguments, ready="visualizing"):
-        assert ros.context.spin_until(lambda: "outer_boundary" in heard, timeout=PATIENCE)
+        ros.until(lambda: "outer_boundary" in heard)
         radii = [max(point.x for point in heard[name].points) for name in ("inner_boundary", "outer_boundary")]
         assert radii == pytest.approx([0.5, 1.0], abs=1e-3)
 
@@ -212,9 +205,7 @@ def test_the_footprint_follows_the_arm(graph, model):
             assert radius(client.take(Polygon, "/local_costmap/footprint")[0]) == pytest.approx(0.5, rel=0.03)
             joints = client.node.create_publisher(JointState, "/joint_states", 10)
             for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
-                message = JointState(
-                    name=[f"arm_l{number}_joint" for number in (1, 2, 3, 4)], position=[extension / 4] * 4
-                )
+                message = JointState(name=SEGMENTS, position=[extension / 4] * 4)
                 heard = []
                 subscription = client.node.create_subscription(Polygon, "/local_costmap/footprint", heard.append, 10)
                 timer = client.node.create_timer(0.05, lambda message=message: joints.publish(message))

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
 from fake_drivers import calibrated_frames, publish_frames
-from node_process import SILENCE, Graph, end_of, obstacle, slowly, stop, wait_for_line
+from node_process import SILENCE, SIMULATED_TIME, Graph, end_of, obstacle, slowly, stop, wait_for_line
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
 from robot_client import robot_client
-from rosgraph_msgs.msg import Clock
 from scipy.spatial import cKDTree
 from sensor_msgs.msg import JointState
 from std_srvs.srv import SetBool, Trigger
@@ -30,7 +29,6 @@ from stretch_sim_cal.ros.arm_motion import ArmMotion
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
-SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
 FIRST = {
     "lift_joint": 0.5, "arm_joint": 0.0, "wrist_yaw_joint": 1.7, "wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0,
 }  # fmt: skip
@@ -48,10 +46,10 @@ class Cell:
         """Say what ros_broadcast_calibration would of a perfect calibration."""
         publish_frames(self.client.node, calibrated_frames(self.truth))
 
-    def collect(self, name, *arguments):
+    def collect(self, name, *arguments, **how):
         """Run a collection into the folder of that name."""
-        fast = ("--speed-factor", "10")
-        return self.graph.call("ros_collect_body_shape_data", name, *fast, *arguments, *GRID, *SIMULATED_TIME)
+        arguments = ("--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME)
+        return self.graph.call("ros_collect_body_shape_data", name, *arguments, **how)
 
     @contextlib.contextmanager
     def collecting(self, name, *arguments):
@@ -82,14 +80,9 @@ class Cell:
 
     def assert_at_rest(self):
         """Assert that no joint moves, though simulated time passes."""
-        before, clock = self.positions(), self.time()
-        self.client.spin_until(lambda: self.time() > clock + 0.5)
+        before, clock = self.positions(), self.client.time()
+        self.client.spin_until(lambda: self.client.time() > clock + 0.5)
         assert self.positions() == before
-
-    def time(self):
-        """Return the simulated time (s)."""
-        now = self.client.take(Clock, "/clock")[0].clock
-        return now.sec + 1e-9 * now.nanosec
 
     def folder(self, name):
         return self.graph.folder / name
@@ -123,8 +116,7 @@ def surface_distances(dataset, sample, points):
 
 def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
     folder = cell.folder("whole")
-    ended = cell.collect(folder.name, "--yes")
-    assert ended.code == 0, ended.err
+    ended = cell.collect(folder.name, "--yes", code=0)
     assert "4 poses to capture" in ended.out
     assert "no observations of this alignment beside the calibration file" in ended.err
     assert "sample 4 of 4" in ended.out
@@ -158,8 +150,7 @@ def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell, monke
         cell.assert_at_rest()
     assert "Traceback" not in process.stderr.read()
     assert len(read_dataset(folder).samples) == 1
-    ended = cell.collect(folder.name, "--yes")
-    assert ended.code == 0, ended.err
+    ended = cell.collect(folder.name, "--yes", code=0)
     assert "1 samples are already in" in ended.out
     assert "3 poses to capture" in ended.out
     assert len(read_dataset(folder).samples) == 4
@@ -200,8 +191,7 @@ def test_a_signal_at_any_moment_of_a_move_stops_the_arm(cell, monkeypatch, momen
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(cell):
     before = cell.positions()
     folder = cell.folder("dry")
-    ended = cell.collect(folder.name, "--dry-run", "--json", "--speed-factor", "1")
-    assert ended.code == 0, ended.err
+    ended = cell.collect(folder.name, "--dry-run", "--json", "--speed-factor", "1", code=0)
     assert "   4. lift 0.5" in ended.err
     assert "of the robot's time" in ended.err
     plan = json.loads(ended.out)

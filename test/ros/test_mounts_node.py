@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from fake_drivers import calibrated_frames, publish_frames
+from node_process import SIMULATED_TIME
 from robot_client import simulated_robot
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -19,7 +20,6 @@ ROBOT = (
     "--world", "empty_hall", "--sensor", "jt128_sparse",
     "--lidar-left-error", "0.01,-0.008,0.006,1,-1,0.5", "--lidar-right-error", "0.005,0,0.01,1,-1,0.5",
 )  # fmt: skip
-SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
 QUICK = ("--plan", "quick", "--frames", "1", "--speed-factor", "10", "--yes")
 
 

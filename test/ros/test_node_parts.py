@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import rclpy
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE
 from rclpy.action import ActionServer
 from rclpy.executors import SingleThreadedExecutor
 
@@ -88,9 +87,9 @@ def test_a_node_that_ends_takes_its_actions_off_the_network(ros):
     def offered(expected: int) -> bool:
         return ros.drivers.count_services("/follow_joint_trajectory/_action/send_goal") == expected
 
-    assert ros.context.spin_until(lambda: offered(1), timeout=PATIENCE)
+    ros.until(lambda: offered(1))
     leave(executor, node)
-    assert ros.context.spin_until(lambda: offered(0), timeout=PATIENCE)
+    ros.until(lambda: offered(0))
     assert server is not None  # not collected as garbage until here
 
 
@@ -138,14 +137,6 @@ def setup_of(*arguments):
     return simulation_setup(SimpleNamespace(**values))
 
 
-def test_options_replace_what_the_scenario_says(tmp_path):
-    scenario = tmp_path / "mine.yaml"
-    scenario.write_text("simulation: {world: tables, seed: 4, base_error: {height: 0.01}}")
-    setup = setup_of("--scenario", str(scenario), "--seed", "9", "--lidar-left-error", "0.01,0,0,1,2,3")
-    assert (setup.world, setup.seed, setup.base_error.height) == ("tables", 9, 0.01)
-    assert setup.lidar_left_error.xyz == (0.01, 0.0, 0.0)
-
-
 def test_files_on_the_command_line_are_those_of_the_working_directory(tmp_path, monkeypatch):
     scenario = tmp_path / "mine.yaml"
     scenario.write_text("simulation: {world: lab.sdf}")
@@ -159,15 +150,18 @@ def test_files_on_the_command_line_are_those_of_the_working_directory(tmp_path, 
     assert setup.sensor == f"{tmp_path / 'here' / 'own.yaml'},jt128"
 
 
-def test_units_and_driver_of_the_command_line_take_the_place_of_the_scenario_s_one_by_one(tmp_path):
+def test_options_take_the_place_of_what_the_scenario_says_units_and_driver_one_by_one(tmp_path):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(
-        "simulation: {sensor: jt128, units: {left: left.yaml, right: right.yaml}, driver: "
-        "{firing_time_correction: true}}"
+        "simulation: {world: tables, seed: 4, base_error: {height: 0.01}, units: {left: left.yaml, right: right.yaml}, "
+        "driver: {firing_time_correction: true}}"
     )
     setup = setup_of(
-        *("--scenario", str(scenario), "--left-unit", "mine.yaml", "--unit-seed", "3", "--distance-correction", "true")
-    )
+        "--scenario", str(scenario), "--seed", "9", "--lidar-left-error", "0.01,0,0,1,2,3", "--left-unit", "mine.yaml",
+        "--unit-seed", "3", "--distance-correction", "true",
+    )  # fmt: skip
+    assert (setup.world, setup.seed, setup.base_error.height) == ("tables", 9, 0.01)
+    assert setup.lidar_left_error.xyz == (0.01, 0.0, 0.0)
     assert setup.units == {"left": os.path.abspath("mine.yaml"), "right": "right.yaml"} and setup.unit_seed == 3
     assert setup.driver == {"firing_time_correction": True, "distance_correction": True}
 

@@ -55,6 +55,15 @@ def stopped(client, heard):
     return place(heard[TRUTH])
 
 
+def assert_rests(client, heard, drive, **twist):
+    """Assert that the base comes to rest and stays there, though it is commanded; return where."""
+    rest = stopped(client, heard)
+    until = time.monotonic() + 1.0
+    client.spin_until(lambda: drive(**twist) and time.monotonic() > until)
+    np.testing.assert_array_equal(stopped(client, heard), rest)
+    return rest
+
+
 def test_it_drives_sideways_by_twists_and_rests_when_they_cease(stretch):
     client, heard, drive = stretch
     client.set_mode("navigation")
@@ -76,10 +85,7 @@ def test_the_runstop_stops_it_and_it_does_not_drive_until_that_is_off(stretch):
     client.set_mode("navigation")
     client.spin_until(lambda: drive(x=-0.2) and speed(heard["/wheel_odom"]) > 0.15, "its way")
     assert client.call(SetBool, "/runstop", data=True).success
-    rest = stopped(client, heard)
-    until = time.monotonic() + 1.0
-    client.spin_until(lambda: drive(x=-0.2) and time.monotonic() > until)
-    np.testing.assert_array_equal(stopped(client, heard), rest)
+    rest = assert_rests(client, heard, drive, x=-0.2)
     client.call(SetBool, "/runstop", data=False)
     client.spin_until(lambda: drive(turn=0.3) and abs(place(heard[TRUTH])[2] - rest[2]) > 0.1, "its turn")
     stopped(client, heard)
@@ -90,10 +96,7 @@ def test_a_mode_without_driving_stops_it(stretch):
     client.set_mode("navigation")
     client.spin_until(lambda: drive(turn=-0.3) and speed(heard["/wheel_odom"]) > 0.2, "its turn")
     client.set_mode("position")
-    rest = stopped(client, heard)
-    until = time.monotonic() + 1.0
-    client.spin_until(lambda: drive(turn=-0.3) and time.monotonic() > until)
-    np.testing.assert_array_equal(stopped(client, heard), rest)
+    assert_rests(client, heard, drive, turn=-0.3)
 
 
 def driven_by_stamps(folder):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fake_drivers import Drivers, write_calibration
 from made_results import true_calibration
-from node_process import PATIENCE, stop, unseen_in_rviz
+from node_process import stop, unseen_in_rviz
 from robot_client import robot_client
 from scipy.spatial import cKDTree
 
@@ -30,11 +30,10 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared, set_param
     topics = ("/lidar_combined", "/lidar_floor_inliers", "/lidar_off_floor")
     heard = listen(ros.context, *topics)
     with shared.drivers(), shared.running("ros_visualize_calibration", ready="visualizing") as process:
-        assert ros.context.spin_until(lambda: len(heard) == 3, timeout=PATIENCE)
+        ros.until(lambda: len(heard) == 3)
         combined, floor, off_floor = (returns_from_message(heard[topic])[:, :3] for topic in topics)
         assert all(message.header.frame_id == "floor_plane" for message in heard.values())
-        shown = lambda: not unseen_in_rviz("dual_lidar_calibration", ros.context.node)  # noqa: E731
-        assert ros.context.spin_until(shown, timeout=PATIENCE)
+        ros.until(lambda: not unseen_in_rviz("dual_lidar_calibration", ros.context.node))
         assert set(records_from_message(heard["/lidar_combined"])["lidar"]) == {0.0, 1.0}
         # Right-lidar points lie where they are only by the calibrated alignment: walls of the room are not doubled.
         ceiling = combined[np.abs(combined[:, 2] - 2.6) < 0.1]
@@ -44,8 +43,7 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(ros, shared, set_param
 
         threshold = ("visualize_calibration", "floor_vertical_distance_threshold")
         assert not set_parameter(*threshold, -1.0) and set_parameter(*threshold, 1)
-        higher = lambda: returns_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9  # noqa: E731
-        assert ros.context.spin_until(higher, timeout=PATIENCE)
+        ros.until(lambda: returns_from_message(heard["/lidar_floor_inliers"])[:, 2].max() > 0.9)
         assert stop(process) == 0
         assert "run ros_broadcast_calibration" in process.stderr.read()
 

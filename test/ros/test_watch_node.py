@@ -76,7 +76,6 @@ def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
         true = load_truth(truth)
         turned = true.to_left("mast") @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
         true_calibration(true, turned).save(graph.calibration_file)
-        ended = graph.call("ros_watch_calibration", *watching)
-    assert ended.code == 1, ended.err
+        ended = graph.call("ros_watch_calibration", *watching, code=1)
     assert "left to mast lidar, rotation has changed" in ended.out and "the mast lidar has moved" in ended.err
     assert "lidar to lidar, rotation has changed" not in ended.out

@@ -121,11 +121,6 @@ def test_a_setup_s_driver_takes_the_place_of_the_sensor_s(shared):
     assert np.median(np.linalg.norm(xyz(scans[0]) - xyz(scans[1]), axis=1)) == pytest.approx(0.02, rel=0.02)
 
 
-def test_a_file_that_is_none_of_a_unit_is_refused():
-    with pytest.raises(InputError, match="jt128_sparse: is not a unit file"):
-        EmbeddedSimulator(SimulationSetup(units={"left": "jt128_sparse"}))
-
-
 def test_a_lidar_that_does_not_exist_is_refused(shared):
     with pytest.raises(InputError, match="left, right"):
         shared.scan("middle", 0)

@@ -1,4 +1,5 @@
-"""The table of tolerances: a row is all that a new one needs beside its error."""
+"""Scenario files: what a stage could not be run with is an error before anything runs; and the table of tolerances, in
+which a row is all that a new one needs beside its error."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,26 @@ from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import STAGES, scenario_from_mapping
 from stretch_sim_cal.harness.tolerances import TOLERANCES, WHOLE, Tolerance, defaults_of, quantities_of
 from stretch_sim_cal.harness.verdict import COMPARISONS, judge_stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "options", "says"),
+    [
+        ("alignment", {"num_samples": 0}, "num_samples: 0 is outside 1 .. 100000"),
+        ("alignment", {"num_samples": "many"}, "num_samples: 'many' is not a whole number"),
+        ("alignment", {"method": "best"}, "'best' is not a known alignment method; available: gicp, planes, published"),
+        ("floor", {"method": "planes"}, "'planes' is not a known floor method"),
+        ("mounts", {"with_joint_offsets": 2}, "with_joint_offsets: '2' is not true or false"),
+        ("body_shape", {"fit_method": "sphere"}, "fit_method: is 'sphere', use one of tapered_capsule"),
+        ("drive", {"distance": 50.0}, "distance: 50.0 is outside 0 .. 5"),
+    ],
+)
+def test_an_option_that_a_stage_does_not_take_is_an_error_that_names_it(stage, options, says):
+    stages = {"alignment": {}, "floor": {}} | {stage: options}
+    data = {"simulation": {"world": "furnished_room", "sensor": "jt128_sparse"}, "stages": stages}
+    with pytest.raises(InputError) as error:
+        scenario_from_mapping(data, Path("lab.yaml"))
+    assert str(error.value).startswith(f"lab.yaml: stages: {stage}: ") and says in str(error.value)
 
 
 def scenario(**bounds):
