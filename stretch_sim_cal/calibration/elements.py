@@ -238,9 +238,7 @@ class _Matching:
         trees = [cKDTree(surface.points[cells]) if len(cells) else None for cells in of_lidar]
         return cls(surface, of_lidar, trees, np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN))
 
-    def between(
-        self, one: int, other: int, steps: np.ndarray | None = None, every: int = 1
-    ) -> tuple[np.ndarray, ...]:
+    def between(self, one: int, other: int, steps: np.ndarray | None = None, every: int = 1) -> tuple[np.ndarray, ...]:
         """Return the cells (K,) of one lidar that are near one of the other's with a similar normal, the latter (K,),
         the mean normals (K, 3), the middles (K, 3) between both, and the distances (K,) of the former above the latter;
         of `every` so manyth cell, moved before by each of the `steps` (C, 7), twists and lengths along the rays, whose
