@@ -417,6 +417,13 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
     ]
 
 
+def single_scan(frames: int, places: int) -> list[Finding]:
+    """Return a warning if all `frames` are the only ones of their places: scans taken at different times of a robot
+    that drives, or in traffic, fit together as well as those of a still one."""
+    sentence = "one scan of each lidar does not show whether the robot, or anything around it, moved between them"
+    return when(frames <= places, "single_scan", sentence, "give two or more scans")
+
+
 def dissenting(block: RoomBlock, lidar: int = 1) -> list[Finding]:
     """Check the surfaces that a lidar and another one see and that were rejected as outliers: if they have a large
     share of the information in one direction, they may be the right ones."""

@@ -74,6 +74,8 @@ ALIGNMENT = [
     ),
     (lambda: findings.changed_scene(Consistency(0.96, 0.03, 0.5)),),
     (lambda: findings.changed_scene(Consistency(0.80, 0.1, 0.5)), "changed_scene", "10 %"),
+    (lambda: findings.single_scan(3, 2),),
+    (lambda: findings.single_scan(2, 2), "single_scan", "one scan of each lidar"),
     (lambda: findings.movement(Motion(0.003, 0.1 * DEGREE), 0.3, 12),),
     (lambda: findings.movement(Motion(0.0041, 0.0), 0.0, 12), "moved", "4 mm and 0.00 deg"),
     (lambda: findings.movement(Motion(0.0, 0.11 * DEGREE), 0.0, 12), "moved", "0 mm and 0.11 deg"),

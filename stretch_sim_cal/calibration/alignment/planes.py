@@ -579,7 +579,8 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         dict(zip(names, poses, strict=True)), of_poses, _seen_pairs(evidence), intake.num_frames, evidence.rmse,
         directions=directions.get((0, 1), []),
         warnings=[
-            *intake.warnings(), *near, *findings.disturbance(max(place.moving for place in places)),
+            *intake.warnings(), *findings.single_scan(intake.num_frames, len(places)), *near,
+            *findings.disturbance(max(place.moving for place in places)),
             *([] if refusals else each(lambda n, pair: findings.changed_scene(agreement[n][pair]), pairs)),
             *(finding for finding in of_units if finding not in refusals),
         ],
