@@ -1,10 +1,11 @@
 """A lidar with few channels on a stage: two poses, a few centimetres and up to 20 deg apart, two scans each, in
 generated rooms or gardens. Ours beside one GICP and the published method on the same scans, from the same first guess.
 
-    python benchmarks/stage.py [--sensors vlp16 xt32] [--seeds 30] [--unknown] [--units] [--disturbed] [--garden]
+    python benchmarks/stage.py [--sensors vlp16 xt32] [--seeds 30] [--unknown] [--units] [--disturbed] [--place garden]
 """
 
 import argparse
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -37,11 +38,11 @@ class Stage:
 
     def __init__(
         self, sensor: Sensor, seed: int, apart: float = 0.06, two_units: bool = False, disturbed: bool = False,
-        scans: int = SCANS, garden: bool = False,
+        scans: int = SCANS, place: str = "room",
     ):  # fmt: skip
         random = np.random.default_rng(seed)
-        if garden:
-            self._room, self._optics = Scene(_garden(random)), Optics({}, sensor.reflectivity)
+        if place in PLACES:
+            self._room, self._optics = Scene(PLACES[place](random)), Optics({}, sensor.reflectivity)
         else:
             self._room, self._optics = self._generated_room(sensor, random)
         self.sensor, self.seed = sensor, seed
@@ -118,6 +119,37 @@ def _garden(random: np.random.Generator) -> dict[str, Surface]:
     return {name: Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for name, mesh in meshes.items()}
 
 
+def _laths(random: np.random.Generator) -> dict[str, Surface]:
+    """Return a room with three boxes, and laths of 4 cm at intervals of 7 cm before its walls, 8.5 cm from them."""
+    length, width, height, pitch = random.uniform(5.0, 8.0), random.uniform(4.0, 6.0), 3.0, 0.07
+    meshes = {
+        name: trimesh.creation.box((length, width, 0.1), from_xyz_rpy([0.0, 0.0, z], [0.0] * 3))
+        for name, z in (("floor", -0.05), ("ceiling", height + 0.05))
+    }
+    for wall, (wide, half) in enumerate(itertools.product((0, 1), (-0.5, 0.5))):
+        across, along = (length, width) if wide else (width, length)
+        heading = from_xyz_rpy([0.0] * 3, [0.0, 0.0, np.pi / 2.0 if wide else 0.0])
+        sizes, distances = [(along, 0.1, height)], [0.05]
+        sizes += [(0.04, 0.03, height)] * int(along / pitch)
+        distances += [-0.1] * int(along / pitch)
+        offsets = np.r_[0.0, (np.arange(int(along / pitch)) + 0.5) * pitch - along / 2.0]
+        boxes = [
+            trimesh.creation.box(size, heading @ from_xyz_rpy(
+                [offset, np.sign(half) * (across / 2.0 + distance), height / 2.0], [0.0] * 3
+            )) for size, distance, offset in zip(sizes, distances, offsets, strict=True)
+        ]  # fmt: skip
+        meshes[f"wall {wall}"] = trimesh.util.concatenate(boxes)
+    for number in range(3):
+        size = random.uniform(0.3, 0.9, 3)
+        foot = [random.uniform(1.0, side / 2.0 - 0.6) * random.choice([-1, 1]) for side in (length, width)]
+        pose = from_xyz_rpy([*foot, size[2] / 2.0], [0.0, 0.0, random.uniform(0.0, 3.0)])
+        meshes[f"box {number}"] = trimesh.creation.box(size, pose)
+    return {name: Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for name, mesh in meshes.items()}
+
+
+PLACES = {"garden": _garden, "laths": _laths}
+
+
 def _person(pose: np.ndarray, random: np.random.Generator) -> Scene:
     """Return a box as large as a person, 1.2 m from a lidar."""
     box = trimesh.creation.box((0.35, 0.5, 1.8))
@@ -143,7 +175,8 @@ def main() -> None:
     parser.add_argument("--unknown", action="store_true", help="the sensor is not known to ours")
     parser.add_argument("--units", action="store_true", help="two units with errors of their own")
     parser.add_argument("--disturbed", action="store_true", help="somebody stands in one scan")
-    parser.add_argument("--garden", action="store_true", help="among bushes and trees")
+    parser.add_argument("--place", choices=["room", *PLACES], default="room", help="a garden: among bushes and trees")
+    parser.add_argument("--apart", type=float, default=0.06, metavar="M", help="the poses are at most so far apart")
     parser.add_argument(
         "--guess", nargs=2, type=float, default=(10.0, 1.0), metavar=("MM", "DEG"), help="first guess off"
     )
@@ -154,7 +187,7 @@ def main() -> None:
         rows: dict[str, list] = {method: [] for method in METHODS}
         for seed in range(args.first_seed, args.first_seed + args.seeds):
             stage = Stage(
-                load_sensor(name), seed, two_units=args.units, disturbed=args.disturbed, garden=args.garden
+                load_sensor(name), seed, args.apart, two_units=args.units, disturbed=args.disturbed, place=args.place
             )  # fmt: skip
             guess = stage.guess(1e-3 * args.guess[0], args.guess[1])
             for method, found in rows.items():

@@ -74,6 +74,9 @@ UNCORRECTED = {"optical_centre_share": "the optical centre", "firing_time_share"
 BEYOND_SPREAD = 2.0
 # Standard deviations of a sensor file that no unit of the kind is beyond.
 IMPOSSIBLE = 10.0
+# More range noise than so many times the sensor file's (m, at least) is not the lidar's: in rooms it is 1.1 times as
+# large, among leaves 3 to 4 times, before walls with laths 10 times.
+NOISY, LEAST_NOISE = 2.5, 0.004
 # A lidar's motion in every scan is not by chance beyond so many standard deviations (of six values). In m and rad:
 # those that are reported, and those that no lidar of a robot at rest seems to have against another one.
 SCAN_MOTION_SURE = 5.5
@@ -119,6 +122,21 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             Finding("beyond_sensor_file", f"the {name} lidar's {excess} {sentence}", remedy) for excess in beyond
         ]
     return findings
+
+
+def noisy_ranges(noise: np.ndarray, sensors: Sensors, names: Sequence[str]) -> list[Finding]:
+    """Return a warning for each lidar whose range `noise` (n,), one standard deviation in m, is far above that of its
+    sensor file: the means of cells with several surfaces depend on where a lidar stands."""
+    remedy = "prefer surroundings without leaves, slats or fences; if there are none, have the lidar checked"
+    return [
+        Finding(
+            "noisy_ranges",
+            f"the {name} lidar's ranges scatter by {1e3 * sigma:.0f} mm, {sigma / sensor.range_noise:.0f} times the "
+            f"noise of sensor file {sensor.name}: it sees several surfaces in one direction, and the result may be "
+            "less exact than it says", remedy,
+        ) for name, sensor, sigma in zip(names, by_lidar(sensors, len(names)), noise, strict=True)
+        if sensor is not None and sensor.range_noise > 0 and sigma > NOISY * max(sensor.range_noise, LEAST_NOISE)
+    ]  # fmt: skip
 
 
 def beyond_sensor_files(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str]) -> float:

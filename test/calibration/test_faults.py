@@ -107,7 +107,7 @@ def test_few_channels_with_somebody_in_one_scan_are_aligned_from_a_rough_guess(k
 @pytest.mark.parametrize("seed", [7003, 7008])
 def test_leaves_do_not_show_that_two_units_measure_alike(seed):
     """With a wall or two on one side, the errors of the units and the pose are only together what the views show."""
-    stage = Stage(load_sensor("vlp16"), seed, two_units=True, garden=True)
+    stage = Stage(load_sensor("vlp16"), seed, two_units=True, place="garden")
     refused, _, _, squared = judged(stage.align("planes", True, stage.guess()), stage.truth)
     assert refused or 6.0 * squared < FOUR_SIGMA
 

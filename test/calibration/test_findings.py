@@ -237,6 +237,13 @@ def test_a_lidar_beyond_its_sensor_file_is_named_with_its_error(name, deviations
     assert findings.unit_warnings({f"{name}_right": value, f"{name}_right_std": 0.001}, None) == []
 
 
+def test_ranges_that_scatter_far_more_than_the_sensor_file_says_are_reported():
+    noise = SENSOR.range_noise * np.array([2.4, 2.6])
+    found = findings.noisy_ranges(noise, SENSOR, SIDES)
+    assert codes(found) == ["noisy_ranges"] and "the right lidar's" in found[0] and "3 times" in found[0]
+    assert findings.noisy_ranges(noise, None, SIDES) == []
+
+
 @pytest.mark.parametrize("share, deviation, reported", [(0.9, 0.13, True), (0.9, 0.14, False), (0.2, 0.0, False)])
 def test_what_both_drivers_leave_out_is_one_finding_if_three_standard_deviations_are_for_it(share, deviation, reported):
     numbers = {f"firing_time_share_{side}": share for side in SIDES}

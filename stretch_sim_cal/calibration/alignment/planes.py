@@ -583,6 +583,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
             *findings.disturbance(max(place.moving for place in places)),
             *([] if refusals else each(lambda n, pair: findings.changed_scene(agreement[n][pair]), pairs)),
             *(finding for finding in of_units if finding not in refusals),
+            *findings.noisy_ranges(first.noise.sigma, evidence.sensors, names),
         ],
         refusals=refusals,
         diagnostics={
