@@ -1,5 +1,5 @@
-"""A lidar with few channels on a stage: two poses, a few centimetres and up to 20 deg apart, two scans each, in
-generated rooms or gardens. Ours beside one GICP and the published method on the same scans, from the same first guess.
+"""A lidar with few channels on a stage: two poses, a few centimetres and up to 20 deg apart, two scans each, in rooms,
+gardens or behind laths. Ours beside one GICP and the published method on the same scans, from the same first guess.
 
     python benchmarks/stage.py [--sensors vlp16 xt32] [--seeds 30] [--unknown] [--units] [--disturbed] [--place garden]
 """
@@ -7,6 +7,7 @@ generated rooms or gardens. Ours beside one GICP and the published method on the
 import argparse
 import itertools
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.transforms import SIDES, apply, error, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
@@ -42,7 +43,7 @@ class Stage:
     ):  # fmt: skip
         random = np.random.default_rng(seed)
         if place in PLACES:
-            self._room, self._optics = Scene(PLACES[place](random)), Optics({}, sensor.reflectivity)
+            self._room, self._optics = _scene(PLACES[place](random)), Optics({}, sensor.reflectivity)
         else:
             self._room, self._optics = self._generated_room(sensor, random)
         self.sensor, self.seed = sensor, seed
@@ -92,7 +93,7 @@ class Stage:
         return returns_of(lidar.measure(rays, seen, other)[0])
 
 
-def _garden(random: np.random.Generator) -> dict[str, Surface]:
+def _garden(random: np.random.Generator) -> dict[str, trimesh.Trimesh]:
     """Return level ground with bushes, trees and perhaps a wall or two, within 25 m of the origin: leaves are triangles
     of some 10 cm, anyhow."""
     meshes = {"ground": trimesh.creation.box((80.0, 80.0, 0.1), from_xyz_rpy([0.0, 0.0, -0.05], [0.0] * 3))}
@@ -116,10 +117,10 @@ def _garden(random: np.random.Generator) -> dict[str, Surface]:
         foot, yaw = distance * np.array([np.cos(bearing), np.sin(bearing)]), bearing + random.normal(0.0, 0.3)
         wall = from_xyz_rpy([*foot, 2.0], [0.0, 0.0, yaw])
         meshes[f"wall {number}"] = trimesh.creation.box((0.3, random.uniform(5.0, 15.0), 4.0), wall)
-    return {name: Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for name, mesh in meshes.items()}
+    return meshes
 
 
-def _laths(random: np.random.Generator) -> dict[str, Surface]:
+def _laths(random: np.random.Generator) -> dict[str, trimesh.Trimesh]:
     """Return a room with three boxes, and laths of 4 cm at intervals of 7 cm before its walls, 8.5 cm from them."""
     length, width, height, pitch = random.uniform(5.0, 8.0), random.uniform(4.0, 6.0), 3.0, 0.07
     meshes = {
@@ -129,25 +130,29 @@ def _laths(random: np.random.Generator) -> dict[str, Surface]:
     for wall, (wide, half) in enumerate(itertools.product((0, 1), (-0.5, 0.5))):
         across, along = (length, width) if wide else (width, length)
         heading = from_xyz_rpy([0.0] * 3, [0.0, 0.0, np.pi / 2.0 if wide else 0.0])
-        sizes, distances = [(along, 0.1, height)], [0.05]
-        sizes += [(0.04, 0.03, height)] * int(along / pitch)
-        distances += [-0.1] * int(along / pitch)
-        offsets = np.r_[0.0, (np.arange(int(along / pitch)) + 0.5) * pitch - along / 2.0]
-        boxes = [
+        # Size, offset along the wall, and distance behind its face.
+        boxes = [((along, 0.1, height), 0.0, 0.05)]
+        boxes += [((0.04, 0.03, height), (n + 0.5) * pitch - along / 2.0, -0.1) for n in range(int(along / pitch))]
+        meshes[f"wall {wall}"] = trimesh.util.concatenate([
             trimesh.creation.box(size, heading @ from_xyz_rpy(
-                [offset, np.sign(half) * (across / 2.0 + distance), height / 2.0], [0.0] * 3
-            )) for size, distance, offset in zip(sizes, distances, offsets, strict=True)
-        ]  # fmt: skip
-        meshes[f"wall {wall}"] = trimesh.util.concatenate(boxes)
+                [offset, np.sign(half) * (across / 2.0 + behind), height / 2.0], [0.0] * 3
+            )) for size, offset, behind in boxes
+        ])  # fmt: skip
     for number in range(3):
         size = random.uniform(0.3, 0.9, 3)
         foot = [random.uniform(1.0, side / 2.0 - 0.6) * random.choice([-1, 1]) for side in (length, width)]
         pose = from_xyz_rpy([*foot, size[2] / 2.0], [0.0, 0.0, random.uniform(0.0, 3.0)])
         meshes[f"box {number}"] = trimesh.creation.box(size, pose)
-    return {name: Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for name, mesh in meshes.items()}
+    return meshes
 
 
 PLACES = {"garden": _garden, "laths": _laths}
+
+
+def _scene(meshes: Mapping[str, trimesh.Trimesh]) -> Scene:
+    return Scene(
+        {name: Surface(np.asarray(mesh.vertices), np.asarray(mesh.faces)) for name, mesh in meshes.items()}
+    )  # fmt: skip
 
 
 def _person(pose: np.ndarray, random: np.random.Generator) -> Scene:
@@ -155,7 +160,7 @@ def _person(pose: np.ndarray, random: np.random.Generator) -> Scene:
     box = trimesh.creation.box((0.35, 0.5, 1.8))
     bearing = random.uniform(-np.pi, np.pi)
     placed = from_xyz_rpy([1.2 * np.cos(bearing), 1.2 * np.sin(bearing), 0.0], [0.0, 0.0, bearing])
-    return Scene({"person": Surface(apply(pose @ placed, box.vertices), np.asarray(box.faces))})
+    return _scene({"person": box.apply_transform(pose @ placed)})
 
 
 def judged(result: AlignmentResult, truth: np.ndarray) -> tuple[bool, float, float, float]:
@@ -175,7 +180,9 @@ def main() -> None:
     parser.add_argument("--unknown", action="store_true", help="the sensor is not known to ours")
     parser.add_argument("--units", action="store_true", help="two units with errors of their own")
     parser.add_argument("--disturbed", action="store_true", help="somebody stands in one scan")
-    parser.add_argument("--place", choices=["room", *PLACES], default="room", help="a garden: among bushes and trees")
+    parser.add_argument(
+        "--place", choices=["room", *PLACES], default="room", help="laths: walls with laths before them"
+    )
     parser.add_argument("--apart", type=float, default=0.06, metavar="M", help="the poses are at most so far apart")
     parser.add_argument(
         "--guess", nargs=2, type=float, default=(10.0, 1.0), metavar=("MM", "DEG"), help="first guess off"

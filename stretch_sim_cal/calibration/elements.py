@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import block_diag
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH
@@ -299,17 +300,15 @@ def _reductions(
     steps = np.concatenate([np.diag(lengths), -np.diag(lengths)])
     cells = sum(len(matching.of_lidar[lidar]) for lidar in itertools.chain(*pairs))
     every = max(1, cells // max(MOVED_CELLS, OF_PAIR * len(pairs)))
-    response, expected = np.zeros((2, 6 * number + 1, 6 * number + 1))
+    response, expected = np.zeros((2, 6 * number - 5, 6 * number - 5))
     for pair in pairs:
         gradients, derivative = matching.gradients(pair, deviation, steps, every)
         measured = ((gradients[:7] - gradients[7:]) / (2.0 * lengths[:, None])).T
-        between = np.zeros((6 * number + 1, 7))  # the second lidar's against the first one's
-        between[[6 * pair[1] + axis for axis in range(6)], range(6)] = 1.0
-        between[[6 * pair[0] + axis for axis in range(6)], range(6)] = -1.0
-        between[-1, -1] = 1.0
+        second_against_first = np.eye(number)[1:, pair[1]] - np.eye(number)[1:, pair[0]]
+        between = block_diag(np.kron(second_against_first[:, None], np.eye(6)), 1.0)
         response += between @ measured @ between.T
         expected += between @ derivative @ between.T
-    response, expected = response[6:, 6:], expected[6:, 6:] + 1e-9 * np.eye(6 * number - 5)
+    expected += 1e-9 * np.eye(len(expected))
     # The ranges with the poses that go with them: what these factors say about ranges given the poses.
     given = np.r_[-np.linalg.solve(expected[:-1, :-1], expected[:-1, -1]), 1.0]
     of_ranges = given @ response @ given, given @ expected @ given
