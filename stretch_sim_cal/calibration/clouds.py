@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy.special import comb
+from scipy.stats import norm
 
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.robust import weighted_quantile
@@ -39,10 +42,12 @@ MAX_BLOCKS = 8
 # Sums per cell: count, x y z, xx xy xz yy yz zz, share of the weak-echo error, and the number of rejected returns.
 _NUM_SUMS = 12
 _ECHO, _REJECTED = 10, 11
-# Returns whose range differs by more than this (m, and share of the range) are of another surface. It has to exceed the
-# differences by noise and by a slanting surface within a cell, which are larger far away.
-JUMP = 0.1
-RELATIVE_JUMP = 0.05
+# Returns whose range differs by more than this are of another surface: so many standard deviations of a range, but at
+# least LEAST_JUMP (m), and what a slanting surface may differ within a cell, by the next cells; at most so many m and
+# such a share of the range. At least so many neighbours are on one surface.
+JUMP, LEAST_JUMP = 8.0, 0.06
+MOST_JUMP, MOST_RELATIVE_JUMP = 0.1, 0.05
+ON_ONE = 0.25
 # A block of time in which more than this share of a cell's returns (and more than one) was rejected is not used: it has
 # an edge or a moving object.
 MAX_REJECTED = 0.2
@@ -136,8 +141,10 @@ class DirectionCells:
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
         self._block_length = 1
-        # The usual range (m) of each cell, with which returns are compared; NaN if the cell had none.
-        self._usual = np.zeros(0)
+        # The usual range (m) of each cell, with which returns are compared, NaN if the cell had none, and how far they
+        # may differ.
+        self._usual = self._jump = np.zeros(0)
+        self._noise = 0.0
         self.num_frames = 0
         # The rotor's azimuth (rad) at which scans begin.
         self._scan_begin = -np.pi
@@ -174,6 +181,10 @@ class DirectionCells:
         cell = self.grid.cell_of(points, ranges, ring)
         if self.num_frames == 1:
             azimuths = np.arctan2(points[:, 1], points[:, 0])
+            self._noise = _noise(self.grid.row_of(cell), azimuths, ranges)
+            count = np.bincount(cell, minlength=self.grid.num_cells)
+            with np.errstate(invalid="ignore"):
+                self._jump = _jumps(np.bincount(cell, ranges, minlength=self.grid.num_cells) / count, self._noise)
             offsets = self._sensor.azimuth_offsets[ring] if self.grid.by_ring else 0.0
             self._scan_begin = scan_begin(azimuths - offsets, self.grid.row_of(cell))
         echo = np.zeros(len(points)) if cloud.intensity is None else weak_echo(cloud.intensity)
@@ -199,7 +210,7 @@ class DirectionCells:
         if new.any():
             self._usual[cell[new]] = ranges[new]
             usual = self._usual[cell]
-        return np.abs(ranges - usual) <= JUMP + RELATIVE_JUMP * usual
+        return np.abs(ranges - usual) <= np.minimum(self._jump[cell], MOST_JUMP + MOST_RELATIVE_JUMP * usual)
 
     def _open_block(self) -> None:
         if len(self._blocks) == MAX_BLOCKS:
@@ -217,6 +228,7 @@ class DirectionCells:
         seen = np.flatnonzero(block[0] > 0)
         self._usual[seen] = np.linalg.norm(block[1:4, seen], axis=0) / block[0, seen]
         self._usual[block[_REJECTED] > block[0]] = np.nan
+        self._jump = _jumps(self._usual, self._noise)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays by name, for a file."""
@@ -278,7 +290,7 @@ class DirectionCells:
         block_points = np.moveaxis(moments[1:4] / np.maximum(moments[0], 1.0), 0, -1)
         ranges = np.where(counts > 0, lengths(block_points), np.nan)
         usual = weighted_quantile(np.nan_to_num(ranges), counts, 0.5)
-        foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > JUMP + RELATIVE_JUMP * usual[:, None]
+        foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > (MOST_JUMP + MOST_RELATIVE_JUMP * usual)[:, None]
         kept = np.where(foreign | ~trusted, 0.0, moments[:_REJECTED])
         total = kept.sum(axis=-1)
         mean = (total[1:4] / total[0]).T
@@ -295,6 +307,26 @@ class DirectionCells:
             noise_scatter=within, noise_freedom=freedom, block_counts=kept[0], block_points=block_points,
             disturbed=disturbed, moving=_three_wide(disturbed > 0, occupied, row), echo=total[_ECHO] / total[0],
         )  # fmt: skip
+
+
+def _noise(row: np.ndarray, azimuths: np.ndarray, ranges: np.ndarray) -> float:
+    """Return about the standard deviation (m) of a range, by the small differences along rows: the first ones, since
+    even among laths so many neighbours are on one surface, or the second ones, which do not depend on its slope."""
+    order = np.lexsort((azimuths, row))
+    least = np.inf
+    for number in (1, 2):
+        steps = np.abs(np.diff(ranges[order], number))[row[order][number:] == row[order][:-number]]
+        if len(steps):
+            least = min(least, float(np.quantile(steps, ON_ONE)) / comb(2 * number, number) ** 0.5)
+    return least / float(norm.ppf(0.5 + ON_ONE / 2.0)) if np.isfinite(least) else 0.0
+
+
+def _jumps(usual: np.ndarray, noise: float) -> np.ndarray:
+    """Return by how much (m) ranges in cells (C,) of usual ranges (C,), NaN if unknown, differ at most: on a surface
+    that slants the ranges of four cells in a row rise, or fall, by as much each."""
+    steps = sliding_window_view(np.diff(np.pad(usual, 3, constant_values=np.nan)), 3)
+    slopes = np.nan_to_num(np.maximum(steps.min(axis=1), -steps.max(axis=1))).clip(0.0)
+    return max(LEAST_JUMP, JUMP * noise) + sliding_window_view(slopes, 4).max(axis=1)
 
 
 def _three_wide(chosen: np.ndarray, cell: np.ndarray, row: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import norm
 
 from stretch_sim_cal.calibration.patches import Fits, Members
 from stretch_sim_cal.calibration.surfaces import Surface
@@ -12,13 +13,17 @@ _MIN_SIGMA = 2e-4
 _MIN_ROUGHNESS = 2e-4
 _ENOUGH_CELLS = 100
 TRIM = 4.0
+# Most cells see two surfaces if by their median the variance is so many times that by a low quantile.
+LOW_QUANTILE, TWO_SURFACES = 0.2, 2.0
 # A step (m) that even with one return in a cell is visible in the cell's scatter.
 OBVIOUS_STEP = 0.15
 
 
-def chi_square_median(freedom: np.ndarray) -> np.ndarray:
-    """Return the median of chi-square divided by its degrees of freedom (Wilson-Hilferty)."""
-    return (1.0 - 2.0 / (9.0 * freedom)) ** 3
+def chi_square_median(freedom: np.ndarray, deviations: float = 0.0) -> np.ndarray:
+    """Return the median of chi-square divided by its degrees of freedom, or the quantile that is as many standard
+    deviations of a normal distribution above it (Wilson-Hilferty)."""
+    share = 2.0 / (9.0 * np.asarray(freedom))
+    return (1.0 - share + deviations * np.sqrt(share)) ** 3
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,21 @@ def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np
     return np.maximum(across, 0.0) / members.cosines**2
 
 
+def _variance(variances: np.ndarray, freedom: np.ndarray) -> float:
+    """Return the variance that cells with these `variances` (K,), of so many degrees of freedom (K,), have in common:
+    by their median, or by a low quantile if it is much smaller, since most of the cells see two surfaces then."""
+    variance = float(np.median(variances / chi_square_median(freedom)))
+    certain = freedom >= 3.0
+    if np.count_nonzero(certain) >= _ENOUGH_CELLS:
+        scaled = variances[certain] / chi_square_median(freedom[certain], float(norm.ppf(LOW_QUANTILE)))
+        low = float(np.quantile(scaled, LOW_QUANTILE))
+        variance = low if variance > TWO_SURFACES * low else variance
+    return variance
+
+
 def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits: Fits, before: Noise) -> Noise:
-    """Estimate the noise by the scatter within cells and between the cells of a patch (medians: edges do not count)."""
+    """Estimate the noise by the scatter within cells and between the cells of a patch; edges, and cells that see two
+    surfaces, do not count."""
     counts, side = surface.counts[members.cell], surface.side[members.cell]
     freedom = surface.noise_freedom[members.cell]
     single = _along_ray(surface.noise_scatter.take(members.cell, axis=0), normals, members)
@@ -57,7 +75,7 @@ def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits
         of_lidar = side == lidar
         repeated = of_lidar & (freedom >= 1.0)
         if np.count_nonzero(repeated) >= _ENOUGH_CELLS:
-            sigma[lidar] = np.sqrt(np.median(single[repeated] / chi_square_median(freedom[repeated])))
+            sigma[lidar] = np.sqrt(_variance(single[repeated], freedom[repeated]))
         elif np.count_nonzero(of_lidar) >= _ENOUGH_CELLS:
             scaled = fits.residuals[of_lidar] ** 2 * counts[of_lidar] / members.cosines[of_lidar] ** 2
             sigma[lidar] = np.sqrt(np.median(scaled) / chi_square_median(1.0))

@@ -94,6 +94,28 @@ def test_a_cell_that_always_sees_two_things_is_left_out():
     np.testing.assert_allclose(cells_of([both, np.repeat(beside, 5, axis=0)] * 16).points, beside)
 
 
+@pytest.mark.parametrize(
+    "across, behind, deviation, share",
+    [
+        (0.0, 0.085, 0.005, [0.0, 0.3]),  # laths of 4 cm every 7 cm
+        (0.0, 0.0, 0.005, [0.98, 1.0]),
+        (1.0, 0.0, 0.005, [0.95, 1.0]),  # by 25 to 65 deg; at its ends the slope is not known
+        (0.0, 0.0, 0.03, [0.98, 1.0]),
+    ],
+)
+def test_cells_that_see_laths_and_the_wall_behind_are_left_out_but_not_those_of_slanting_walls_or_noisy_lidars(
+    across, behind, deviation, share
+):
+    """A wall 4 m ahead, slanting by `across`, seen every 0.2 deg by a channel."""
+    random, azimuth = np.random.default_rng(5), np.radians(np.arange(-20.0, 20.0, 0.2))
+    ways = np.column_stack([np.cos(azimuth), np.sin(azimuth), np.zeros(len(azimuth))])
+    to_wall, to_laths = (depth / (ways @ [1.0, across, 0.0]) for depth in (4.0, 4.0 - behind))
+    on_lath = (to_laths * ways[:, 1]) % 0.07 < 0.04
+    ranges = np.where(on_lath, to_laths, to_wall)
+    found = cells_of(ways * (ranges + random.normal(0.0, deviation, len(ranges)))[:, None] for _ in range(4))
+    assert share[0] <= found.counts.sum() / (4 * len(ranges)) <= share[1]
+
+
 def covariance_with(rotation, deviations):
     """Return a covariance (6, 6) of 10 micrometres and microradians, but for `deviations` (3,) along turned axes."""
     covariance = 1e-10 * np.eye(6)

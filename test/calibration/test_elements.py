@@ -20,11 +20,13 @@ def scan_of_curtains(heading: float, folds: float = 0.05, farther: np.ndarray | 
 
 
 def scan_of_leaves(heading: float) -> np.ndarray:
-    """Return what the same lidar at a heading (rad) sees of leaves of 2 deg all around it, at 3.6 to 4.4 m."""
-    leaves = np.random.default_rng(1).uniform(-0.4, 0.4, (16, 180))
+    """Return what the same lidar, with a noise of 1.5 cm, at a heading (rad) sees of leaves of 2 deg all around it, at
+    3.3 to 4.7 m."""
+    leaves = np.random.default_rng(1).uniform(-0.7, 0.7, (16, 180))
     azimuth = np.radians(np.arange(0.0, 360.0, 0.2))
     leaf = (np.degrees(azimuth + heading) / 2.0 + 0.001).astype(int) % 180
-    return scan_of_curtains(0.0, 0.0, leaves[:, leaf].T.ravel())
+    noise = np.random.default_rng(int(1000.0 * heading)).normal(0.0, 0.015, (16, len(azimuth)))
+    return scan_of_curtains(0.0, 0.0, (leaves[:, leaf] + noise).T.ravel())
 
 
 def elements_between(scans: list[np.ndarray], heading: float) -> Elements:
