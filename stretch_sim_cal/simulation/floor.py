@@ -49,20 +49,15 @@ class Undulation:
         """Return a world's surfaces with this floor in place of the flat one; what stands on it stays in place. Raises
         `InputError` naming `where` if there is no floor at z = 0."""
         found = dict(surfaces)
-        flat = False
         for name, surface in surfaces.items():
             corners = surface.triangles
             upward = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])[:, 2] > 0
             floor = upward & (np.abs(corners[:, :, 2]).max(axis=1) < LEVEL)
             if upward.any() and floor[upward].all():
-                low, high = (
-                    np.clip(edge, -REACH, REACH)
-                    for edge in (corners[floor][..., :2].min((0, 1)), corners[floor][..., :2].max((0, 1)))
-                )
-                sheet = Surface(*uneven_sheet(low, high, self))
+                places = np.clip(corners[floor][..., :2], -REACH, REACH)
+                sheet = Surface(*uneven_sheet(places.min((0, 1)), places.max((0, 1)), self))
                 found[name] = joined([surface.with_faces(~floor), sheet])
-                flat = True
-        if not flat:
+        if all(found[name] is surface for name, surface in surfaces.items()):
             raise InputError(f"{where}: the world has no flat floor at z = 0")
         return found
 
