@@ -28,7 +28,7 @@ from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Cast, Hits, Optics, Scene
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import true_lidar_links
+from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 from stretch_sim_cal.simulation.worlds import World, load_world
 
 FLOOR = 2000  # of random numbers
@@ -52,10 +52,9 @@ class RobotGeometry:
 
     @property
     def housings(self) -> dict[str, Surface]:
-        """The surfaces of the links that are the lidars themselves, by side, in the model's root frame."""
-        links = true_lidar_links(self._profile.further)
-        transforms = link_transforms(self.model, {}, list(links.values()))
-        return {side: surface.moved(transforms[links[side]]) for side, surface in self._housings.items()}
+        """The surfaces of the links that are the lidars themselves, by lidar, in the model's root frame."""
+        transforms = link_transforms(self.model, {}, map(true_link, self._housings))
+        return {name: surface.moved(transforms[true_link(name)]) for name, surface in self._housings.items()}
 
     @property
     def moved(self) -> list[str]:
@@ -93,12 +92,12 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
     transforms = link_transforms(model, {}, [link, *frames])
     rest = np.ones(len(shell.faces), dtype=bool)
     mounts = {}
-    for (side, true_link), frame in zip(true_lidar_links().items(), frames, strict=True):
+    for side, frame in zip(SIDES, frames, strict=True):
         lidar_from_shell = inverse(transforms[frame]) @ transforms[link]
         near = profile.lidars[side].housing.holds(apply(lidar_from_shell, shell.vertices), collar=True)
         mount = near[shell.faces].any(axis=1) & rest
         # Drawn around the nominal lidar, it stands around the true one.
-        mounts[true_link] = shell.with_faces(mount).moved(lidar_from_shell)
+        mounts[true_link(side)] = shell.with_faces(mount).moved(lidar_from_shell)
         rest &= ~mount
     return {link: shell.with_faces(rest)} | mounts
 
@@ -141,8 +140,8 @@ class EmbeddedSimulator:
         self.world: World = load_world(setup.world)
         self.profile = setup.profile
         self.nominal_description = setup.nominal_description
-        self.true_description = setup.true_description()
-        model = parse_urdf(self.true_description)
+        self.true_description = simulated_description(setup)
+        model = parse_urdf(self.true_description, source="simulated description")
         self.joints = Joints(model, self.profile)
         self.geometry = RobotGeometry(model, self.joints.movable, self.profile)
         self.joints.place({name: value for name, value in self.profile.stowed.items() if name in self.joints.ranges})
@@ -150,10 +149,9 @@ class EmbeddedSimulator:
             device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed, number)
             for number, (device, kind) in enumerate(self.sensors.items())
         }
-        self._true_links = true_lidar_links(self.profile.further)
         self._nominal_links = dict(zip(SIDES, self.profile.lidar_links(model), strict=True))
         self._nominal_links |= {name: lidar.frame for name, lidar in self.profile.further.items()}
-        links = [self.profile.base_frame, *self._true_links.values(), *self._nominal_links.values()]
+        links = [self.profile.base_frame, *map(true_link, setup.lidars), *self._nominal_links.values()]
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
         self.driving = self._base_on_floor()
@@ -224,7 +222,7 @@ class EmbeddedSimulator:
         sensor; without walking people. The base is where it was at a `time` (s), by default where it is now."""
         self.lidar(lidar)
         self._stand(time)
-        root_from_lidar = self._root_from_link[self._true_links[lidar]]
+        root_from_lidar = self._root_from_link[true_link(lidar)]
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
         hits = Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, None))
         normals = hits.normals(np.arange(len(directions))) @ root_from_lidar[:3, :3]
@@ -233,7 +231,7 @@ class EmbeddedSimulator:
     def view(self, lidar: str) -> dict[str, float]:
         """Return the share of a lidar's rays that end on each link of the robot, largest first; "LIDAR lidar" is
         another lidar's housing."""
-        root_from_lidar = self._root_from_link[self._true_links[lidar]]
+        root_from_lidar = self._root_from_link[true_link(lidar)]
         self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)
         hits = Hits(root_from_lidar[:3, 3], rays, self._scenes(lidar, None))
@@ -275,13 +273,13 @@ class EmbeddedSimulator:
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or that of the description."""
         self.lidar(lidar)
-        link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
+        link = self._nominal_links[lidar] if nominal else true_link(lidar)
         return inverse(self._root_from_link[self.profile.base_frame]) @ self._root_from_link[link]
 
     def floor_from_lidar(self, lidar: str) -> np.ndarray:
         """Return the true pose (4, 4) of a lidar in the frame of the floor about which the base drives."""
         self.lidar(lidar)
-        return self._root_from_link[self._true_links[lidar]]
+        return self._root_from_link[true_link(lidar)]
 
     @property
     def floor_in_base(self) -> Plane:
@@ -343,7 +341,7 @@ class EmbeddedSimulator:
         seen, other, names = self._optics[lidar].scan(
             device,
             rays,
-            self._root_from_link[self._true_links[lidar]],
+            self._root_from_link[true_link(lidar)],
             self._casting(device, device.start_time(tick), device.start_time(drawn) + self.period / 2),
         )
         points, numbers = device.measure(rays, seen, other)

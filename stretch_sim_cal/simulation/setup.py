@@ -25,7 +25,6 @@ from stretch_sim_cal.sensor.sensor import (
     sensors_called,
 )
 from stretch_sim_cal.simulation.driving import OdometrySpread
-from stretch_sim_cal.simulation.true_robot import Angles, PayloadBox, Translation, simulated_description
 from stretch_sim_cal.validate import DEGREES, Bounds
 
 MAX_SEED = 2**63 - 1
@@ -34,6 +33,9 @@ PUSH_ANGLE = 0.017453292519943295
 CRASH_EXIT_CODE = 70
 FLOOR = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
 """The keys of an uneven floor: the least value of each, the greatest one and, if there is one, the default."""
+
+Translation = Annotated[tuple[float, float, float], Bounds(-100.0, 100.0)]
+Angles = Annotated[tuple[float, float, float], Bounds(-360.0, 360.0, DEGREES)]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,17 @@ class BaseError:
     height: Annotated[float, Bounds(-0.2, 0.2)] = 0.0
     roll: Annotated[float, Bounds(-20.0, 20.0, DEGREES)] = 0.0
     pitch: Annotated[float, Bounds(-20.0, 20.0, DEGREES)] = 0.0
+
+
+@dataclass(frozen=True)
+class PayloadBox:
+    """A box fixed to `link` that the robot's description does not have: `size` (m) along its axes, its centre at `xyz`
+    (m), turned by `rpy` (rad, fixed axes), in the link's frame."""
+
+    link: str
+    size: Annotated[tuple[float, float, float], Bounds(1e-4, 10.0)]
+    xyz: Translation = (0.0, 0.0, 0.0)
+    rpy: Angles = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -120,19 +133,10 @@ class SimulationSetup:
         """The URDF text of the robot without errors."""
         return nominal_description() if self.robot is None else self.robot.text
 
-    def true_description(self, simulator: str = "embedded", **arguments: object) -> str:
-        """Return the URDF text of the robot with all errors of this setup; see `simulated_description`."""
-        return simulated_description(
-            self.lidar_left_error.matrix,
-            self.lidar_right_error.matrix,
-            (self.base_error.height, self.base_error.roll, self.base_error.pitch),
-            self.payload,
-            simulator,
-            gazebo=arguments,
-            joint_errors={joint: error.matrix for joint, error in self.joint_errors.items()},
-            robot=self.robot,
-            further_errors={name: error.matrix for name, error in self.further_errors.items()},
-        )
+    @property
+    def errors_by_lidar(self) -> dict[str, PoseError]:
+        first = {"left": self.lidar_left_error, "right": self.lidar_right_error}
+        return first | dict.fromkeys(self.profile.further, PoseError()) | dict(self.further_errors)
 
     @property
     def lidars(self) -> tuple[str, ...]:

@@ -10,9 +10,12 @@ from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.simulation.true_robot import TRUE_LIDAR_LINKS, PayloadBox, simulated_description
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PayloadBox, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 
 STRETCH = stretch_profile()
+TRUE_LINKS = [true_link(side) for side in ("left", "right")]
 
 
 def posed(stretch, **commanded):
@@ -65,32 +68,38 @@ def test_home_and_stowed_are_within_limits_and_free(tool, pose, margin):
 @pytest.mark.parametrize("tool", available_tools())
 def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
     nominal = load_model(nominal_description(tool))
-    simulated = load_model(simulated_description(tool=tool))
+    simulated = load_model(simulated_description(SimulationSetup(), tool=tool))
     ours, theirs = link_transforms(simulated), link_transforms(nominal)
     for name in nominal.links:
         assert np.abs(ours[name] - theirs[name]).max() < 1e-12
         assert simulated.links[name].collisions == () or simulated.links[name].collisions[0].path.is_file()
-    for true, believed in zip(TRUE_LIDAR_LINKS, STRETCH.lidar_frames, strict=True):
+    for true, believed in zip(TRUE_LINKS, STRETCH.lidar_frames, strict=True):
         assert np.abs(ours[true] - ours[believed]).max() < 1e-12
     assert simulated.root == "floor_link"
-    assert set(simulated.links) - set(nominal.links) == {"floor_link", *TRUE_LIDAR_LINKS}
+    assert set(simulated.links) - set(nominal.links) == {"floor_link", *TRUE_LINKS}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "mentions"),
+    ("setup", "arguments", "mentions"),
     [
-        ({"simulator": "ode"}, "embedded, gazebo"),
-        ({"tool": "hammer"}, "not a tool"),
-        ({"payload": [PayloadBox("bse_link", (1, 1, 1))]}, "did you mean base_link"),
-        ({"payload": [PayloadBox("base_link", (1, 1, 0))]}, "greater than 0"),
-        ({"lidar_left_error": np.diag([2.0, 1, 1, 1])}, "lidar left: is not a rigid transform"),
-        *(({"joint_errors": {name: np.eye(4)}}, f"'{name}' is not a joint, or carries a lidar")
+        ({}, {"simulator": "ode"}, "embedded, gazebo"),
+        ({}, {"tool": "hammer"}, "not a tool"),
+        *(({"joint_errors": {name: PoseError()}}, {}, f"'{name}' is not a joint, or carries a lidar")
           for name in ("lidar_left_joint", "head_joint", "elbow_joint")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_simulated_is_named(arguments, mentions):
+def test_what_cannot_be_simulated_is_named(setup, arguments, mentions):
     with pytest.raises(InputError, match=mentions):
-        simulated_description(**arguments)
+        simulated_description(SimulationSetup(**setup), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("box", "mentions"),
+    [(("bse_link", (1, 1, 1)), "did you mean base_link"), (("base_link", (1, 1, 0)), "greater than 0")],
+)
+def test_payloads_that_cannot_be_are_named(box, mentions):
+    with pytest.raises(InputError, match=f"simulated description: .*{mentions}"):
+        EmbeddedSimulator(SimulationSetup(payload=(PayloadBox(*box),)))
 
 
 def test_a_gripper_in_the_base_the_arm_or_the_floor_is_seen(stretch):

@@ -9,8 +9,7 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.setup import BaseError, Faults, PoseError, SimulationSetup
-from stretch_sim_cal.simulation.true_robot import PayloadBox
+from stretch_sim_cal.simulation.setup import BaseError, Faults, PayloadBox, PoseError, SimulationSetup
 
 OFF = PoseError((0.0, 0.001, 0.003), (0.0, 0.005, 0.0))
 

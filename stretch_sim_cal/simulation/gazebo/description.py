@@ -16,7 +16,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import true_lidar_links
+from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.
@@ -82,12 +82,12 @@ def gazebo_description(
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
     `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
     Joints have no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`."""
-    text = setup.true_description("gazebo", drives=setup.profile.base is not None)
+    text = simulated_description(setup, "gazebo", drives=setup.profile.base is not None)
     robot = parse_xml(text, "description for Gazebo")
     _lift_limits(robot)
-    links = true_lidar_links(setup.profile.further)
+
     for name, described in setup.profile.every_lidar.items():
-        extension = ElementTree.SubElement(robot, "gazebo", reference=links[name])
+        extension = ElementTree.SubElement(robot, "gazebo", reference=true_link(name))
         extension.append(_lidar_sensor(name, described.frame, sensors[name], lidar))
     for link in robot.iterfind("link"):
         name = link.get("name", "")
