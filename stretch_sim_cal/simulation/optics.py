@@ -52,20 +52,23 @@ class Scene:
         """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or
         (N, 3)."""
         pose = self._pose
-        if pose is not None and pose.ndim == 3:
+        if pose is None:
+            return self._run(origin, directions, limits)
+        if pose.ndim == 3:
             turn = pose[:, :3, :3]
             origin = np.einsum("nji,nj->ni", turn, np.asarray(origin, dtype=np.float32) - pose[:, :3, 3])
-            directions = np.einsum("nji,nj->ni", turn, directions)
-        elif pose is not None:
-            origin, directions = (np.asarray(origin) - pose[:3, 3]) @ pose[:3, :3], directions @ pose[:3, :3]
+            found = self._run(origin, np.einsum("nji,nj->ni", turn, directions), limits)
+            found["Ng"] = np.einsum("nij,nj->ni", turn, found["Ng"])
+        else:
+            turn = pose[:3, :3]
+            found = self._run((np.asarray(origin) - pose[:3, 3]) @ turn, directions @ turn, limits)
+            found["Ng"] = found["Ng"] @ turn.T
+        return found
+
+    def _run(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
-        found = self._embree.run(origins, directions, dists=limits.copy(), output=1)
-        if pose is not None and pose.ndim == 3:
-            found["Ng"] = np.einsum("nij,nj->ni", turn, found["Ng"])
-        elif pose is not None:
-            found["Ng"] = found["Ng"] @ pose[:3, :3].T
-        return found
+        return self._embree.run(origins, directions, dists=limits.copy(), output=1)
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
         """Return the indices of the rays that pass the sphere around the surfaces; None for all, from inside it."""
@@ -89,19 +92,19 @@ class Hits:
     def __init__(self, origin: np.ndarray, directions: np.ndarray, scenes: Sequence[Scene]):
         """Cast rays from `origin`, (3,) or (N, 3), along unit `directions` (N, 3) at scenes that are in one frame."""
         origin = np.asarray(origin)
-        directions = np.ascontiguousarray(directions, dtype=np.float32)
-        count = len(directions)
+        self._directions = np.ascontiguousarray(directions, dtype=np.float32)
+        count = len(self._directions)
         self.names = [name for scene in scenes for name in scene.names]
         self.distances = np.full(count, np.inf, dtype=np.float32)
-        self._directions = directions
         self._normals = np.zeros((count, 3), dtype=np.float32)
         self._triangles = np.full(count, -1, dtype=np.int64)
-        self._ends = np.zeros(0, dtype=np.int64)
-        for scene in scenes:
+        befores = np.cumsum([0, *(scene.num_triangles for scene in scenes)])
+        self._ends = np.concatenate(
+            [np.zeros(0, np.int64), *(scene.ends + before for scene, before in zip(scenes, befores, strict=False))]
+        )
+        for scene, before in zip(scenes, befores, strict=False):
             if scene.num_triangles:
-                self._add(origin, scene)
-            before = self._ends[-1] if len(self._ends) else 0
-            self._ends = np.concatenate([self._ends, scene.ends + before])
+                self._add(origin, scene, before)
 
     def incidence_cosines(self) -> np.ndarray:
         """Return the absolute cosines (N,) between ray and surface normal; 0 without a hit."""
@@ -120,19 +123,9 @@ class Hits:
         normals = self._normals[rays]
         return normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-30))
 
-    def _add(self, origin: np.ndarray, scene: Scene) -> None:
+    def _add(self, origin: np.ndarray, scene: Scene, before: int) -> None:
         """Take the hits of one more scene where they are nearer."""
         rays = scene.within_reach(origin, self._directions)
-        if rays is None and not len(self._ends):  # the first scene, most often a room around the lidar
-            found = scene.intersect(origin, self._directions, self.distances)
-            missed = np.flatnonzero(found["primID"] < 0)
-            self.distances, self._normals, self._triangles = (
-                found["tfar"],
-                found["Ng"],
-                found["primID"].astype(np.int64),
-            )
-            self.distances[missed], self._normals[missed] = np.inf, 0.0
-            return
         if rays is None:
             found = scene.intersect(origin, self._directions, self.distances)
         else:
@@ -142,7 +135,7 @@ class Hits:
         nearer = hit if rays is None else rays.take(hit)
         self.distances[nearer] = found["tfar"].take(hit)
         self._normals[nearer] = found["Ng"].take(hit, axis=0)
-        self._triangles[nearer] = found["primID"].take(hit) + (self._ends[-1] if len(self._ends) else 0)
+        self._triangles[nearer] = found["primID"].take(hit) + before
 
 
 MAX_BOUNCES = 4  # A ray that was turned by a mirror, or went through glass, so often comes to nothing
