@@ -77,15 +77,8 @@ def _lathe(profile: np.ndarray, radius: float, segments: int | None = None) -> M
     """Return the surface of revolution of a profile (P, 2) of (distance from z, height) about the z axis."""
     segments = segments or _segments(radius)
     angles = 2 * np.pi * np.arange(segments) / segments
-    rings = profile[:, 0] * _facet_scale(np.pi / segments)
-    vertices = np.stack(
-        [
-            rings[:, None] * np.cos(angles),
-            rings[:, None] * np.sin(angles),
-            np.repeat(profile[:, 1:], segments, axis=1),
-        ],
-        axis=-1,
-    ).reshape(-1, 3)
+    rings, heights = profile[:, :1] * _facet_scale(np.pi / segments), np.repeat(profile[:, 1:], segments, axis=1)
+    vertices = np.stack([rings * np.cos(angles), rings * np.sin(angles), heights], axis=-1).reshape(-1, 3)
     index = np.arange(len(vertices)).reshape(len(profile), segments)
     following = np.roll(index, -1, axis=1)
     a, b, c, d = index[:-1], following[:-1], following[1:], index[1:]
