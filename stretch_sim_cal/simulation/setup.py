@@ -15,15 +15,8 @@ from stretch_sim_cal.files import named_in
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.sensor.sensor import (
-    DEFAULT_SENSOR,
-    Sensor,
-    driver_corrections,
-    fleet_angle_table,
-    for_each,
-    load_sensor,
-    sensors_called,
-)
+from stretch_sim_cal.sensor import sensor as kinds
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.validate import DEGREES, Bounds
 
@@ -147,27 +140,26 @@ class SimulationSetup:
         """Return the sensors of all lidars by name. Raises `InputError` for unknown names, and for different rates:
         pairs of clouds need scans of the same time."""
         try:
-            kinds = dict(zip(self.lidars, for_each(sensors_called(str(self.sensor)), len(self.lidars)), strict=True))
+            found = kinds.for_each(kinds.sensors_called(str(self.sensor)), len(self.lidars))
         except InputError as error:
             if self.robot is None or str(self.sensor) != self.profile.sensor:
                 raise
             raise InputError(f"{self.profile.source}: sensor: {error}") from error
-        left = kinds["left"]
-        for sensor in kinds.values():
+        for sensor in found:
             if sensor is None:
                 raise InputError(f"sensor: '{self.sensor}': a simulated sensor has to be known")
-            if left.period != sensor.period:
+            if found[0].period != sensor.period:
                 raise InputError(
-                    f"sensor: {left.name} has {left.rate:g} scans per second, {sensor.name} {sensor.rate:g}; "
+                    f"sensor: {found[0].name} has {found[0].rate:g} scans per second, {sensor.name} {sensor.rate:g}; "
                     "all lidars need the same rate"
                 )
-        return kinds
+        return dict(zip(self.lidars, found, strict=True))
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
         """Return the sensor of a lidar: `sensor` with the unit's angle table of the robot's fleet folder, or that of
         its unit file; with the setup's driver. Raises `InputError` for a unit file or table that cannot be used."""
         if device in self.units:
-            unit = load_sensor(self.units[device])
+            unit = kinds.load_sensor(self.units[device])
             if unit.unit is None:
                 raise InputError(f"{self.units[device]}: is not a unit file, it has no key 'sensor'")
             if unit.period != sensor.period:
@@ -181,7 +173,7 @@ class SimulationSetup:
 
     def angle_table_of(self, device: str, sensor: Sensor) -> Path | None:
         """Return the angle table of a lidar in the robot's fleet folder, None for the sensor's."""
-        return fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
+        return kinds.fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
@@ -191,18 +183,24 @@ class SimulationSetup:
         data = validate.mapping(data, KEYS, where)
         robot, robot_keys = robot_from_mapping(data, source, where)
         default_sensor = cls.sensor if robot is None or "robot" not in data else robot.profile.sensor
-        further = () if robot is None else tuple(robot.profile.further)
-        validate.mapping(data.get("lidar_errors"), set(further), f"{where}: lidar_errors")
+        further = set() if robot is None else set(robot.profile.further)
+        validate.mapping(data.get("lidar_errors"), further, f"{where}: lidar_errors")
         units = validate.mapping(data.get("units"), {*SIDES, *further}, f"{where}: units")
         geometry, floor = data.get("lidar_geometry"), data.get("floor")
-        if floor is not None:
-            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
-            floor = 1e-3 * millimetres, wavelength
+
+        def file(value: Any, key: str) -> str:
+            value = str(value) if isinstance(value, Path) else value
+            return named_in(source, validate.text(value, f"{where}: {key}"))
+
+        sensor = data.get("sensor", default_sensor)
+        several = validate.BETWEEN in str(sensor)
         given = {
-            "world": _file(data.get("world", cls.world), source, f"{where}: world"),
-            "sensor": _sensor(data.get("sensor", default_sensor), source, f"{where}: sensor"),
-            "units": {device: _file(file, source, f"{where}: units: {device}") for device, file in units.items()},
-            "driver": driver_corrections(data.get("driver"), f"{where}: driver"),
+            "world": file(data.get("world", cls.world), "world"),
+            "sensor": validate.each_between(str(sensor), lambda each: file(each, "sensor"))
+            if several
+            else file(sensor, "sensor"),
+            "units": {device: file(each, f"units: {device}") for device, each in units.items()},
+            "driver": kinds.driver_corrections(data.get("driver"), f"{where}: driver"),
             "robot": robot,
             "robot_keys": robot_keys,
             "lidar_geometry": geometry
@@ -210,13 +208,15 @@ class SimulationSetup:
             else lidar_geometry(geometry, Path(source), f"{where}: lidar_geometry"),
             "floor": floor,
         }
-        errors = [f"lidar_{side}_error" for side in SIDES]
+        if floor is not None:
+            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
+            given["floor"] = 1e-3 * millimetres, wavelength
         read = {key: each for key, each in data.items() if key not in (*given, *ROBOT_KEYS)}
         if robot is not None and robot.profile.one_lidar:
-            left, right = map(data.get, errors)
+            left, right = (data.get(f"lidar_{side}_error") for side in SIDES)
             if right not in (None, left):
-                raise InputError(f"{where}: {errors[1]}: {robot.profile.name} has one lidar, the left one")
-            read[errors[1]] = left
+                raise InputError(f"{where}: lidar_right_error: {robot.profile.name} has one lidar, the left one")
+            read["lidar_right_error"] = left
         return validate.record(cls, read, where, **given)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -228,25 +228,6 @@ class SimulationSetup:
         data = validate.written(replace(self, robot=None, robot_keys={})) | apart
         optional = ("lidar_geometry", "lidar_errors", "floor", "robot", "robot_keys")
         return {key: each for key, each in data.items() if each or key not in optional} | dict(self.robot_keys)
-
-    def with_seed(self, seed: int) -> "SimulationSetup":
-        """Return the same simulation with other noise."""
-        return replace(self, seed=seed)
-
-
-def _file(value: Any, source: str, where: str) -> str:
-    return named_in(source, validate.text(str(value) if isinstance(value, Path) else value, where))
-
-
-def _sensor(value: Any, source: str, where: str) -> str:
-    if validate.BETWEEN not in str(value):
-        return _file(value, source, where)
-    return validate.each_between(str(value), lambda each: _file(each, source, where))
-
-
-def pose_mapping(pose: PoseError) -> dict[str, Any]:
-    """Return a pose as a scenario writes it."""
-    return validate.written(pose)
 
 
 # A robot's own keys are read apart.

@@ -139,10 +139,17 @@ class _WorldReader:
             self._warn_unsupported(part)
             world_from_part = world_from_model @ scope.pose_relative(part, link.name)
             mesh = self._mesh(part.required("geometry"), infinite=part.tag == "collision")
-            if mesh is not None:
-                added = self._add(f"{name}/{part.name}", Surface(*mesh).moved(world_from_part), part)
-                if (material := _material(part, link)) is not None:
-                    self.world.materials[added] = material
+            if mesh is None:
+                continue
+            self._num_triangles += len(mesh[1])
+            if self._num_triangles > MAX_TRIANGLES:
+                raise InputError(f"{part.where}: the world has more than {MAX_TRIANGLES} triangles with this one")
+            whole = f"{name}/{part.name}"
+            while whole in self.world.surfaces:  # sdformat demands unique names, other tools do not
+                whole += "'"
+            self.world.surfaces[whole] = Surface(*mesh).moved(world_from_part)
+            if (material := _material(part, link)) is not None:
+                self.world.materials[whole] = material
 
     def _actor(self, actor: Element) -> Actor:
         """Return the walker of an `<actor>`, feet at the waypoints."""
@@ -160,21 +167,12 @@ class _WorldReader:
         always = loop is None or loop.flag()
         return Actor(actor.name, solids.person(), times, poses, always, script.number("delay_start", 0.0))
 
-    def _add(self, name: str, surface: Surface, element: Element) -> str:
-        self._num_triangles += len(surface.faces)
-        if self._num_triangles > MAX_TRIANGLES:
-            raise InputError(f"{element.where}: the world has more than {MAX_TRIANGLES} triangles with this one")
-        while name in self.world.surfaces:  # sdformat demands unique names, other tools do not
-            name += "'"
-        self.world.surfaces[name] = surface
-        return name
-
     def _mesh(self, geometry: Element, infinite: bool) -> solids.Mesh | None:
         """Return the triangles of a `<geometry>`; None, with a warning, for a shape that is not supported."""
         if not geometry.children:
             raise InputError(f"{geometry.where}: is empty")
-        shape = geometry.children[0]
-        for extra in geometry.children[1:]:
+        shape, *extras = geometry.children
+        for extra in extras:
             self._warn(extra, "is a second shape in one geometry and is ignored")
         size = shape.positive_number
         match shape.tag:
@@ -182,32 +180,23 @@ class _WorldReader:
                 return solids.box(shape.required("size").positive(3))
             case "sphere":
                 return solids.sphere(size("radius"))
-            case "cylinder":
-                return solids.cylinder(size("radius"), size("length"))
-            case "capsule":
-                return solids.capsule(size("radius"), size("length"))
-            case "cone":
-                return solids.cone(size("radius"), size("length"))
+            case "cylinder" | "capsule" | "cone":
+                return getattr(solids, shape.tag)(size("radius"), size("length"))
             case "ellipsoid":
                 return solids.ellipsoid(shape.required("radii").positive(3))
             case "plane":
-                return self._plane(shape, infinite)
+                normal, edges = shape.first("normal"), shape.first("size")
+                direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
+                if np.linalg.norm(direction) < 1e-9:
+                    raise InputError(f"{shape.where}: its normal is zero")
+                endless = infinite or edges is None
+                return solids.plane(direction, np.full(2, 2 * solids.PLANE_HALF_SIZE) if endless else edges.positive(2))
             case "mesh":
                 return self._mesh_file(shape)
             case "empty":
                 return None
         self._warn(shape, "is an unsupported shape and is ignored")
         return None
-
-    def _plane(self, shape: Element, infinite: bool) -> solids.Mesh:
-        normal = shape.first("normal")
-        direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
-        if np.linalg.norm(direction) < 1e-9:
-            raise InputError(f"{shape.where}: its normal is zero")
-        size = shape.first("size")
-        if infinite or size is None:
-            return solids.plane(direction, np.full(2, 2 * solids.PLANE_HALF_SIZE))
-        return solids.plane(direction, size.positive(2))
 
     def _mesh_file(self, shape: Element) -> solids.Mesh | None:
         uri = shape.required("uri")
@@ -237,18 +226,15 @@ class _WorldReader:
             elif root.first("light") is None:
                 raise InputError(f"{include.where}: {path} has no <model>")
             return None
-        name, pose, static = (include.first(tag) for tag in ("name", "pose", "static"))
-        children = [child for child in model.children if not (child.tag == "pose" and pose is not None)]
-        if static is not None:
-            children = [child for child in children if child.tag != "static"]
+        replaced = {tag: child for tag in ("pose", "static") if (child := include.first(tag)) is not None}
         attributes = dict(model.attributes)
-        if name is not None:
+        if (name := include.first("name")) is not None:
             attributes["name"] = name.text
-        if pose is not None and (placed := include.first("placement_frame")) is not None:
+        if "pose" in replaced and (placed := include.first("placement_frame")) is not None:
             attributes["placement_frame"] = placed.text
-        children += [child for child in (pose, static) if child is not None]
         # What the model includes in turn is read while its own file is known to be open.
         self._including.append(path)
+        children = [child for child in model.children if child.tag not in replaced] + list(replaced.values())
         children = [self._included(child) if child.tag == "include" else child for child in children]
         self._including.pop()
         children = [child for child in children if child is not None]
@@ -283,33 +269,31 @@ def _material(part: Element, link: Element) -> Material | None:
     """Return the material of a shape. Of a collision it is that of the visual of the same name (with or without
     "_visual"), or of the link's only one. Reflectivity is `<laser_retro>` / 255 of either, else the brightness of
     `<diffuse>`. `<sim:mirror>` and `<sim:glass>` in a visual are the shares of light that it mirrors or transmits."""
-    visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
     if part.tag == "visual":
         visual = part
     else:
+        visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
         only = next(iter(visuals.values())) if len(visuals) == 1 else None
         visual = visuals.get(part.name) or visuals.get(f"{part.name}_visual") or only
     looks = [element for element in (part, visual) if element is not None]
     retro = next((found for look in looks if (found := look.first("laser_retro")) is not None), None)
+    reflectivity, shares = None, {"mirror": 0.0, "glass": 0.0}
     if retro is not None:
         reflectivity = float(retro.positive()[0]) / 255.0
-    else:
-        material = visual.first("material") if visual is not None else None
+    if visual is not None:
+        material = visual.first("material")
         diffuse = material.first("diffuse") if material is not None else None
-        reflectivity = None if diffuse is None else float(np.clip(_colour(diffuse) @ LUMINANCE, 0.0, 1.0))
-    shares = {}
-    for kind in ("mirror", "glass"):
-        found = visual.first(f"sim:{kind}") if visual is not None else None
-        shares[kind] = 0.0 if found is None else float(found.positive()[0])
-        if shares[kind] > 1.0:
-            raise InputError(f"{found.where}: is {found.text}; expected a share from 0 to 1")
+        if retro is None and diffuse is not None:
+            colour = diffuse.numbers(4 if len(diffuse.text.split()) == 4 else 3)[:3]
+            reflectivity = float(np.clip(colour @ LUMINANCE, 0.0, 1.0))
+        for kind in shares:
+            if (found := visual.first(f"sim:{kind}")) is not None:
+                shares[kind] = float(found.positive()[0])
+                if shares[kind] > 1.0:
+                    raise InputError(f"{found.where}: is {found.text}; expected a share from 0 to 1")
     if reflectivity is None and not any(shares.values()):
         return None
     return Material(reflectivity, **shares)
-
-
-def _colour(diffuse: Element) -> np.ndarray:
-    return diffuse.numbers(4 if len(diffuse.text.split()) == 4 else 3)[:3]
 
 
 def _resource_folders(world: Path) -> list[Path]:
@@ -331,11 +315,11 @@ def _model_file(path: Path, uri: Element) -> Path:
     entries = list(read_sdf(config, root="model").all("sdf"))
     if not entries:
         raise InputError(f"{config}: names no <sdf> file")
-    newest = max(entries, key=_version)
+
+    def version(entry: Element) -> list[int]:
+        return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]
+
+    newest = max(entries, key=version)
     if not (path / newest.text).is_file():
         raise InputError(f"{newest.where}: {path / newest.text}: no such file")
     return path / newest.text
-
-
-def _version(entry: Element) -> list[int]:
-    return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]

@@ -54,11 +54,6 @@ def test_a_setup_survives_being_written_down():
         assert getattr(again, key) == getattr(setup, key)
 
 
-def test_another_seed_is_all_that_differs():
-    setup = SimulationSetup(world="tables", seed=1)
-    assert setup.with_seed(8) == SimulationSetup(world="tables", seed=8)
-
-
 def test_a_scenario_s_files_are_searched_beside_it_then_by_name_then_in_the_working_directory(tmp_path, monkeypatch):
     scenario, here = tmp_path / "scenario.yaml", tmp_path / "here"
     in_here = [f"here/{name}" for name in ("lab.sdf", "own.yaml", "unit.yaml", "tables")]
