@@ -51,8 +51,7 @@ def link_transform(
     if relative_to is None:
         return link_transforms(model, positions, [link])[link]
     both = link_transforms(model, positions, {link, relative_to})
-    reference = both[relative_to]
-    return inverse(reference) @ both[link]
+    return inverse(both[relative_to]) @ both[link]
 
 
 def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:
@@ -118,18 +117,18 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
         if joint.variables == 0:
             raise InputError(f"joint '{name}' of robot '{model.name}' is fixed and has no position")
         try:
-            value = np.asarray(position, dtype=float)
+            values[name] = value = np.asarray(position, dtype=float)
         except (TypeError, ValueError) as error:
             raise InputError(f"joint '{name}': its position is not a number or an array of numbers") from error
-        if joint.variables > 1 and (value.ndim == 0 or value.shape[-1] != joint.variables):
+        own = value.shape[-1:] if joint.variables > 1 else ()
+        if joint.variables > 1 and own != (joint.variables,):
             raise InputError(
                 f"joint '{name}' ({joint.type}) takes {joint.variables} numbers per configuration, "
                 f"got an array of shape {value.shape}"
             )
         if not np.isfinite(value).all():
             raise InputError(f"joint '{name}': its position is not finite")
-        values[name] = value
-        shapes.append(value.shape[:-1] if joint.variables > 1 else value.shape)
+        shapes.append(value.shape[: value.ndim - len(own)])
     try:
         return values, np.broadcast_shapes(*shapes)
     except ValueError as error:
