@@ -48,27 +48,26 @@ def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | No
         return None
     levels = np.clip(np.nan_to_num(np.round(intensity)), 0, 255).astype(int)
     trials, misses = np.bincount(levels, minlength=256), np.bincount(levels, lost, minlength=256)
-    seen = trials > 0
-    at, trials, misses = np.arange(256)[seen], trials[seen], misses[seen]
+    at = np.flatnonzero(trials)
+    trials, misses = trials[at], misses[at]
+    number, missed = int(trials.sum()), float(misses.sum())
+    share = missed / number
+
+    def improbability(chance: np.ndarray) -> float:
+        return -float(misses @ np.log(chance) + (trials - misses) @ np.log1p(-chance))
 
     def cost(parameters):
         rate, echo = np.exp(parameters)
-        chance = np.clip(rate + (1.0 - rate) * np.exp(-at / 255.0 / echo), 1e-9, 1.0 - 1e-9)
-        return -float(misses @ np.log(chance) + (trials - misses) @ np.log1p(-chance))
+        return improbability(np.clip(rate + (1.0 - rate) * np.exp(-at / 255.0 / echo), 1e-9, 1.0 - 1e-9))
 
-    best = min(
-        (minimize(cost, np.log([max(misses.sum() / trials.sum(), 1e-5), echo]), method="Nelder-Mead")
-         for echo in (0.003, 0.01, 0.03)), key=lambda found: found.fun,
-    )  # fmt: skip
-    rate, echo = np.exp(best.x)
-    spread = np.sqrt(np.maximum(np.diag(np.linalg.pinv(_second_derivatives(cost, best.x))), 0.0))
+    starts = [np.log([max(share, 1e-5), echo]) for echo in (0.003, 0.01, 0.03)]
+    best = min((minimize(cost, start, method="Nelder-Mead") for start in starts), key=lambda found: found.fun)
     # What weak echoes do shows only if some are lost beyond what the rate explains.
-    share = float(misses.sum() / trials.sum())
-    random = np.clip(share, 1e-12, 1.0 - 1e-9)
-    without = -float(misses.sum() * np.log(random) + (trials - misses).sum() * np.log1p(-random))
-    if without - best.fun < TELLING:
-        return DropOuts(share, float(np.sqrt(max(misses.sum(), 1.0)) / trials.sum()), 0.0, np.inf, int(trials.sum()))
-    return DropOuts(float(rate), float(rate * spread[0]), float(echo), float(echo * spread[1]), int(trials.sum()))
+    if improbability(np.full(len(at), np.clip(share, 1e-12, 1.0 - 1e-9))) - best.fun < TELLING:
+        return DropOuts(share, float(np.sqrt(max(missed, 1.0)) / number), 0.0, np.inf, number)
+    rate, echo = map(float, np.exp(best.x))
+    spread = np.sqrt(np.maximum(np.diag(np.linalg.pinv(_second_derivatives(cost, best.x))), 0.0))
+    return DropOuts(rate, float(rate * spread[0]), echo, float(echo * spread[1]), number)
 
 
 def _second_derivatives(function, at: np.ndarray) -> np.ndarray:

@@ -48,16 +48,14 @@ def recognised(
 ) -> tuple[Sensors, list[str]]:
     """Return the sensors of lidars by their points, else `expected`, and a line about each one. Raises `InputError` if
     several kinds fit."""
-    kinds, lines = [], []
-    for (name, seen), usual in zip(found.items(), expected, strict=True):
+    kinds, lines = list(expected), []
+    for index, (name, seen) in enumerate(found.items()):
         if isinstance(seen, InputError):
-            kinds.append(usual)
             continue
         try:
-            kind, line = taken_for(seen, usual, candidates)
+            kinds[index], line = taken_for(seen, expected[index], candidates)
         except InputError as several:
             raise InputError(f"{name} lidar: {several} (--sensor)") from several
-        kinds.append(kind)
         lines.append(f"{name} lidar: {line}")
     alike = all(kind is kinds[0] or (kind and kinds[0] and kind.kind == kinds[0].kind) for kind in kinds)
     return kinds[0] if alike else tuple(kinds), lines

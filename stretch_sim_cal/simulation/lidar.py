@@ -14,7 +14,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.sensor import unit as errors
+from stretch_sim_cal.sensor import unit
 from stretch_sim_cal.sensor.points import POINT_DTYPE
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit_file import Unit, unit_to_mapping
@@ -105,7 +105,7 @@ class Lidar:
         published = _turned(azimuths, nominal)
         if true is None:
             return Rays(tick, None, published, published, None)
-        first, second = self.unit.values[errors.HARMONICS].reshape(2, 2)
+        first, second = self.unit.values[unit.HARMONICS].reshape(2, 2)
         eccentric = first @ [np.cos(azimuths), np.sin(azimuths)] + second @ [np.cos(2 * azimuths), np.sin(2 * azimuths)]
         origins, centres = (None if place is None else _turned(azimuths, place) for place in (origin, centre))
         return Rays(tick, origins, _turned(azimuths + eccentric, true), published, centres)
@@ -195,12 +195,12 @@ class Lidar:
         sensor, growth = self.sensor, self.sensor.noise_growth
         ranges = distances = echoes.distances
         weak = np.float32(0.0)
-        if self._values[errors.ECHO] or growth.echo:
-            weak = np.exp(intensities / np.float32(-255 * errors.WEAK_ECHO))
+        if self._values[unit.ECHO] or growth.echo:
+            weak = np.exp(intensities / np.float32(-255 * unit.WEAK_ECHO))
         if self._values.any():
             ranges = self.model.measured_ranges(distances, echoes.cosines, weak, self._channels[numbers], self._values)
         if growth.range or growth.incidence or growth.echo:
-            slanted = 1.0 / np.maximum(echoes.cosines, np.float32(errors.LEAST_COSINE)) - 1.0
+            slanted = 1.0 / np.maximum(echoes.cosines, np.float32(unit.LEAST_COSINE)) - 1.0
             noise = noise * np.sqrt(
                 sensor.range_noise**2 + (growth.range * distances) ** 2 + (growth.incidence * slanted) ** 2
                 + (growth.echo * weak) ** 2
@@ -213,8 +213,8 @@ class Lidar:
             ranges += np.float32(self.unit.range_drift * warmth)
         if sensor.range_wander:
             way, offsets = rays.nominal[numbers], sensor.azimuth_offsets[self._channels[numbers]]
-            wander = self._generator("wander", rays.tick).normal(0.0, sensor.range_wander * errors.RANGE_WANDER_SHARES)
-            ranges += np.float32(errors.wander_shapes(np.arctan2(way[:, 1], way[:, 0]) - offsets) @ wander)
+            wander = self._generator("wander", rays.tick).normal(0.0, sensor.range_wander * unit.RANGE_WANDER_SHARES)
+            ranges += np.float32(unit.wander_shapes(np.arctan2(way[:, 1], way[:, 0]) - offsets) @ wander)
         if sensor.quantisation:
             ranges = np.rint(ranges / np.float32(sensor.quantisation)) * np.float32(sensor.quantisation)
         return ranges.astype(np.float32, copy=False)
@@ -248,15 +248,15 @@ class Lidar:
         sensor, values = self.sensor, self.unit.values
         # A driver that corrects firing times takes the rotor to be where it is when the channel fires.
         rotor = sensor.firing_azimuths if sensor.driver.firing_time_correction else np.zeros(sensor.num_channels)
-        nominal = errors.directions(sensor.elevations, sensor.azimuth_offsets + rotor)
+        nominal = unit.directions(sensor.elevations, sensor.azimuth_offsets + rotor)
         azimuths = sensor.azimuth_offsets + rotor + values[self.model.of_kind("channel_azimuth")]
-        azimuths = azimuths + values[errors.FIRING_SHARE] * sensor.firing_azimuths
-        true = errors.directions(sensor.elevations + values[self.model.of_kind("channel_elevation")], azimuths)
+        azimuths = azimuths + values[unit.FIRING_SHARE] * sensor.firing_azimuths
+        true = unit.directions(sensor.elevations + values[self.model.of_kind("channel_elevation")], azimuths)
         corrected = sensor.optical_centre * sensor.driver.distance_correction
-        centre = values[errors.CENTRE] + values[errors.CENTRE_SHARE] * sensor.optical_centre + corrected
-        if np.array_equal(true, nominal) and not values[errors.HARMONICS].any() and not centre.any():
+        centre = values[unit.CENTRE] + values[unit.CENTRE_SHARE] * sensor.optical_centre + corrected
+        if np.array_equal(true, nominal) and not values[unit.HARMONICS].any() and not centre.any():
             return nominal, None, None, None
-        origins, added = (errors.turned(rotor, place) if place.any() else None for place in (centre, corrected))
+        origins, added = (unit.turned(rotor, place) if place.any() else None for place in (centre, corrected))
         return nominal, true, origins, added
 
     def _generator(self, purpose: str, tick: int = 0, seed: int | None = None) -> np.random.Generator:
