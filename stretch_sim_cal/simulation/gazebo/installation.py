@@ -1,13 +1,13 @@
 """What of Gazebo is installed: its program, the Python bindings of its transport, and their generation."""
 
 import importlib.util
-import os
 import pkgutil
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import folders_in
 
 # Generations by the number in the names of their transport's Python module; from 16 on there is no number.
 GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
@@ -40,7 +40,7 @@ class Installation:
             raise InputError(
                 f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
             )
-        return "cpu" if wanted == "cpu" or wanted == "auto" and self.has_cpu_lidar else "gpu"
+        return "cpu" if wanted != "gpu" and self.has_cpu_lidar else "gpu"
 
 
 def find_gazebo() -> Installation:
@@ -82,7 +82,7 @@ def _bindings_in(folders: list[str]) -> list[str]:
 
 def ament_prefixes() -> list[Path]:
     """Return the prefixes of the ROS installations and workspaces that are sourced."""
-    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
+    return folders_in("AMENT_PREFIX_PATH")
 
 
 def _vendor_folders() -> list[Path]:
@@ -93,7 +93,7 @@ def _vendor_folders() -> list[Path]:
 
 def _has_plugin(name: str, program: str) -> bool:
     vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in ament_prefixes()]
-    folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
+    folders = folders_in("GZ_SIM_SYSTEM_PLUGIN_PATH")
     for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
         for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
             folders += library.glob("gz-sim*/plugins")
