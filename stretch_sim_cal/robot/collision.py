@@ -22,8 +22,7 @@ class SelfCollision:
     of one telescope (only parallel prismatic joints between them, beside those of `still`), fingers that close (each on
     one joint of the same body, and too close at position zero), pairs too close in every one of some random
     configurations, and pairs between which only joints of `still` move. `floor` (m) is the height of a horizontal floor
-    in the root's frame; links that cannot leave it (base, wheels), or that only joints of `still` move, are not checked
-    against it.
+    in the root's frame; only links are checked against it that other joints than those of `still` may raise.
     """
 
     def __init__(
@@ -85,7 +84,6 @@ class SelfCollision:
                 yield int(a), int(b)
 
     def _on_floor(self, frames: np.ndarray) -> np.ndarray:
-        """Return which links (..., L) of frames (..., L, 4, 4) are too close to the floor."""
         result = np.zeros(frames.shape[:-2], dtype=bool)
         if self.floor is not None:
             for index in self._above_floor:
@@ -144,7 +142,6 @@ class _Shape:
         return fcl.distance(self.object, other.object) < margin
 
     def lowest(self, frames: np.ndarray) -> np.ndarray:
-        """Return the height (...) of the lowest point in frames (..., 4, 4)."""
         return (frames[..., 2, :3] @ self.corners.T).min(axis=-1) + frames[..., 2, 3]
 
 

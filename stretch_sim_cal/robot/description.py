@@ -62,8 +62,7 @@ def load_model(
 def load_urdf_text(
     path: str | os.PathLike, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
-    """Return the URDF text of a URDF, xacro or SDF file; a xacro is expanded with `arguments` and the `folders` of the
-    packages that it finds. Raises `InputError`."""
+    """Return the URDF text of a URDF, xacro (see `load_model`) or SDF file. Raises `InputError`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if is_xacro(path, text):
@@ -294,8 +293,8 @@ def expand_xacro(
     path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
     """Return the URDF text of a xacro file on the user's disk. `arguments` are its `xacro:arg`s; `folders` the packages
-    of `$(find ...)`. DTDs and entities are refused, in included files too. Raises `InputError` with the file and the
-    cause for all that the library cannot expand."""
+    of `$(find ...)`. Raises `InputError` with file and cause for all that cannot be expanded, and for DTDs and
+    entities."""
     path = Path(path)
     mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
     try:

@@ -157,8 +157,8 @@ def position_of(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray
 
 @dataclass(frozen=True)
 class Variable:
-    """One axis of the configuration space. `kind` is translation (m), angle or unlimited turn (rad); unlimited
-    translations have infinite bounds, unlimited turns -pi to pi."""
+    """One axis of the configuration space. `kind` is translation (m), angle or unlimited turn (rad), the latter from
+    -pi to pi."""
 
     name: str
     joint: str
@@ -196,8 +196,7 @@ def jacobian(
 
     A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz), relative to and in
     `relative_to`, per unit velocity of one number of a joint's position. Only joints between the two have columns; a
-    mimic joint adds to the column of the joint it follows, unless it has a position of its own. Raises `InputError` as
-    `link_transforms` does.
+    mimic joint adds to the column of the joint it follows, unless it has a position. Raises as `link_transforms` does.
     """
     relative_to = model.root if relative_to is None else relative_to
     between = model.between(model.checked_link(link), model.checked_link(relative_to))
@@ -264,7 +263,7 @@ def joint_columns(
 
 
 def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return child_from_reference (..., 3, 3) of roll, pitch, yaw (..., 3), and the axes of their rates in the child's
+    """Return child_from_reference (..., 3, 3) of roll, pitch, yaw (..., 3), and the rates' axes in the child's
     frame."""
     roll, pitch = angles[..., 0], angles[..., 1]
     into_child = np.swapaxes(_roll_pitch_yaw(angles), -1, -2)

@@ -98,8 +98,7 @@ class CommandedJoint:
     It stands for the description's joint of that name or else for `parts`: the first of these sets whose joints the
     description has. With the tie "sum" they share the value evenly (telescoping segments), with "equal" each has it
     (fingers). `linear` joints move in m, `planned` ones in arm poses. `limits` narrow the description's; `speed` (m/s
-    or rad/s) is that of collections. `step` (m, rad) is the resolution of the union over its values if a body shape
-    does not follow it.
+    or rad/s) is that of collections. `step` (m, rad) is the resolution of a body shape that does not follow it.
     """
 
     name: str
@@ -246,8 +245,7 @@ class RobotProfile:
     def commanded_positions(
         self, model: RobotModel, positions: Mapping[str, float | np.ndarray]
     ) -> dict[str, float | np.ndarray]:
-        """Return commanded positions of the description's: the sum or the mean of tied parts, absent if one of them
-        is."""
+        """Return commanded positions of the description's: the sum or mean of tied parts, absent if one of them is."""
         ties = {
             joint: parts for joint in self.joints
             if (parts := joint.parts[0] if joint.tie == "sum" and joint.parts else self.parts(model, joint))
@@ -289,8 +287,8 @@ class RobotProfile:
 
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
         """Return the values (m, rad) of the planned joints, by their names in a dataset, from positions by the
-        description's names. A tied joint is the sum, or mean, of its parts unless a driver publishes it. Older drivers
-        put the word joint in front."""
+        description's names, tied ones from their parts unless a driver publishes them. Older drivers put the word joint
+        in front."""
         result = {}
         for joint in self.planned:
             for name in (joint.command, f"joint_{joint.name}"):

@@ -152,7 +152,6 @@ def _add_frame(
 def _add_lidar(
     robot: ElementTree.Element, link: Element, sensor: Element, sdf: SdfModel, links: dict[str, ElementTree.Element]
 ) -> None:
-    """Add a lidar's tag, at its link or at an additional one."""
     link_from_lidar = inverse(sdf.links[link.name]) @ sdf.scope.pose_relative(sensor, link.name)
     frame = link.name
     if np.abs(link_from_lidar - np.eye(4)).max() > SAME:

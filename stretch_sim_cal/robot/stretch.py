@@ -50,8 +50,7 @@ def vendor_package():
 
 
 def vendor_arguments(tool: str) -> dict[str, object]:
-    """Return the arguments of the vendor's xacro: its folder, the batch, and a tool of the vendor's or the user's.
-    Raises `InputError` for an unknown tool."""
+    """Return the arguments of the vendor's xacro for a tool, also a user's. Raises `InputError` for an unknown one."""
     _check_tool(tool)
     arguments: dict[str, object] = {"pkg_path": vendor_folder(), "batch": BATCH, "tool": tool}
     if tool.endswith("_nil"):

@@ -75,7 +75,7 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
 
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
     """Return the collision (or `which="visual"`) shapes of every link that has any, in link frames. Raises `InputError`
-    naming link and file if a mesh is missing or cannot be read."""
+    naming link and file for a mesh that cannot be read."""
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
     return {
@@ -120,8 +120,7 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
 
 
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
-    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and that shape's link.
-    Raises `InputError` as `link_surfaces` does."""
+    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and that shape's link."""
     placed, transforms, found = robot_surfaces(model, profile), link_transforms(model, {}), {}
     for side, lidar in profile.every_lidar.items():
         frame = lidar.link_in(model)
@@ -137,9 +136,9 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
 def _shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> Surface:
     """Return a shell's visual shape without the lidars' housings, in the frame of the shell's link.
 
-    A housing is the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis. The
-    shell around it is closed by a lid through the housing, under its dome; parts of others inside the housing are
-    removed, too. The collar around the dome stays: it hides what is lower than about 7 deg over the lidar's x-y plane.
+    A housing is the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis; other
+    parts inside it, under the lid that closes it, are removed, too. The collar around the dome stays: it hides what is
+    lower than about 7 deg over the lidar's x-y plane.
     """
     link = profile.housing_link
     shell = link_surfaces(model, "visual")[link]
@@ -167,7 +166,6 @@ def _outside_housings(vertices: bytes, faces: bytes, places: tuple[tuple[Housing
 
 
 def _connected_parts(surface: Surface) -> list[np.ndarray]:
-    """Return the faces' indices of each part of a surface whose triangles share vertices."""
     import trimesh
 
     mesh = trimesh.Trimesh(surface.vertices, surface.faces, process=False)
@@ -177,7 +175,6 @@ def _connected_parts(surface: Surface) -> list[np.ndarray]:
 
 
 def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
-    """Return which points (N, 3) are inside a closed part of a surface."""
     import trimesh
 
     inside = np.zeros(len(points), dtype=bool)

@@ -16,8 +16,7 @@ TELLING = 8.0
 @dataclass(frozen=True)
 class DropOuts:
     """A return of intensity i is lost with probability `rate` + exp(-i / 255 / `echo`); with standard deviations.
-    `echo` is 0, and its deviation infinite, if it is not observable. `trials` is the number of returns that were
-    tested."""
+    `echo` is 0, and its deviation infinite, if it is not observable. `trials` returns were tested."""
 
     rate: float
     rate_deviation: float

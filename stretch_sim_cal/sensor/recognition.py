@@ -12,8 +12,8 @@ SCANS = 6  # scans by which a lidar is recognised; more do not change it
 
 
 def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
-    """Return the candidates that fit best: of the nearest elevations and, of these, the same number of firings a
-    turn."""
+    """Return the candidates of the nearest elevations and, of these, those of as many firings a turn if there are
+    any."""
     if seen.sensor is None:
         return []
     (nearest,) = (one for one in candidates if one.name == seen.sensor.name)
@@ -46,8 +46,8 @@ def taken_for(
 def recognised(
     found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor]
 ) -> tuple[Sensors, list[str]]:
-    """Return the sensors of lidars by their points, else `expected`, and a line about each one. Raises `InputError` if
-    several kinds fit."""
+    """Return the sensors of lidars by their points, else `expected`, and lines. Raises `InputError` if several kinds
+    fit."""
     kinds, lines = list(expected), []
     for index, (name, seen) in enumerate(found.items()):
         if isinstance(seen, InputError):
@@ -74,5 +74,4 @@ def sensor_of(clouds: Sequence[np.ndarray]) -> Sensor | None:
 
 
 def _apart(one: Sensor, other: Sensor) -> float:
-    """Return the median difference of elevations (rad) of two sensors of as many channels."""
     return float(np.median(np.abs(one.elevations - other.elevations)))

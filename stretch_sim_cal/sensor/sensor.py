@@ -35,8 +35,7 @@ RANGE_DRIFT = {"amplitude": (0.0, 1.0, 0.0), "time": (1e-3, 1e6, 600.0)}
 @dataclass(frozen=True)
 class Driver:
     """What the driver corrects before it publishes: the distance of the optical centre, and the rotor's turn until a
-    channel fires. It publishes only azimuths within an `azimuth_window_deg` (counter-clockwise about the lidar's z from
-    its x)."""
+    channel fires. It publishes only azimuths within an `azimuth_window_deg` (counter-clockwise from the lidar's x)."""
 
     distance_correction: bool = True
     firing_time_correction: bool = True
@@ -226,8 +225,8 @@ def sensors_called(name: str | Path) -> Sensors:
 
 
 def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
-    """Return the sensors of so many lidars; of those beyond two by default the left one's. Raises `InputError` if they
-    are given for another number of lidars."""
+    """Return the sensors of so many lidars, those beyond two by default the left one's. Raises `InputError` for other
+    counts."""
     given = sensors if isinstance(sensors, tuple) else (sensors,) * count
     if len(given) not in (count, 2):
         raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one for each")
@@ -240,8 +239,8 @@ def by_lidar(sensors: Sensors, count: int = 2) -> tuple[Sensor | None, ...]:
 
 
 def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path, of one unit if it is a unit file. Raises `InputError`
-    naming file and key."""
+    """Return the sensor of that name (in `config/`) or path, of a unit file with its unit. Raises `InputError` by
+    key."""
     path = files.find_shared("config", name, ".yaml")
     own = files.read_yaml(path)
     if "sensor" not in own:

@@ -288,8 +288,8 @@ def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | N
 
 @dataclass(frozen=True)
 class _Columns:
-    """The firings of a turn: the number of `steps`, the rotor's sense, the difference (C,) of each channel's azimuth
-    from the table's (NaN unseen), and whether the driver corrects firing times."""
+    """The firings of a turn: number of `steps`, the rotor's sense, the difference (C,) of each channel's azimuth from
+    the table's (NaN unseen), and whether the driver corrects firing times."""
 
     steps: int
     clockwise: bool | None
@@ -332,7 +332,6 @@ def _columns(clouds: list[_Cloud], rays: list[np.ndarray], sensor: Sensor, count
 
 
 def _phase_sums(ring: np.ndarray, angles: np.ndarray, count: int) -> np.ndarray:
-    """Return the sums (C,) of exp(i angle) over each ring's angles (N,)."""
     turns = np.exp(1j * angles)
     return np.bincount(ring, turns.real, count) + 1j * np.bincount(ring, turns.imag, count)
 
@@ -351,7 +350,6 @@ def _about_zero(azimuths: np.ndarray, steps: int) -> np.ndarray:
 
 
 def _with_table(sensor: Sensor, elevations: np.ndarray, columns: _Columns | None) -> Sensor:
-    """Return the sensor with the driver's own table where that differs."""
     beside = {"elevations": elevations - sensor.elevations[: len(elevations)]}
     if columns is not None:
         beside["azimuth_offsets"] = columns.beside

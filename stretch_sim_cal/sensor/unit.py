@@ -335,7 +335,6 @@ class ErrorModel:
         return replace(returns, ranges=ranges, azimuths=azimuths, elevations=elevations, rotor=rotor), 1.0
 
     def _shares(self, rotor: np.ndarray) -> np.ndarray:
-        """Return the shares (N,) of the scan, -0.5 to 0.5, at azimuths (N,) of the rotor."""
         return (rotor - self.scan_begin) / (2.0 * np.pi) % 1.0 - 0.5
 
     def _centres(self, rotor: np.ndarray, values: np.ndarray, added: float = 0.0) -> np.ndarray:
@@ -365,8 +364,8 @@ def directions(elevations: np.ndarray, azimuths: np.ndarray) -> np.ndarray:
 
 
 def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return a vector (3,) that turns with the rotor, or vectors (N, 3), in the lidar's frame (N, 3), at azimuths (N,)
-    in rad."""
+    """Return a vector (3,) that turns with the rotor, or vectors (N, 3), in the lidar's frame (N, 3), at azimuths
+    (N,)."""
     x, y, z = vector.T
     cosine, sine = np.cos(rotor), np.sin(rotor)
     return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.broadcast_to(z, rotor.shape)], axis=1)

@@ -162,11 +162,9 @@ def write_simulated_unit(
 
 def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Return elevations and azimuth offsets (C,) in rad from a unit's angle table: the maker's CSV with the columns
-    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is ignored.
-
-    The table's azimuths turn clockwise from the y axis, offsets here counter-clockwise from the x axis. Raises
-    `InputError` naming file and line.
-    """
+    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is ignored. Its
+    azimuths turn clockwise from the y axis, offsets here counter-clockwise from the x axis. Raises `InputError` naming
+    file and line."""
     rows: dict[int, tuple[float, float]] = {}
     lines = [[word.strip() for word in line.split(",")] for line in files.read_text(path).lstrip("\ufeff").splitlines()]
     if not lines or [word.lower() for word in lines[0][:3]] != ["channel", "elevation", "azimuth"]:

@@ -131,8 +131,7 @@ class DrivingBase:
             self._remember()
 
     def place(self, x: float, y: float, yaw: float) -> None:
-        """Put it at rest at a place (m, rad) of the world, unnoticed by its odometry; its earlier motion is
-        forgotten."""
+        """Put it at rest at a place (m, rad) of the world, its odometry unaware and its earlier motion forgotten."""
         self.stop(at_once=True)
         self._moments: list[tuple[float, ...]] = []
         self._forgotten = False
@@ -163,8 +162,8 @@ class DrivingBase:
                 self.step(TICK * 1e-9)
 
     def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[Leg]:
-        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the limits:
-        a base that does not strafe turns, drives and turns again."""
+        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the
+        limits."""
         at_x, at_y, at_yaw = self._reckoned
         way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
         if way < 1e-9:
@@ -191,8 +190,7 @@ class DrivingBase:
         return 0.0, 0.0, math.copysign(speed, angle), seconds
 
     def poses(self, times: np.ndarray) -> np.ndarray:
-        """Return the true world_from_footprint (N, 4, 4) at times (N,) in s. Raises `InputError` for forgotten
-        times."""
+        """Return the true world_from_footprint (N, 4, 4) at times (N,) in s. Raises `InputError` for forgotten ones."""
         x, y, z, roll, pitch, yaw = self._at(np.asarray(times) * 1e9, POSE)
         result = np.zeros((len(x), 4, 4))
         result[:, :3, :3] = Rotation.from_euler("xyz", np.stack([roll, pitch, yaw], axis=1)).as_matrix()
@@ -206,8 +204,7 @@ class DrivingBase:
         return all(moment[POSE] == moments[0][POSE] for moment in moments)
 
     def odometry(self, stamp: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and velocities
-        (3,)."""
+        """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, and velocities (3,)."""
         odometry = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
         return odometry[:3], odometry[3:]
 
@@ -298,8 +295,8 @@ def _clipped(value: float, most: float) -> float:
 
 
 def _trapezoid(way: float, speed: float, acceleration: float, share: float) -> tuple[float, float]:
-    """Return a speed, at most that `share` of the largest, and the whole ticks (s) for which it is commanded so that
-    the distance from rest to rest is `way`."""
+    """Return the speed and the seconds, whole ticks, of a leg of `way` from rest to rest at most at a `share` of
+    `speed`."""
     speed = min(share * speed, math.sqrt(way * acceleration))
     seconds = math.ceil(way / speed / (TICK * 1e-9)) * TICK * 1e-9
     return way / seconds, seconds

@@ -40,7 +40,8 @@ class RobotGeometry:
     Stretch's head, by neither: there it lies below the other's horizon.
 
     `surfaces` are by link in link frames, a true lidar's link holds its collar; `housings` are those of the links that
-    are the lidars themselves, by lidar, in the model's root frame; `moved` are the links that joints move."""
+    are the lidars themselves, by lidar, in the model's root frame; `moved` are the links that joints move.
+    """
 
     def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
         self.model = model
@@ -107,12 +108,9 @@ def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
 
 
 class EmbeddedSimulator:
-    """A simulation of `setup`, its robot stowed at the world's origin.
-
-    `sensor` is the left lidar's, `sensors` are by lidar, descriptions are URDF texts; `joints` moves the robot, and
-    `driving` drives it (None if its profile has no base). `sensor` may be given as an object. Raises `InputError` for
-    worlds, sensors and payloads that cannot be used.
-    """
+    """A simulation of `setup`, its robot stowed at the world's origin. `sensors` are by lidar, `sensor` is the left
+    one's and may be given as an object; descriptions are URDF texts; `joints` moves the robot, and `driving` drives it
+    (None if its profile has no base). Raises `InputError` for worlds, sensors and payloads that cannot be used."""
 
     idle_factor = 4.0
     """The largest real-time factor while nothing but time is waited for."""
@@ -211,8 +209,8 @@ class EmbeddedSimulator:
         return hits.distances, normals, self._optics[lidar].reflectivities(hits)
 
     def view(self, lidar: str) -> dict[str, float]:
-        """Return the share of a lidar's rays that end on each link of the robot, largest first; "LIDAR lidar" is
-        another lidar's housing."""
+        """Return the share of a lidar's rays on each link of the robot, largest first, and on other housings, "LIDAR
+        lidar"."""
         root_from_lidar = self.floor_from_lidar(lidar)
         self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)
@@ -271,8 +269,8 @@ class EmbeddedSimulator:
         return self.geometry.in_base(self.joints.joint_positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Put the robot and its floor frame at a pose (4, 4) in the world, as if pushed; on an uneven floor at the
-        pose's x, y and yaw."""
+        """Put the robot at a pose world_from_floor (4, 4), as if pushed; on an uneven floor at the pose's x, y and
+        yaw."""
         pose = check_rigid(world_from_floor, "world_from_floor")
         if self.driving is not None:
             self.driving.place(pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0]))
@@ -359,8 +357,8 @@ class EmbeddedSimulator:
         }  # fmt: skip
 
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
-        """Return the scenes for rays of a lidar in the model's root frame; people who walk as at a simulated time
-        (None: nobody)."""
+        """Return the scenes for a lidar's rays in the model's root frame, with the people at a `time` (None:
+        without)."""
         root_from_world, positions = inverse(self._world_from_root), self.joints.joint_positions
 
         def in_root(surfaces: Mapping[str, Surface]) -> dict[str, Surface]:
@@ -375,8 +373,7 @@ class EmbeddedSimulator:
         return [self._static[lidar], self._moving[1], *(scene.at(root_from_world @ at) for scene, at in walking)]
 
     def lidar(self, name: str) -> Lidar:
-        """Return lidar "left", "right" or a further one, with its unit's true values. Raises `InputError` for
-        others."""
+        """Return a lidar by name, with its unit's true values. Raises `InputError` for unknown names."""
         if name not in self._lidars:
             raise InputError(f"lidar '{name}': use one of {', '.join(self._lidars)}")
         return self._lidars[name]

@@ -37,8 +37,8 @@ class Undulation:
         return heights
 
     def stance(self, wheels: np.ndarray, x: float, y: float, yaw: float) -> tuple[float, float, float]:
-        """Return height (m), roll and pitch (rad, fixed axes) of a base with wheels (N, 2) in its footprint frame on
-        the floor: of the best-fitting plane for more than three."""
+        """Return height (m), roll and pitch (rad) of a base by the plane through its wheels (N, 2), in its footprint
+        frame."""
         cosine, sine = np.cos(yaw), np.sin(yaw)
         under = self.heights(wheels @ np.array([[cosine, sine], [-sine, cosine]]) + [x, y])
         height, along, across = np.linalg.lstsq(np.column_stack([np.ones(len(wheels)), wheels]), under)[0]
@@ -47,7 +47,7 @@ class Undulation:
 
     def laid(self, surfaces: Mapping[str, Surface], where: str) -> dict[str, Surface]:
         """Return a world's surfaces with this floor in place of the flat one; what stands on it stays in place. Raises
-        `InputError` naming `where` if there is no floor at z = 0."""
+        `InputError` naming `where` without one at z = 0."""
         found = dict(surfaces)
         for name, surface in surfaces.items():
             corners = surface.triangles

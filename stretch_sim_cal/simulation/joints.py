@@ -162,8 +162,8 @@ class GoalRefused(StretchSimCalError):
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Joint positions to go through, the speeds on the way (may be absent), and the `time` in s since the trajectory's
-    start; 0 means as soon as possible."""
+    """Joint positions to go through, speeds on the way (or none), and `time` in s since the start; 0: as soon as
+    possible."""
 
     positions: dict[str, float]
     speeds: dict[str, float]
@@ -221,9 +221,8 @@ class Arrival(Enum):
 
 
 class Following:
-    """Leads `joints` through `waypoints`, one after another; call `update` at every step of simulated time (s). A joint
-    moves at the commanded speed, or slower if a waypoint's time allows it, so that all arrive together. Between
-    waypoints the joints stop."""
+    """Leads `joints` through `waypoints`, stopping at each; call `update` at every step of simulated time (s). A joint
+    moves at the commanded speed, or slower if a waypoint's time allows it, so that all arrive together."""
 
     def __init__(self, joints: Joints, waypoints: Sequence[Waypoint], now: float):
         self._joints, self._started = joints, now

@@ -121,8 +121,8 @@ class Lidar:
         return offsets
 
     def shares(self, purpose: str, tick: int) -> np.ndarray:
-        """Return a random number (N,) from 0 to 1 per ray: the share of its light along its `beam_edge` ("mix"), or
-        the least strength of blooming for which it blooms ("bloom")."""
+        """Return a number (N,) from 0 to 1 per ray: its light's share along `beam_edge` ("mix"), or what it takes to
+        "bloom"."""
         return self._generator(purpose, tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -156,8 +156,8 @@ class Lidar:
     def _fill(
         self, points: np.ndarray, rays: Rays, echoes: Echoes, purpose: str, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """Write the returns of the rays (of `rows`, by default of all) into their points, zeros without one; return
-        which of them (K,) return."""
+        """Write the returns of the rays (of `rows`, or all) into their points, else zeros; return which (K,) of them
+        return."""
         sensor, count = self.sensor, len(points)
         rng = self._generator(purpose, rays.tick)
         # Drawn for every ray, so that the noise of one does not depend on what another hits.

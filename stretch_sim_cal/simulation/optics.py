@@ -40,8 +40,8 @@ class Scene:
             self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
     def at(self, pose: np.ndarray) -> "Scene":
-        """Return the same surfaces at a pose (4, 4) in another frame, without a new set-up, or at poses (N, 4, 4), one
-        for each of the next N rays."""
+        """Return the same surfaces at a pose (4, 4) in another frame, or at poses (N, 4, 4), one for each of the next N
+        rays."""
         placed = copy.copy(self)
         placed._pose = pose.astype(np.float32)
         if pose.ndim == 2 and self.num_triangles:
@@ -49,8 +49,8 @@ class Scene:
         return placed
 
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
-        """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or
-        (N, 3)."""
+        """Return Embree's `tfar`, `Ng`, `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or (N,
+        3)."""
         pose = self._pose
         if pose is None:
             return self._run(origin, directions, limits)
@@ -124,7 +124,6 @@ class Hits:
         return normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-30))
 
     def _add(self, origin: np.ndarray, scene: Scene, before: int) -> None:
-        """Take the hits of one more scene where they are nearer."""
         rays = scene.within_reach(origin, self._directions)
         if rays is None:
             found = scene.intersect(origin, self._directions, self.distances)
@@ -163,8 +162,8 @@ class Material:
 
 @dataclass
 class Seen(Echoes):
-    """What N rays meet: `distances` (N,) along the whole path, and `surfaces` (N,), an index into the names of the
-    `Hits`, -1 for nothing."""
+    """What N rays meet: `distances` along the whole path, and `surfaces` (N,), indices into the names, -1 for
+    nothing."""
 
     surfaces: np.ndarray
 

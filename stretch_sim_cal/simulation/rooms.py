@@ -42,8 +42,7 @@ class Room:
 
 
 def write_room(room: Room, random: np.random.Generator, folder: Path) -> Path:
-    """Write a room as `room.sdf`, its meshes beside it, and return its path; the rest (furniture, people) is
-    `random`."""
+    """Write a room as `room.sdf`, its meshes beside it, and return its path; furniture and people are `random`."""
     half = np.array([room.length, room.width]) / 2
     robot = np.array([room.x, room.y]) * np.maximum(half - KEPT_FREE, 0.0)
     # The room is put around the robot.
@@ -154,7 +153,6 @@ def _spot(size: float, half: np.ndarray, robot: np.ndarray, random: np.random.Ge
 
 
 def _piece(name: str, room: Room, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> str:
-    """Return a piece of furniture: a cabinet at a wall, a table, a chair, a column or a ball."""
     look = _look(random.uniform(0.05, 0.95))
     kind = random.choice(["cabinet", "table", "chair", "column", "ball"], p=[0.4, 0.2, 0.25, 0.1, 0.05])
     yaw = random.uniform(-np.pi, np.pi)

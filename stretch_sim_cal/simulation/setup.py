@@ -81,8 +81,7 @@ class SimulationSetup:
     sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side; `driver` replaces
     fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4; `from_mapping` takes
     its name. `lidar_geometry` is what the simulated lidars see, by default the profile's; only the simulator knows it.
-    `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible. Raises
-    `InputError` for a `robot` of another type.
+    `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible.
     """
 
     world: str | Path = "furnished_room"
@@ -137,8 +136,7 @@ class SimulationSetup:
         return (*SIDES, *self.profile.further)
 
     def sensors(self) -> dict[str, Sensor]:
-        """Return the sensors of all lidars by name. Raises `InputError` for unknown names, and for different rates:
-        pairs of clouds need scans of the same time."""
+        """Return the sensors of all lidars by name. Raises `InputError` for unknown names and for rates that differ."""
         try:
             found = kinds.for_each(kinds.sensors_called(str(self.sensor)), len(self.lidars))
         except InputError as error:

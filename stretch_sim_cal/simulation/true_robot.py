@@ -29,12 +29,9 @@ def simulated_description(
     setup: SimulationSetup, simulator: str = "embedded", tool: str = DEFAULT_TOOL, **gazebo: object
 ) -> str:
     """Return the URDF text of a setup's robot (by default the vendor's Stretch 4 with `tool`) with the errors of its
-    lidars, base and joints, and its payload.
-
-    With `simulator="gazebo"` there are sensors and controllers, and no collision box around the lidars; `gazebo` are
-    further arguments of models/gazebo.xacro. Raises `InputError` for unknown tools and simulators, and for errors of
-    joints that do not exist or carry a lidar.
-    """
+    lidars, base and joints, and its payload. For the simulator "gazebo" there are sensors and controllers, and no
+    collision box around the lidars; `gazebo` are further arguments of models/gazebo.xacro. Raises `InputError` for
+    unknown tools and simulators, and for errors of joints that do not exist or carry a lidar."""
     if simulator not in SIMULATORS:
         raise InputError(f"simulator '{simulator}' is unknown; available: {', '.join(SIMULATORS)}")
     profile, errors = setup.profile, setup.errors_by_lidar

@@ -93,8 +93,6 @@ def load_world(name: str | Path) -> World:
 
 
 class _WorldReader:
-    """Reads one world file and what it includes into `world`."""
-
     def __init__(self, path: Path):
         self._path = path
         self._including: list[Path] = [path.resolve()]
@@ -152,7 +150,6 @@ class _WorldReader:
                 self.world.materials[whole] = material
 
     def _actor(self, actor: Element) -> Actor:
-        """Return the walker of an `<actor>`, feet at the waypoints."""
         self._warn_unsupported(actor)
         script = actor.required("script")
         waypoints = [point for way in script.all("trajectory") for point in way.all("waypoint")]
@@ -211,8 +208,7 @@ class _WorldReader:
         return (vertices * scale.numbers(3) if scale is not None else vertices), faces
 
     def _included(self, include: Element) -> Element | None:
-        """Return the `<model>` of an `<include>`, with the include's name and pose; None for lights, and for actors,
-        with a warning."""
+        """Return the `<model>` of an `<include>`, with the include's name and pose; None for lights and actors."""
         self._warn_unsupported(include)
         uri = include.required("uri")
         path = _model_file(self._find(uri.text, uri), uri)
@@ -241,7 +237,6 @@ class _WorldReader:
         return Element("model", attributes, model.file, model.line, children=children)
 
     def _find(self, uri: str, element: Element) -> Path:
-        """Return the file or folder that a URI names. Raises `InputError` if there is none."""
         scheme, separator, rest = uri.partition("://")
         rest = unquote(rest) if separator else unquote(uri)
         if not separator or scheme == "file":

@@ -20,8 +20,7 @@ FIXED = {FIXED64: "<d", FIXED32: "<f"}
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | float | memoryview]]:
     """Yield (field number, value) of a serialised message: unsigned integers for varints, floats for fixed64 and
-    fixed32 (gz.msgs has no fixed integers), and views for everything with a length. Raises `InputError` for other
-    bytes."""
+    fixed32, and views for everything with a length. Raises `InputError` for other bytes."""
     view, at = memoryview(message), 0
     while at < len(view):
         key, at = _varint(view, at)

@@ -52,8 +52,8 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 class Subscriptions:
     """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a time in a thread
-    of this one. That process may be replaced at any time (`renew`), also if the transport has crashed there; `renewals`
-    is how often it was."""
+    of this one. That process may be replaced at any time, also if the transport has crashed there; `renewals` counts
+    it."""
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._start = lambda: _own_process("listen", bindings, python_path, environment)
@@ -82,8 +82,8 @@ class Subscriptions:
         self._order({"unsubscribe": topic})
 
     def renew(self) -> None:
-        """Subscribe to everything again in a new process, unless the last one is still starting. Returns at once: the
-        caller may hold what callbacks need."""
+        """Subscribe to everything again in a new process, unless the last one is still starting; without waiting for
+        it."""
         starting = self._process.poll() is None and not self._carried_out and bool(self._wanted)
         if starting and time.monotonic() - self._begun < ACKNOWLEDGED_WITHIN:
             return
@@ -375,8 +375,7 @@ class Server:
         raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the cause of a crash (the line before the stack trace) and the last errors printed, else the last
-        lines."""
+        """Return the cause of a crash (before the stack trace) and the last errors printed, else the last lines."""
         lines = self._lines()
         trace = next((number for number, line in enumerate(lines) if line.startswith(STACK_TRACE)), 0)
         cause = lines[trace - 1 : trace] if trace else []
@@ -404,7 +403,6 @@ class Server:
         return f"Gazebo crashed ({_ending(code)}), during shutdown"
 
     def _end_abandoned(self) -> None:
-        """End a Gazebo whose watchdog was killed."""
         if self._process.returncode >= 0 or not self._log.is_file():
             return
         first_line = self._log.read_text(errors="replace").partition("\n")[0]
@@ -493,8 +491,8 @@ def end_group(child: subprocess.Popen, patience: float) -> bool:
 
 
 def prepare_child(at_death: signal.Signals = signal.SIGKILL) -> None:
-    """In a process that is being started: have its parent's death send it a signal, and let signals end it. Both
-    survive exec."""
+    """In a process that is being started: have its parent's death send it a signal, and let signals end it, also after
+    exec."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
     # A shell lets its background jobs ignore SIGINT, and what is ignored is ignored by the children, too.
     for number in (signal.SIGINT, signal.SIGTERM):

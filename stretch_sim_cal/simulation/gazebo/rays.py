@@ -70,8 +70,7 @@ class Grid:
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths))
 
     def face_texels(self) -> int:
-        """Return the texels on a side of a cube's face: the least power of two not below the rays per 90 deg (int, as
-        in Ogre2GpuRays)."""
+        """Return the texels on a side of a cube's face: the least power of two not below the rays per 90 deg (int)."""
         spans = ((2 * np.pi * (1 - 1 / self.columns), self.columns), (self.highest - self.lowest, self.rows))
         across = [int(np.pi / 2 / angle * count) if angle >= np.pi / 2 else count for angle, count in spans]
         return min(max(1 << (max(across) - 1).bit_length(), FEWEST_TEXELS), MOST_TEXELS)

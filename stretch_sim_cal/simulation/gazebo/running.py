@@ -39,12 +39,10 @@ AT_REST = 50  # clocks
 
 
 class RunningWorld:
-    """The world `name` in a Gazebo of its own, paused between its steps; `time` is the simulated one in ns.
-
-    `start` runs it with the present file `world`; `folder` holds that file and others, and is removed when this process
-    dies. `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises
-    `RunFailure` with Gazebo's last output if Gazebo fails.
-    """
+    """The world `name` in a Gazebo of its own, paused between its steps; `time` is the simulated one in ns. `start`
+    runs it with the present file `world`; `folder` holds that file and others, and is removed when this process dies.
+    `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises `RunFailure` with
+    Gazebo's last output if Gazebo fails."""
 
     def __init__(
         self, installation: Installation, name: str, folder: Path, options: Sequence[str] = ("-s",),
@@ -236,7 +234,6 @@ class RunningWorld:
         return note
 
     def _await_server(self) -> None:
-        """Wait until the world answers, and pause it."""
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:
             self._server.check("loading its world")
@@ -263,7 +260,6 @@ class RunningWorld:
 
 
 def _ended_time() -> float:
-    """Return the processor time (s) of all ended child processes, and theirs."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -47,13 +47,12 @@ BETTER = 0.5
 
 
 class GazeboSimulator:
-    """A simulation of `setup` in a Gazebo of its own, as a context.
+    """A simulation of `setup` in a Gazebo of its own, as a context, with the interface of `EmbeddedSimulator`; each
+    step of the joints takes Gazebo's robot to where `driving` is.
 
-    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, `driving`, descriptions,
-    `scan`, `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`; each step of the joints takes
-    Gazebo's robot to where `driving` is. `installation` replaces the installed one; `log` is a file for Gazebo's
-    output. Raises `InputError` if Gazebo, its bindings or the lidar are missing, and `RunFailure` with Gazebo's last
-    output if Gazebo fails.
+    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `installation` replaces the installed
+    one; `log` is a file for Gazebo's output. Raises `InputError` if Gazebo, its bindings or the lidar are missing, and
+    `RunFailure` with Gazebo's last output if Gazebo fails.
     """
 
     idle_factor = EmbeddedSimulator.idle_factor
@@ -221,8 +220,8 @@ class GazeboSimulator:
     def _cast_again(
         self, lidar: str, start: float, states: messages.JointStates
     ) -> tuple[bytes, messages.JointStates]:  # fmt: skip
-        """Return a lidar's cloud and Gazebo's joints, with the joints as in `states` and the base where it was at a
-        time `start` (s)."""
+        """Return a lidar's cloud and Gazebo's joints, with joints as in `states` and the base as it was at a time
+        `start` (s)."""
         joints = {name: states.positions[name] for name in sorted(self.joints.movable)}
         period, first, arriving = round(self.period * 1e9), self._first_scan[lidar], round(ARRIVING * 1e9)
         deadline, short = time.monotonic() + running.SILENCE_TIMEOUT, 0
@@ -247,8 +246,7 @@ class GazeboSimulator:
             raise self._world.failure(f"Gazebo's lidar {lidar} leaves out every scan")
 
     def _lead_base(self, time: float | None = None) -> None:
-        """Have the base led to where it is now, or was at a `time` (s), its yaw by the shortest way from the last
-        one."""
+        """Have the base led to where it is now, or was at a `time` (s), its yaw by the shortest way."""
         if self.driving is not None:
             x, y, yaw = self._base_at(self.driving.now if time is None else time)
             before = self._base[FLOOR_JOINTS[2]]
@@ -273,8 +271,8 @@ class GazeboSimulator:
         return self._described.ground_truth()
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """As of `EmbeddedSimulator`, with the next steps of the joints. Raises `InputError` for a robot that does not
-        drive: it is fixed to Gazebo's world."""
+        """As of `EmbeddedSimulator`, with the next steps. Raises `InputError` for a robot that is fixed to Gazebo's
+        world."""
         if self.driving is None:
             raise InputError(
                 f"{self.setup.profile.source} has no 'base:', so the robot is fixed to Gazebo's world and cannot be "
@@ -322,7 +320,6 @@ class GazeboSimulator:
             self._check_rays(device)
 
     def _warm_up(self) -> None:
-        """Let time pass until joints, controllers and lidars are there."""
         world, silent = self._world, list(self._clouds)
         while world.time < WARM_UP * 1e9:
             world.advance(self.period)
@@ -403,11 +400,9 @@ def measured(
     described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: messages.PackedCloud
 ) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a lidar's unit publishes of a cloud of Gazebo's, begun at `start` in s.
-
     Positions are Gazebo's; normals and reflectivities come from `described` with joints and base where they were.
     Points that it does not have (edges, objects of Gazebo's) get a surface of the sensor's reflectivity that faces the
-    lidar.
-    """
+    lidar."""
     ranges = rays.ranges(cloud)
     points = rays.points(cloud, ranges)
     distances, normals, reflectivities = described.along(side, rays.directions, rays.height, start)
