@@ -24,31 +24,29 @@ MAX_INCLUDE_DEPTH = 20
 MAX_TRIANGLES = 5_000_000
 # Brightness of a colour to the eye; SDF files have no reflectivity for infrared light.
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
-# What changes nothing that a lidar sees in a world without physics.
-IGNORED = {
+# Elements that are read, and then those that change nothing that a lidar sees in a world without physics.
+KNOWN = {
     "world": {
-        "audio", "wind", "gravity", "magnetic_field", "atmosphere", "gui", "physics", "scene", "light", "plugin",
-        "spherical_coordinates", "state",
+        "model", "include", "frame", "joint", "actor", "audio", "wind", "gravity", "magnetic_field", "atmosphere",
+        "gui", "physics", "scene", "light", "plugin", "spherical_coordinates", "state",
     },
-    "actor": {"skin", "animation", "plugin", "pose", "static"},
-    "model": {"pose", "static", "self_collide", "allow_auto_disable", "enable_wind", "plugin", "gripper", "light"},
+    "actor": {"script", "skin", "animation", "plugin", "pose", "static"},
+    "model": {
+        "link", "model", "include", "frame", "joint", "pose", "static", "self_collide", "allow_auto_disable",
+        "enable_wind", "plugin", "gripper", "light",
+    },
     "link": {
-        "pose", "inertial", "sensor", "light", "gravity", "enable_wind", "self_collide", "kinematic", "plugin",
-        "must_be_base_link", "velocity_decay", "audio_source", "audio_sink", "battery", "projector",
+        "collision", "visual", "pose", "inertial", "sensor", "light", "gravity", "enable_wind", "self_collide",
+        "kinematic", "plugin", "must_be_base_link", "velocity_decay", "audio_source", "audio_sink", "battery",
+        "projector",
     },
-    "collision": {"pose", "surface", "max_contacts", "laser_retro", "density", "auto_inertia_params"},
-    "visual": {"pose", "material", "cast_shadows", "laser_retro", "transparency", "visibility_flags", "meta", "plugin"},
+    "collision": {"geometry", "pose", "surface", "max_contacts", "laser_retro", "density", "auto_inertia_params"},
+    "visual": {
+        "geometry", "pose", "material", "cast_shadows", "laser_retro", "transparency", "visibility_flags", "meta",
+        "plugin",
+    },
     "include": {"uri", "name", "pose", "static", "placement_frame", "plugin"},
 }  # fmt: skip
-USED = {
-    "world": {"model", "include", "frame", "joint", "actor"},
-    "actor": {"script"},
-    "model": {"link", "model", "include", "frame", "joint"},
-    "link": {"collision", "visual"},
-    "collision": {"geometry"},
-    "visual": {"geometry"},
-    "include": set(),
-}
 
 
 @dataclass(frozen=True)
@@ -253,7 +251,7 @@ class _WorldReader:
     def _warn_unsupported(self, element: Element) -> None:
         for child in element.children:
             # A colon marks elements of other programs, which the format ignores.
-            if child.tag not in IGNORED[element.tag] | USED[element.tag] and ":" not in child.tag:
+            if child.tag not in KNOWN[element.tag] and ":" not in child.tag:
                 self._warn(child, f"in <{element.tag}> is not supported and is ignored")
 
     def _warn(self, element: Element, what: str) -> None:

@@ -1,13 +1,13 @@
 """What of Gazebo is installed: its program, the Python bindings of its transport, and their generation."""
 
 import importlib.util
+import os
 import pkgutil
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import folders_in
 
 # Generations by the number in the names of their transport's Python module; from 16 on there is no number.
 GENERATIONS = {13: "Harmonic", 14: "Ionic", 15: "Jetty"}
@@ -81,7 +81,7 @@ def _bindings_in(folders: list[str]) -> list[str]:
 
 def ament_prefixes() -> list[Path]:
     """Return the prefixes of the ROS installations and workspaces that are sourced."""
-    return folders_in("AMENT_PREFIX_PATH")
+    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
 
 
 def _vendor_folders() -> list[Path]:
@@ -92,7 +92,7 @@ def _vendor_folders() -> list[Path]:
 
 def _has_plugin(name: str, program: str) -> bool:
     vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in ament_prefixes()]
-    folders = folders_in("GZ_SIM_SYSTEM_PLUGIN_PATH")
+    folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
     for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
         for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
             folders += library.glob("gz-sim*/plugins")

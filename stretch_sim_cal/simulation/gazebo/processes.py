@@ -358,21 +358,16 @@ class Server:
             with contextlib.suppress(BrokenPipeError):  # of a watchdog that has ended, which `check` reports
                 self._process.stdin.write(NEEDED if needed else NOT_NEEDED)
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
     def check(self, doing: str, patience: float = 0.0) -> None:
         """Raise `RunFailure` with Gazebo's last output if it has died, or does within `patience` s, while `doing`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
-        if self.alive:
-            return
-        code = self._process.returncode
-        self._end_abandoned()
-        if code < 0:  # the watchdog itself
-            raise RunFailure(f"the watchdog of Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it")
-        raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
+            code = self._process.wait(patience)
+            self._end_abandoned()
+            if code < 0:  # the watchdog itself
+                raise RunFailure(
+                    f"the watchdog of Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it"
+                )
+            raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
         """Return the cause of a crash (before the stack trace) and the last errors printed, else the last lines."""
@@ -392,7 +387,7 @@ class Server:
     def stop(self) -> str:
         """End Gazebo and wait for it; return a note if it crashed on its exit, else an empty text: all results have
         been taken by then, so such a crash (a known one of Gazebo's) is not a failure."""
-        died_before = not self.alive
+        died_before = self._process.poll() is not None
         ended = _end(self._process, STOP_PATIENCE)
         self._end_abandoned()
         if not ended:
