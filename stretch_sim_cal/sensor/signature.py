@@ -14,7 +14,6 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.drop_outs import DropOuts, drop_outs
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import turned
@@ -44,6 +43,23 @@ PAIRED_WITHIN = 0.06
 DRIFT_A_MINUTE = 5e-3
 BEYOND_SCATTER = 5.0
 SAME_RATE = 0.01  # rates (share) that differ by less are the clock's
+# Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
+ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
+MIN_TRIALS = 1000
+# Weak echoes count as lost if that is likelier than losses at random by so much (logarithm of the likelihood).
+TELLING = 8.0
+
+
+@dataclass(frozen=True)
+class DropOuts:
+    """A return of intensity i is lost with probability `rate` + exp(-i / 255 / `echo`); with standard deviations.
+    `echo` is 0, and its deviation infinite, if it is not observable. `trials` returns were tested."""
+
+    rate: float
+    rate_deviation: float
+    echo: float
+    echo_deviation: float
+    trials: int
 
 
 @dataclass(frozen=True)
@@ -389,19 +405,26 @@ def _smallest_gap(ranges: np.ndarray) -> float:
     return step if STEPS[0] <= step <= STEPS[1] else 0.0
 
 
-def _drop_outs(clouds, rays, columns: _Columns) -> DropOuts | None:
+def _drop_outs(clouds: list[_Cloud], rays: list[np.ndarray], columns: _Columns) -> DropOuts | None:
+    """Return how returns are lost, at random and the more often the weaker their echo is, None for too few of them. The
+    intensity of a lost one is that of its neighbours in the ring, if both agree in range and intensity."""
     if clouds[0].intensity is None:
         return None
     count = max(int(cloud.ring.max()) for cloud in clouds) + 1
-    images = []
+    intensities, lost = [], []
     for cloud, points, rotor in zip(clouds, rays, columns.rotors, strict=True):
         phases = np.angle(_phase_sums(cloud.ring, columns.steps * rotor, count))
-        column = np.round((columns.steps * rotor - phases[cloud.ring]) / (2.0 * np.pi)).astype(int)
-        image = np.full((2, count, columns.steps), np.nan)
-        image[0, cloud.ring, column % columns.steps] = np.linalg.norm(points, axis=1)
-        image[1, cloud.ring, column % columns.steps] = cloud.intensity
-        images.append(image)
-    return drop_outs(images)
+        column = np.round((columns.steps * rotor - phases[cloud.ring]) / (2.0 * np.pi)).astype(int) % columns.steps
+        image = np.full((2, count, columns.steps), np.nan)  # NaN for no return
+        image[:, cloud.ring, column] = np.linalg.norm(points, axis=1), cloud.intensity
+        before, after = np.roll(image, 1, axis=2), np.roll(image, -1, axis=2)
+        apart = np.abs(after - before)
+        alike = (apart[0] < ALIKE_RANGE[0] * before[0] + ALIKE_RANGE[1]) & (
+            apart[1] < ALIKE_INTENSITY[0] * before[1] + ALIKE_INTENSITY[1]
+        )
+        intensities.append(0.5 * (before[1] + after[1])[alike])
+        lost.append(np.isnan(image[0])[alike])
+    return _lost_by_intensity(np.concatenate(intensities), np.concatenate(lost))
 
 
 def _wrapped(angles: np.ndarray) -> np.ndarray:
@@ -436,3 +459,41 @@ def _lines(found: Signature) -> list[str]:
     elif found.sensor is not None:
         correction = "not applicable, the table has no optical centre"
     return lines if correction is None else [*lines, f"distance correction: {correction}"]
+
+
+def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | None:
+    from scipy.optimize import minimize  # takes a tenth of a second to import, which every node would pay
+
+    if len(intensity) < MIN_TRIALS:
+        return None
+    levels = np.clip(np.nan_to_num(np.round(intensity)), 0, 255).astype(int)
+    trials, misses = np.bincount(levels, minlength=256), np.bincount(levels, lost, minlength=256)
+    at = np.flatnonzero(trials)
+    trials, misses = trials[at], misses[at]
+    number, missed = int(trials.sum()), float(misses.sum())
+    share = missed / number
+
+    def improbability(chance: np.ndarray) -> float:
+        return -float(misses @ np.log(chance) + (trials - misses) @ np.log1p(-chance))
+
+    def cost(parameters):
+        rate, echo = np.exp(parameters)
+        return improbability(np.clip(rate + (1.0 - rate) * np.exp(-at / 255.0 / echo), 1e-9, 1.0 - 1e-9))
+
+    starts = [np.log([max(share, 1e-5), echo]) for echo in (0.003, 0.01, 0.03)]
+    best = min((minimize(cost, start, method="Nelder-Mead") for start in starts), key=lambda found: found.fun)
+    # What weak echoes do shows only if some are lost beyond what the rate explains.
+    if improbability(np.full(len(at), np.clip(share, 1e-12, 1.0 - 1e-9))) - best.fun < TELLING:
+        return DropOuts(share, float(np.sqrt(max(missed, 1.0)) / number), 0.0, np.inf, number)
+    rate, echo = map(float, np.exp(best.x))
+    spread = np.sqrt(np.maximum(np.diag(np.linalg.pinv(_second_derivatives(cost, best.x))), 0.0))
+    return DropOuts(rate, float(rate * spread[0]), echo, float(echo * spread[1]), number)
+
+
+def _second_derivatives(function, at: np.ndarray) -> np.ndarray:
+    step = 1e-3
+    steps = step * np.eye(len(at))
+    return np.array([
+        [(function(at + a + b) - function(at + a - b) - function(at - a + b) + function(at - a - b)) / (4 * step**2)
+         for b in steps] for a in steps
+    ])  # fmt: skip
