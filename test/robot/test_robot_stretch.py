@@ -132,13 +132,9 @@ def test_two_boxes_collide_exactly_within_the_margin():
     box = '<collision><geometry><box size="0.2 0.2 0.2"/></geometry></collision>'
     axes = joint("x", "a", "m", "prismatic", axis="1 0 0") + joint("y", "m", "b", "prismatic", axis="0 1 0")
     model = parse_urdf(robot(link("a", box) + link("m") + link("b", box) + axes))
-    collision = SelfCollision(model, margin=0.05)
-    assert collision.colliding_pairs({"x": 0.249}) == [("a", "b")]
-    assert collision.colliding_pairs({"x": 0.251}) == []
-    assert collision.colliding_pairs({"x": 0.234, "y": 0.234}) == [("a", "b")]
-    assert collision.colliding_pairs({"x": 0.236, "y": 0.236}) == []
-    touching = SelfCollision(model, margin=0.0)
-    assert touching.is_free({"x": 0.201})
-    assert not touching.is_free({"x": 0.199})
+    collision, touching = (SelfCollision(model, margin=margin) for margin in (0.05, 0.0))
+    for near, far in (({"x": 0.249}, {"x": 0.251}), ({"x": 0.234, "y": 0.234}, {"x": 0.236, "y": 0.236})):
+        assert collision.colliding_pairs(near) == [("a", "b")] and collision.colliding_pairs(far) == []
+    assert touching.is_free({"x": 0.201}) and not touching.is_free({"x": 0.199})
     with pytest.raises(InputError, match="margin"):
         SelfCollision(model, margin=-1.0)

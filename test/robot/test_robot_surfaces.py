@@ -22,13 +22,15 @@ def volume(surface: Surface) -> float:
 
 
 def test_primitives_are_as_large_as_they_say():
-    assert np.isclose(volume(one_shape('<box size="1 2 3"/>')), 6.0)
-    assert np.isclose(volume(one_shape('<cylinder radius="0.5" length="2"/>')), np.pi / 2, rtol=2e-3)
-    assert np.isclose(volume(one_shape('<sphere radius="0.5"/>')), np.pi / 6, rtol=2e-2)
-    sphere = one_shape('<sphere radius="0.5"/>')
+    box, cylinder, sphere = (
+        one_shape(f"<{shape}/>")
+        for shape in ('box size="1 2 3"', 'cylinder radius="0.5" length="2"', 'sphere radius="0.5"')
+    )
+    assert np.isclose(volume(box), 6.0)
+    assert np.isclose(volume(cylinder), np.pi / 2, rtol=2e-3)
+    assert np.isclose(volume(sphere), np.pi / 6, rtol=2e-2)
     assert np.allclose(np.linalg.norm(sphere.vertices, axis=1), 0.5)
     assert np.linalg.norm(sphere.triangles.mean(axis=1), axis=1).min() > 0.5 * (1 - 0.006)
-    cylinder = one_shape('<cylinder radius="0.5" length="2"/>')
     assert np.allclose(np.ptp(cylinder.vertices, axis=0), [1, 1, 2])
 
 
