@@ -22,7 +22,7 @@ from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
-from stretch_sim_cal.simulation.floor import Undulation
+from stretch_sim_cal.simulation.solids import Undulation
 from stretch_sim_cal.validate import DEGREES, MILLIMETRES, Bounds
 
 TICK = 5_000_000  # ns

@@ -23,11 +23,11 @@ from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot
 from stretch_sim_cal.sensor.points import are_returns, coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
-from stretch_sim_cal.simulation.floor import Undulation
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Cast, Hits, Optics, Scene
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.solids import Undulation
 from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 from stretch_sim_cal.simulation.worlds import World, load_world
 

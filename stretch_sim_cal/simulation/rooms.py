@@ -12,7 +12,7 @@ import numpy as np
 import trimesh
 
 from stretch_sim_cal.files import write_atomic, write_text
-from stretch_sim_cal.simulation.floor import Undulation, uneven_sheet
+from stretch_sim_cal.simulation.solids import Undulation, uneven_sheet
 
 WALL = 0.1  # thickness of walls, floor and ceiling
 CORRIDOR = 2.5  # depth of what lies behind a glass front

@@ -22,10 +22,8 @@ def volume(surface: Surface) -> float:
 
 
 def test_primitives_are_as_large_as_they_say():
-    box, cylinder, sphere = (
-        one_shape(f"<{shape}/>")
-        for shape in ('box size="1 2 3"', 'cylinder radius="0.5" length="2"', 'sphere radius="0.5"')
-    )
+    box, cylinder = one_shape('<box size="1 2 3"/>'), one_shape('<cylinder radius="0.5" length="2"/>')
+    sphere = one_shape('<sphere radius="0.5"/>')
     assert np.isclose(volume(box), 6.0)
     assert np.isclose(volume(cylinder), np.pi / 2, rtol=2e-3)
     assert np.isclose(volume(sphere), np.pi / 6, rtol=2e-2)

@@ -14,8 +14,8 @@ from stretch_sim_cal.robot.wheeled_base import wheeled_base
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors, OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
-from stretch_sim_cal.simulation.floor import Undulation
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.solids import Undulation
 
 OMNIDIRECTIONAL, DIFFERENTIAL = (load_profile(name).base for name in ("stretch4", "two_lidar_amr"))
 QUARTER = (0.0, 0.0, math.pi / 8, 4.0)  # rad/s, s
