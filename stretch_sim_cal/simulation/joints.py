@@ -117,6 +117,11 @@ class Joints:
             self._stuck.add(name)
             self._motions.pop(name, None)
 
+    def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
+        """Return how far (m, rad) each joint that has not arrived is from its target."""
+        gaps = {name: target - self.positions[name] for name, target in targets.items()}
+        return {name: gap for name, gap in gaps.items() if abs(gap) > self.arrival_tolerance}
+
     def step(self, duration: float) -> None:
         """Let `duration` s of simulated time pass (whole ns). Raises `InputError` for a negative one."""
         if not duration >= 0:
@@ -239,8 +244,7 @@ class Following:
 
     def missing(self) -> dict[str, float]:
         """Return how far (m, rad) each joint that has not arrived has to go."""
-        gaps = {name: target - self._joints.positions[name] for name, target in self.waypoint.positions.items()}
-        return {name: gap for name, gap in gaps.items() if abs(gap) > self._joints.arrival_tolerance}
+        return self._joints.missing(self.waypoint.positions)
 
     def _begin(self, now: float) -> None:
         self.waypoint = waypoint = self._rest.pop(0)

@@ -337,7 +337,7 @@ class Server:
         self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),
         log: Path | None = None,
     ):  # fmt: skip
-        self.folder, self.world = folder, folder / "world.sdf"
+        self.world = folder / "world.sdf"
         self._log = log or folder / "gz.log"
         self._needed = False
         watchdog = [sys.executable, "-m", __name__, "watch", str(folder), str(self._log)]

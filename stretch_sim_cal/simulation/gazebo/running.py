@@ -440,11 +440,6 @@ class GazeboJoints(Joints):
         self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
         self._past.append(self._states)
 
-    def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
-        """Return how far (m, rad) each commanded joint that has not arrived is from its target."""
-        gaps = {name: target - self._commanded(name) for name, target in targets.items()}
-        return {name: gap for name, gap in gaps.items() if abs(gap) > self.arrival_tolerance}
-
     def _commanded(self, name: str, states: JointStates | None = None) -> float:
         positions = (states or self._states).positions
         tie, parts = self._ties.get(name, ("sum", (name,)))
