@@ -482,9 +482,8 @@ def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
                     raise InputError(f"{where}: {key}: is '{own}' for {both}")
     links = {lidar.housing.link for lidar in found.values() if lidar.housing is not None}
     if len(links) > 1:
-        raise InputError(
-            f"{where}: housing: link: both lidars have to be in one link's mesh, not {' and '.join(links)}"
-        )
+        both = " and ".join(links)
+        raise InputError(f"{where}: housing: link: both lidars have to be in one link's mesh, not {both}")
     return found
 
 

@@ -210,26 +210,21 @@ class Optics:
 
     def reflectivities(self, hits: Hits) -> np.ndarray:
         """Return the reflectivities (N,) of what rays hit first; 0 without a hit."""
-        return self._reflectivities(hits.names).take(hits.surfaces(), mode="wrap")
+        return self._table("reflectivity", hits).take(hits.surfaces(), mode="wrap")
 
-    def _of(self, names: Sequence[str]) -> list[Material]:
-        return [self._materials.get(name, self._default) for name in names]
-
-    def _reflectivities(self, names: Sequence[str]) -> np.ndarray:
-        """Return the reflectivities of surfaces, and last of misses, whose index is -1."""
-        given = [self._default.reflectivity if m.reflectivity is None else m.reflectivity for m in self._of(names)]
-        return np.array([*given, 0.0], dtype=np.float32)
+    def _table(self, kind: str, hits: Hits) -> np.ndarray:
+        """Return what is of that `kind` of the surfaces' materials, and last 0 for misses, whose index is -1."""
+        given = [getattr(self._materials.get(name, self._default), kind) for name in hits.names]
+        usual = self._default.reflectivity
+        return np.array([*(usual if each is None else each for each in given), 0.0], dtype=np.float32)
 
     def _see(self, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> tuple[Seen, Seen | None, list[str]]:
         hits = cast(origins, directions, None)
-        materials, table = self._of(hits.names), self._reflectivities(hits.names)
-        surfaces = hits.surfaces()
+        table, surfaces = self._table("reflectivity", hits), hits.surfaces()
         seen = Seen(hits.distances, hits.incidence_cosines(), table.take(surfaces, mode="wrap"), surfaces)
         if not self._has_panes:
             return seen, None, hits.names
-        mirrors, panes = (
-            np.array([*(getattr(m, kind) for m in materials), 0.0], dtype=np.float32) for kind in ("mirror", "glass")
-        )
+        mirrors, panes = self._table("mirror", hits), self._table("glass", hits)
         return seen, self._follow(seen, hits, origins, directions, cast, table, mirrors, panes), hits.names
 
     def _follow(

@@ -161,9 +161,8 @@ class SimulationSetup:
             if unit.unit is None:
                 raise InputError(f"{self.units[device]}: is not a unit file, it has no key 'sensor'")
             if unit.period != sensor.period:
-                raise InputError(
-                    f"{self.units[device]}: rate: is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
-                )
+                rates = f"is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
+                raise InputError(f"{self.units[device]}: rate: {rates}")
             sensor = unit
         elif table := self.angle_table_of(device, sensor):
             sensor = sensor.with_angle_table(table)

@@ -8,7 +8,7 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import load_model, parse_urdf
-from stretch_sim_cal.robot.stretch import available_tools, nominal_description
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import link_surfaces
 
 LINKS = '<link name="a"/><link name="b"/>'
@@ -105,17 +105,6 @@ def test_deeply_nested_and_long_descriptions_do_not_crash():
     chain = "".join(link("", f"l{i}") for i in range(3000))
     chain += "".join(joint("", "fixed", f"j{i}", f"l{i}", f"l{i + 1}") for i in range(2999))
     assert len(parse_urdf(robot(chain)).chain("l2999")) == 2999
-
-
-@pytest.mark.parametrize("tool", available_tools())
-def test_the_vendors_robot_is_read_with_every_tool(tool):
-    model = load_model(nominal_description(tool))
-    assert model.root == "base_footprint"
-    assert model.joints["lift_joint"].limit.upper == 1.2
-    assert set(model.order) == set(model.links)
-    position = {name: i for i, name in enumerate(model.order)}
-    assert all(position[j.parent] < position[j.child] for j in model.joints.values())
-    assert all(geometry.path.is_file() for part in model.links.values() for geometry in part.collisions)
 
 
 def test_defaults_follow_the_urdf_specification():

@@ -116,10 +116,9 @@ def packed_cloud(message: bytes) -> PackedCloud:
         records = records_from_message(cloud)
     except InputError as error:
         raise InputError(f"PointCloudPacked: {error}") from error
-    if missing := [name for name in COORDINATES if name not in records.dtype.names]:
-        raise InputError(
-            f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}"
-        )
+    names = records.dtype.names
+    if missing := [name for name in COORDINATES if name not in names]:
+        raise InputError(f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(names)}")
     return PackedCloud(stamp(message), records.reshape(cloud.height, cloud.width))
 
 

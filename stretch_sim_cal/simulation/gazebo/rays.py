@@ -151,8 +151,7 @@ class CastRays:
         return self.sampled if self.exact else self.published
 
     def _given(self, cloud: PackedCloud) -> np.ndarray:
-        x, y, z = (cloud.records[name].reshape(-1)[self.index] for name in "xyz")
-        given = np.stack([x, y, z], axis=1).astype(np.float32)
+        given = cloud.xyz.reshape(-1, 3)[self.index].astype(np.float32)
         given[~np.isfinite(given).all(axis=1)] = np.inf
         return given
 
