@@ -220,19 +220,14 @@ class Optics:
 
     def _see(self, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> tuple[Seen, Seen | None, list[str]]:
         hits = cast(origins, directions, None)
-        table, surfaces = self._table("reflectivity", hits), hits.surfaces()
-        seen = Seen(hits.distances, hits.incidence_cosines(), table.take(surfaces, mode="wrap"), surfaces)
-        if not self._has_panes:
-            return seen, None, hits.names
-        mirrors, panes = self._table("mirror", hits), self._table("glass", hits)
-        return seen, self._follow(seen, hits, origins, directions, cast, table, mirrors, panes), hits.names
+        seen = Seen(hits.distances, hits.incidence_cosines(), self.reflectivities(hits), hits.surfaces())
+        glass = self._follow(seen, hits, origins, directions, cast) if self._has_panes else None
+        return seen, glass, hits.names
 
-    def _follow(
-        self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast, table: np.ndarray,
-        mirrors: np.ndarray, panes: np.ndarray,
-    ) -> Seen | None:  # fmt: skip
+    def _follow(self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> Seen | None:
         """Let rays that met a mirror or glass go on, and put what they finally see into `seen`; return the glass's
         echoes, None without any."""
+        table, mirrors, panes = (self._table(kind, hits) for kind in ("reflectivity", "mirror", "glass"))
         rows = np.flatnonzero((mirrors + panes)[seen.surfaces] > 0)
         if not len(rows):
             return None
