@@ -39,9 +39,7 @@ MeshFolders = Mapping[str, str | os.PathLike]
 
 
 def load_model(
-    source: str | os.PathLike,
-    arguments: Mapping[str, object] | None = None,
-    mesh_folders: MeshFolders | None = None,
+    source: str | os.PathLike, arguments: Mapping[str, object] | None = None, mesh_folders: MeshFolders | None = None
 ) -> RobotModel:
     """Return the model of a URDF, xacro or SDF file, or of a URDF text (anything that begins with `<`).
 
@@ -91,11 +89,9 @@ def parse_xml(text: str, source: str) -> Element:
 
 
 def parse_urdf(
-    text: str | Element,
-    base_directory: str | os.PathLike | None = None,
-    source: str = "<text>",
+    text: str | Element, base_directory: str | os.PathLike | None = None, source: str = "<text>",
     mesh_folders: MeshFolders | None = None,
-) -> RobotModel:
+) -> RobotModel:  # fmt: skip
     """Return the model of a URDF's text, or root element. Relative mesh names start at `base_directory` (None: they
     stay unresolved until a mesh is read); `mesh_folders` are the folders of `package://` names (others are looked for
     in the ament index and `ROS_PACKAGE_PATH`). Raises `InputError`, beginning with `source`, for anything that is not

@@ -223,12 +223,9 @@ def jacobian(
 
 
 def joint_columns(
-    joint: Joint,
-    root_from_child: np.ndarray,
-    tip: np.ndarray,
-    position: np.ndarray | None = None,
+    joint: Joint, root_from_child: np.ndarray, tip: np.ndarray, position: np.ndarray | None = None,
     shape: tuple[int, ...] = (),
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Return the columns (..., 6, variables) of one joint in the Jacobian of a point `tip` (..., 3), in the root's
     frame; `position` (None: zero) is that of a joint of several numbers."""
     rotation, origin = root_from_child[..., :3, :3], root_from_child[..., :3, 3]

@@ -22,9 +22,7 @@ def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
     return [one for one in alike if one.azimuth_steps == seen.azimuth_steps] or alike
 
 
-def taken_for(
-    seen: Signature, expected: Sensor | None, candidates: Sequence[Sensor]
-) -> tuple[Sensor | None, str]:  # fmt: skip
+def taken_for(seen: Signature, expected: Sensor | None, candidates: Sequence[Sensor]) -> tuple[Sensor | None, str]:
     """Return the sensor that a lidar is taken for, and a sentence about it: the expected one if its table fits, else
     the candidate that fits, else None. Raises `InputError` if several fit."""
     table = seen.sensor

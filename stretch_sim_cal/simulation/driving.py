@@ -252,9 +252,8 @@ class DrivingBase:
     def _between(self, begin: float, end: float) -> list[tuple[float, ...]]:
         """Return the moments around `begin` to `end` (ns), one at least."""
         if self._forgotten and begin < self._moments[0][0]:
-            raise InputError(
-                f"where the base was at {begin * 1e-9:g} s is no longer stored; only ten minutes of motion are"
-            )
+            forgotten = f"where the base was at {begin * 1e-9:g} s"
+            raise InputError(f"{forgotten} is no longer stored; only ten minutes of motion are")
         first = bisect_right(self._moments, begin, key=lambda moment: moment[0]) - 1
         last = bisect_left(self._moments, end, key=lambda moment: moment[0]) + 1
         return self._moments[max(0, first) : last] or [self._moment()]

@@ -139,9 +139,8 @@ class EmbeddedSimulator:
         self._world_from_root = np.eye(4)
         self.driving = self._base_on_floor()
         self._added: dict[str, Surface] = {}
-        self._optics = {
-            device: Optics(self.world.materials, kind.reflectivity) for device, kind in self.sensors.items()
-        }
+        materials = self.world.materials
+        self._optics = {device: Optics(materials, kind.reflectivity) for device, kind in self.sensors.items()}
         self._static: dict[str, Scene] | None = None
         self._people = [Scene({actor.name: actor.surface}) for actor in self.world.actors]
         self._moving: tuple[dict[str, float], Scene] | None = None

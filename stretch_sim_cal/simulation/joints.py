@@ -50,9 +50,8 @@ class Joints:
     def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self._model = model
         self.profile = profile or stretch_profile()
-        self.ranges: dict[str, Limit] = {
-            name: limit for name, limit in self.profile.commanded_limits(model).items() if limit.velocity > 0
-        }
+        limits = self.profile.commanded_limits(model)
+        self.ranges = {name: limit for name, limit in limits.items() if limit.velocity > 0}
         self._positions = {name: min(max(0.0, limit.lower), limit.upper) for name, limit in self.ranges.items()}
         self._at_rest = {joint.name: 0.0 for joint in model.moving_joints() if joint.variables == 1}
         self._motions: dict[str, _Motion] = {}

@@ -217,9 +217,7 @@ class GazeboSimulator:
                 stamp -= end - begin
         return stamp
 
-    def _cast_again(
-        self, lidar: str, start: float, states: messages.JointStates
-    ) -> tuple[bytes, messages.JointStates]:  # fmt: skip
+    def _cast_again(self, lidar: str, start: float, states: messages.JointStates) -> tuple[bytes, messages.JointStates]:
         """Return a lidar's cloud and Gazebo's joints, with joints as in `states` and the base as it was at a time
         `start` (s)."""
         joints = {name: states.positions[name] for name in sorted(self.joints.movable)}
