@@ -25,7 +25,7 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, LEAST_COSINE, ErrorModel, weak_echo
 from stretch_sim_cal.simulation.optics import Hits, Scene
-from stretch_sim_cal.simulation.true_robot import TRUE_LIDAR_LINKS
+from stretch_sim_cal.simulation.true_robot import true_link
 
 # Floor farther than this (m) from base_footprint counts as a plane of its own, as for the floor method.
 FLOOR_RADIUS = 3.5
@@ -135,8 +135,8 @@ class _TrueReturns:
     def __init__(self, recording: Recording, device: str):
         simulator = recording.simulator
         lidar, sensor = simulator.lidar(device), recording.simulator.lidar(device).sensor
-        links = link_transforms(parse_urdf(simulator.true_description), {}, ["base_link", *TRUE_LIDAR_LINKS])
-        world_from_lidar = links[TRUE_LIDAR_LINKS[SIDES.index(device)]]
+        links = link_transforms(parse_urdf(simulator.true_description), {}, ["base_link", true_link(device)])
+        world_from_lidar = links[true_link(device)]
         rays = lidar.rays(0)
         chosen = np.flatnonzero(np.arange(sensor.num_rays) // sensor.num_channels % EVERY == 0)
         directions = rays.directions[chosen].astype(float)

@@ -55,8 +55,7 @@ from stretch_sim_cal.simulated import stations_of
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.rooms import Room, write_room
-from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSetup
-from stretch_sim_cal.simulation.true_robot import PayloadBox
+from stretch_sim_cal.simulation.setup import BaseError, PayloadBox, PoseError, SimulationSetup
 from stretch_sim_cal.truth import nees
 
 DRAWN_PAIRS = 3

@@ -20,7 +20,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.sensor.sensor import sensors_called
-from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, pose_mapping
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 from stretch_sim_cal.simulation.worlds import load_world
 
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
@@ -194,7 +194,7 @@ def with_changes(
         random = np.random.default_rng(simulation["seed"])
         for side in SIDES:
             error = PoseError.drawn(random, 1e-3 * mount_errors[0], float(np.radians(mount_errors[1])))
-            simulation[f"lidar_{side}_error"] = pose_mapping(error)
+            simulation[f"lidar_{side}_error"] = validate.written(error)
     if "robot" in simulation and load_profile(simulation["robot"]).one_lidar:
         del simulation["lidar_right_error"]
     changes = {"--seed": seed, "--mount-errors": mount_errors, "--sensor": sensor, "--robot": robot}

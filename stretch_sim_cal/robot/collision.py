@@ -22,8 +22,7 @@ class SelfCollision:
     of one telescope (only parallel prismatic joints between them, beside those of `still`), fingers that close (each on
     one joint of the same body, and too close at position zero), pairs too close in every one of some random
     configurations, and pairs between which only joints of `still` move. `floor` (m) is the height of a horizontal floor
-    in the root's frame; links that cannot leave it (base, wheels), or that only joints of `still` move, are not checked
-    against it.
+    in the root's frame; only links are checked against it that other joints than those of `still` may raise.
     """
 
     def __init__(
@@ -37,10 +36,13 @@ class SelfCollision:
         self._shapes = [_Shape(surfaces[link]) for link in self.links]
         if not self._shapes:
             raise InputError(f"robot '{model.name}' has no collision shapes, so collisions cannot be checked")
-        self._centres = np.array([shape.centre for shape in self._shapes])
-        self._halves = np.array([shape.half for shape in self._shapes])
+        self._centres, self._halves = (np.array([getattr(shape, part) for shape in self._shapes])
+                                       for part in ("centre", "half"))  # fmt: skip
         self._pairs = self._pairs_to_check()
-        self._above_floor = self._links_to_hold_against_floor()
+        # Links whose lowest point changes its height: wheels and the base stay on the floor.
+        positions = random_positions(model, SAMPLES, seed=1)
+        frames = self._frames({name: value for name, value in positions.items() if name not in self._still})
+        self._above_floor = [i for i, shape in enumerate(self._shapes) if np.ptp(shape.lowest(frames[:, i])) > 1e-3]
 
     def colliding_pairs(self, positions: Positions) -> list[tuple[str, str]]:
         """Return the pairs of links closer than the margin in one configuration; a link too close to the floor makes a
@@ -82,7 +84,6 @@ class SelfCollision:
                 yield int(a), int(b)
 
     def _on_floor(self, frames: np.ndarray) -> np.ndarray:
-        """Return which links (..., L) of frames (..., L, 4, 4) are too close to the floor."""
         result = np.zeros(frames.shape[:-2], dtype=bool)
         if self.floor is not None:
             for index in self._above_floor:
@@ -91,24 +92,25 @@ class SelfCollision:
         return result
 
     def _pairs_to_check(self) -> np.ndarray:
-        ways = {pair: self._moving_joints_between(*pair) for pair in combinations(range(len(self.links)), 2)}
-        movable = {pair for pair, way in ways.items() if len(way) > 1 and not self._is_telescope(way)}
-        movable = {pair for pair in movable if not {joint.name for joint in ways[pair]} <= self._still}
-        fingers = {pair for pair in movable if len(ways[pair]) == 2 and not self._is_chain(*pair)}
+        between = {
+            pair: [joint for joint in self.model.between(*(self.links[index] for index in pair)) if joint.variables]
+            for pair in combinations(range(len(self.links)), 2)
+        }
+        ways = {
+            pair: way for pair, way in between.items()
+            if len(way) > 1 and not self._is_telescope(way) and not {joint.name for joint in way} <= self._still
+        }  # fmt: skip
+        fingers = {pair for pair, way in ways.items() if len(way) == 2 and not self._is_chain(pair, way)}
         by_design = set(self._close(self._frames({})[0], _as_array(fingers)))
-        always = movable
+        always = set(ways)
         for frames in self._frames(random_positions(self.model, SAMPLES, seed=0)):
             always = set(self._close(frames, _as_array(always)))
-        return _as_array(movable - by_design - always)
+        return _as_array(set(ways) - by_design - always)
 
-    def _moving_joints_between(self, a: int, b: int) -> list[Joint]:
-        return [joint for joint in self.model.between(self.links[a], self.links[b]) if joint.variables]
-
-    def _is_chain(self, a: int, b: int) -> bool:
+    def _is_chain(self, pair: tuple[int, int], way: list[Joint]) -> bool:
         """Return whether all moving joints between two links lie above one of them."""
-        way = {joint.name for joint in self._moving_joints_between(a, b)}
-        above = [{joint.name for joint in self.model.chain(self.links[index])} for index in (a, b)]
-        return way <= above[0] or way <= above[1]
+        above = [{joint.name for joint in self.model.chain(self.links[index])} for index in pair]
+        return any({joint.name for joint in way} <= each for each in above)
 
     def _is_telescope(self, way: list[Joint]) -> bool:
         way = [joint for joint in way if joint.name not in self._still]
@@ -118,12 +120,6 @@ class SelfCollision:
         frames = link_transforms(self.model, {}, [joint.child for joint in way])
         directions = [frames[joint.child][:3, :3] @ joint.unit_axis for joint in way]
         return all(np.linalg.norm(np.cross(directions[0], direction)) < 1e-6 for direction in directions)
-
-    def _links_to_hold_against_floor(self) -> list[int]:
-        """Return the links whose lowest point changes its height: wheels and the base stay on the floor."""
-        positions = random_positions(self.model, SAMPLES, seed=1)
-        frames = self._frames({name: value for name, value in positions.items() if name not in self._still})
-        return [i for i, shape in enumerate(self._shapes) if np.ptp(shape.lowest(frames[:, i])) > 1e-3]
 
 
 class _Shape:
@@ -146,7 +142,6 @@ class _Shape:
         return fcl.distance(self.object, other.object) < margin
 
     def lowest(self, frames: np.ndarray) -> np.ndarray:
-        """Return the height (...) of the lowest point in frames (..., 4, 4)."""
         return (frames[..., 2, :3] @ self.corners.T).min(axis=-1) + frames[..., 2, 3]
 
 

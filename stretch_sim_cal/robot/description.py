@@ -39,9 +39,7 @@ MeshFolders = Mapping[str, str | os.PathLike]
 
 
 def load_model(
-    source: str | os.PathLike,
-    arguments: Mapping[str, object] | None = None,
-    mesh_folders: MeshFolders | None = None,
+    source: str | os.PathLike, arguments: Mapping[str, object] | None = None, mesh_folders: MeshFolders | None = None
 ) -> RobotModel:
     """Return the model of a URDF, xacro or SDF file, or of a URDF text (anything that begins with `<`).
 
@@ -54,8 +52,7 @@ def load_model(
             raise InputError("xacro arguments need a xacro file, this is the text of a URDF")
         return parse_urdf(source.lstrip("\ufeff \t\r\n"), mesh_folders=mesh_folders)
     path = Path(source).expanduser()
-    if is_sdf(path, read_text(path)):
-        _no_arguments(path, arguments)
+    if is_sdf(path, read_text(path)) and not arguments:
         return read_sdf_model(path).robot_model()
     return parse_urdf(load_urdf_text(path, arguments, mesh_folders), path.resolve().parent, str(path), mesh_folders)
 
@@ -63,19 +60,14 @@ def load_model(
 def load_urdf_text(
     path: str | os.PathLike, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
-    """Return the URDF text of a URDF, xacro or SDF file; a xacro is expanded with `arguments` and the `folders` of the
-    packages that it finds. Raises `InputError`."""
+    """Return the URDF text of a URDF, xacro (see `load_model`) or SDF file. Raises `InputError`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if is_xacro(path, text):
         return expand_xacro(path, arguments, folders)
-    _no_arguments(path, arguments)
-    return urdf_of_sdf(path) if is_sdf(path, text) else text
-
-
-def _no_arguments(path: Path, arguments: Mapping[str, object] | None) -> None:
     if arguments:
         raise InputError(f"{path}: is not a xacro and takes no arguments ({', '.join(arguments)})")
+    return urdf_of_sdf(path) if is_sdf(path, text) else text
 
 
 def is_xacro(path: Path, text: str) -> bool:
@@ -97,38 +89,41 @@ def parse_xml(text: str, source: str) -> Element:
 
 
 def parse_urdf(
-    text: str | Element,
-    base_directory: str | os.PathLike | None = None,
-    source: str = "<text>",
+    text: str | Element, base_directory: str | os.PathLike | None = None, source: str = "<text>",
     mesh_folders: MeshFolders | None = None,
-) -> RobotModel:
+) -> RobotModel:  # fmt: skip
     """Return the model of a URDF's text, or root element. Relative mesh names start at `base_directory` (None: they
     stay unresolved until a mesh is read); `mesh_folders` are the folders of `package://` names (others are looked for
-    in the ament index and `ROS_PACKAGE_PATH`); messages begin with `source`. Raises `InputError` for anything that is
-    not one valid tree."""
+    in the ament index and `ROS_PACKAGE_PATH`). Raises `InputError`, beginning with `source`, for anything that is not
+    one valid tree."""
     root = parse_xml(text, source) if isinstance(text, str) else text
     if root.tag != "robot":
         raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
-    reader = _Reader(source, Path(base_directory) if base_directory is not None else None, mesh_folders or {})
-    name = reader.attribute(root, "name", "<robot>")
-    links = [reader.link(element) for element in root.findall("link")]
-    joints = [reader.joint(element) for element in root.findall("joint")]
+    reader = _Reader(Path(base_directory) if base_directory is not None else None, mesh_folders or {})
+    try:
+        name = reader.attribute(root, "name", "<robot>")
+        links = [reader.link(element) for element in root.findall("link")]
+        joints = [reader.joint(element) for element in root.findall("joint")]
+    except _Fault as fault:
+        raise InputError(f"{source}: {fault}") from fault
     return robot_model(name, links, joints, source)
 
 
-class _Reader:
-    def __init__(self, source: str, base_directory: Path | None, mesh_folders: MeshFolders):
-        self.source = source
-        self.base_directory = base_directory
-        self.mesh_folders = mesh_folders
+class _Fault(Exception):
+    def __init__(self, where: str, what: str):
+        super().__init__(f"{where}: {what}")
 
-    def fault(self, where: str, what: str) -> InputError:
-        return InputError(f"{self.source}: {where}: {what}")
+
+class _Reader:
+    """Reads elements of a URDF; `where` names the link or joint that a `_Fault` is in."""
+
+    def __init__(self, base_directory: Path | None, mesh_folders: MeshFolders):
+        self.base_directory, self.mesh_folders = base_directory, mesh_folders
 
     def attribute(self, element: Element, key: str, where: str) -> str:
         value = element.get(key)
         if value is None or not value.strip():
-            raise self.fault(where, f"<{element.tag}> has no {key}")
+            raise _Fault(where, f"<{element.tag}> has no {key}")
         return value
 
     def numbers(self, element: Element, key: str, where: str, count: int) -> list[float]:
@@ -139,7 +134,7 @@ class _Reader:
             values = []
         if len(values) != count or not all(map(math.isfinite, values)):
             wrong = "is not a number, or not finite" if count == 1 else "is not three finite numbers"
-            raise self.fault(where, f'{key}="{text}" of <{element.tag}> {wrong}')
+            raise _Fault(where, f'{key}="{text}" of <{element.tag}> {wrong}')
         return values
 
     def number(self, element: Element, key: str, where: str, default: float | None = None) -> float:
@@ -150,7 +145,7 @@ class _Reader:
     def positive(self, element: Element, key: str, where: str) -> float:
         value = self.number(element, key, where)
         if value <= 0:
-            raise self.fault(where, f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
+            raise _Fault(where, f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
         return value
 
     def vector(
@@ -167,21 +162,19 @@ class _Reader:
         name = self.attribute(element, "name", "a link")
         where = f"link '{name}'"
         inertial = element.find("inertial")
-        return Link(
-            name,
-            tuple(self.geometry(shape, f"{where}, visual") for shape in element.findall("visual")),
-            tuple(self.geometry(shape, f"{where}, collision") for shape in element.findall("collision")),
-            self.inertial(inertial, where) if inertial is not None else None,
+        visuals, collisions = (
+            tuple(self.geometry(shape, f"{where}, {kind}") for shape in element.findall(kind))
+            for kind in ("visual", "collision")
         )
+        return Link(name, visuals, collisions, self.inertial(inertial, where) if inertial is not None else None)
 
     def inertial(self, element: Element, where: str) -> Inertial:
-        mass = element.find("mass")
-        inertia = element.find("inertia")
+        mass, inertia = element.find("mass"), element.find("inertia")
         if mass is None or inertia is None:
-            raise self.fault(where, "<inertial> needs <mass> and <inertia>")
+            raise _Fault(where, "<inertial> needs <mass> and <inertia>")
         value = self.number(mass, "value", where)
         if value < 0:
-            raise self.fault(where, f"its mass {value:g} is negative")
+            raise _Fault(where, f"its mass {value:g} is negative")
         keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
         xx, xy, xz, yy, yz, zz = (self.number(inertia, key, where) for key in keys)
         return Inertial(value, self.origin(element, where), np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
@@ -189,14 +182,14 @@ class _Reader:
     def geometry(self, element: Element, where: str) -> Geometry:
         shapes = element.findall("geometry/*")
         if len(shapes) != 1:
-            raise self.fault(where, f"needs one shape in <geometry>, has {len(shapes)}")
+            raise _Fault(where, f"needs one shape in <geometry>, has {len(shapes)}")
         shape, origin, name = shapes[0], self.origin(element, where), element.get("name")
         match shape.tag:
             case "box":
                 self.attribute(shape, "size", where)
                 size = self.vector(shape, "size", where)
                 if (size <= 0).any():
-                    raise self.fault(where, f'size="{shape.get("size")}" of <box> must be greater than 0')
+                    raise _Fault(where, f'size="{shape.get("size")}" of <box> must be greater than 0')
                 return Geometry("box", origin, size=size, name=name)
             case "cylinder":
                 radius, length = self.positive(shape, "radius", where), self.positive(shape, "length", where)
@@ -207,57 +200,48 @@ class _Reader:
                 filename = self.attribute(shape, "filename", where)
                 scale = self.vector(shape, "scale", where, (1.0, 1.0, 1.0))
                 if (scale == 0).any():
-                    raise self.fault(where, f'scale="{shape.get("scale")}" of <mesh> must not be 0')
+                    raise _Fault(where, f'scale="{shape.get("scale")}" of <mesh> must not be 0')
                 path = mesh_path(filename, self.base_directory, self.mesh_folders)
                 return Geometry("mesh", origin, filename=filename, path=path, scale=scale, name=name)
-        raise self.fault(where, f"<{shape.tag}> is not a URDF shape; available: box, cylinder, sphere, mesh")
+        raise _Fault(where, f"<{shape.tag}> is not a URDF shape; available: box, cylinder, sphere, mesh")
 
     def joint(self, element: Element) -> Joint:
         name = self.attribute(element, "name", "a joint")
         where = f"joint '{name}'"
         kind = self.attribute(element, "type", where)
         if kind not in URDF_JOINT_TYPES:
-            raise self.fault(where, f"type '{kind}' is not a URDF joint type; available: {', '.join(URDF_JOINT_TYPES)}")
+            raise _Fault(where, f"type '{kind}' is not a URDF joint type; available: {', '.join(URDF_JOINT_TYPES)}")
         ends = []
         for role in ("parent", "child"):
             end = element.find(role)
             if end is None:
-                raise self.fault(where, f"has no <{role}>")
+                raise _Fault(where, f"has no <{role}>")
             ends.append(self.attribute(end, "link", where))
         axis = self.vector(element.find("axis"), "xyz", where, (1.0, 0.0, 0.0))
         if kind in ("revolute", "continuous", "prismatic", "planar") and np.linalg.norm(axis) < 1e-9:
-            raise self.fault(where, f"is {kind}, its axis must not be zero")
-        # A fixed joint has nothing to follow; vendors leave the tag if they freeze a hand's joints.
-        mimic = element.find("mimic") if kind != "fixed" else None
+            raise _Fault(where, f"is {kind}, its axis must not be zero")
         for part in element:
             if part.tag in ("dynamics", "safety_controller", "calibration"):
                 for key in part.attrib:  # not needed here, but by other readers of the file
                     self.number(part, key, where)
-        return Joint(
-            name,
-            kind,
-            *ends,
-            self.origin(element, where),
-            axis,
-            self.limit(element.find("limit"), kind, where),
-            mimic if mimic is None else Mimic(
-                self.attribute(mimic, "joint", where),
-                self.number(mimic, "multiplier", where, 1.0),
-                self.number(mimic, "offset", where, 0.0),
-            ),
-        )  # fmt: skip
+        limit, mimic = self.limit(element.find("limit"), kind, where), element.find("mimic")
+        followed = None
+        if mimic is not None and kind != "fixed":  # vendors leave the tag if they freeze a hand's joints
+            ratio, offset = self.number(mimic, "multiplier", where, 1.0), self.number(mimic, "offset", where, 0.0)
+            followed = Mimic(self.attribute(mimic, "joint", where), ratio, offset)
+        return Joint(name, kind, *ends, self.origin(element, where), axis, limit, followed)
 
     def limit(self, element: Element | None, kind: str, where: str) -> Limit | None:
         if element is None:
             if kind in ("revolute", "prismatic"):
-                raise self.fault(where, f"is {kind} and needs a <limit> with lower, upper, velocity and effort")
+                raise _Fault(where, f"is {kind} and needs a <limit> with lower, upper, velocity and effort")
             return None
         lower, upper = self.number(element, "lower", where, 0.0), self.number(element, "upper", where, 0.0)
         velocity, effort = self.number(element, "velocity", where), self.number(element, "effort", where)
         if kind in ("revolute", "prismatic") and lower > upper:
-            raise self.fault(where, f"its lower limit {lower:g} is above its upper limit {upper:g}")
+            raise _Fault(where, f"its lower limit {lower:g} is above its upper limit {upper:g}")
         if velocity < 0 or effort < 0:
-            raise self.fault(where, f"velocity {velocity:g} and effort {effort:g} of <limit> must not be negative")
+            raise _Fault(where, f"velocity {velocity:g} and effort {effort:g} of <limit> must not be negative")
         return Limit(lower, upper, velocity, effort)
 
 
@@ -268,12 +252,9 @@ def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFold
     if url.scheme in PACKAGE_SCHEMES:
         folder = package_folder(url.netloc, mesh_folders)
         return folder / unquote(url.path).lstrip("/") if folder is not None else None
-    if url.scheme == "file":
-        path = Path(unquote(url.path))
-    elif url.scheme:
+    if url.scheme not in ("", "file"):
         return None
-    else:
-        path = Path(filename)
+    path = Path(unquote(url.path) if url.scheme else filename)
     if path.is_absolute():
         return path
     return base_directory / path if base_directory is not None else None
@@ -308,29 +289,29 @@ def expand_xacro(
     path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
     """Return the URDF text of a xacro file on the user's disk. `arguments` are its `xacro:arg`s; `folders` the packages
-    of `$(find ...)`. DTDs and entities are refused, in included files too. Raises `InputError` with the file and the
-    cause for all that the library cannot expand."""
+    of `$(find ...)`. Raises `InputError` with file and cause for all that cannot be expanded, and for DTDs and
+    entities."""
     path = Path(path)
     mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
     try:
         # The library has no interface for another parser.
         with mock.patch.object(xacro, "parse", _parsed), _finding_packages(folders or {}):
-            document = xacro.process_file(str(path), mappings=mappings)
-    except InputError as error:
-        raise InputError(f"{_current_file(path)}: {error}") from error
-    except DefusedXmlException as error:
-        place = _current_file(path)
-        raise InputError(f"{place}: holds a DTD or entities, which are refused for safety; remove them") from error
-    except ExpatError as error:
-        raise InputError(f"{_current_file(path)}: is not well-formed XML: {error}") from error
+            return xacro.process_file(str(path), mappings=mappings).documentElement.toxml()
     except RecursionError as error:
         raise InputError(f"{path}: its macros or includes are recursive") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # The library lets whatever an expression raises pass: it runs the user's own code.
-        place, message = _current_file(path), " ".join(str(error).split())
-        raise InputError(f"{place}: xacro cannot expand it: {type(error).__name__}: {message}") from error
-    return document.documentElement.toxml()
+        match error:
+            case InputError():
+                cause = str(error)
+            case DefusedXmlException():
+                cause = "holds a DTD or entities, which are refused for safety; remove them"
+            case ExpatError():
+                cause = f"is not well-formed XML: {error}"
+            case _:
+                cause = f"xacro cannot expand it: {type(error).__name__}: {' '.join(str(error).split())}"
+        raise InputError(f"{(xacro.filestack or [path])[-1] or path}: {cause}") from error
 
 
 def _argument_text(value: object) -> str:
@@ -344,10 +325,6 @@ def _argument_text(value: object) -> str:
         return " ".join(repr(float(number)) for number in value)  # type: ignore[attr-defined]
     except TypeError:
         return str(value)
-
-
-def _current_file(path: Path) -> str:
-    return str((xacro.filestack or [path])[-1] or path)
 
 
 @contextlib.contextmanager

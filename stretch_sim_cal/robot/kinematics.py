@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse
@@ -51,8 +50,7 @@ def link_transform(
     if relative_to is None:
         return link_transforms(model, positions, [link])[link]
     both = link_transforms(model, positions, {link, relative_to})
-    reference = both[relative_to]
-    return inverse(reference) @ both[link]
+    return inverse(both[relative_to]) @ both[link]
 
 
 def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:
@@ -64,25 +62,35 @@ def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:
 
 def joint_motion(joint: Joint, position: np.ndarray) -> np.ndarray:
     """Return the motion (..., 4, 4) of the child's frame from where it is at position zero, in that frame."""
-    axis, turn, shift = joint.unit_axis, None, None
-    match joint.type:
-        case "revolute" | "continuous":
-            turn = _about(axis, position)
-        case "prismatic":
-            shift = position[..., None] * axis
-        case "helical":
-            turn, shift = _about(axis, position), (joint.pitch * position)[..., None] * axis
-        case "planar":
-            turn, shift = _about(axis, position[..., 2]), position[..., :2] @ plane_directions(axis)
-        case "spherical":
-            turn = _roll_pitch_yaw(position)
-        case "floating":
-            turn, shift = _roll_pitch_yaw(position[..., 3:]), position[..., :3]
-    motion = np.zeros((*(position.shape if joint.variables == 1 else position.shape[:-1]), 4, 4))
+    numbers = position[..., None] if joint.variables == 1 else position
+    motion = np.zeros((*numbers.shape[:-1], 4, 4))
+    turn = None
+    for number, turns, axis in _elements(joint):
+        value = numbers[..., number]
+        if turns:
+            turn = _about(axis, value) if turn is None else turn @ _about(axis, value)
+        if not turns or joint.type == "helical":
+            motion[..., :3, 3] += (joint.pitch * value if turns else value)[..., None] * axis
     motion[..., :3, :3] = np.eye(3) if turn is None else turn
-    motion[..., :3, 3] = 0.0 if shift is None else shift
     motion[..., 3, 3] = 1.0
     return motion
+
+
+def _elements(joint: Joint) -> list[tuple[int, bool, np.ndarray]]:
+    """Return the motions that a joint is made of, in their order: the number in its position, whether it turns, and
+    the axis (3,). A helical joint slides along its axis as well."""
+    (x, y, z), axis = np.eye(3), joint.unit_axis if np.any(joint.axis) else None
+    match joint.type:
+        case "fixed":
+            return []
+        case "planar":
+            across, up = plane_directions(axis)
+            return [(0, False, across), (1, False, up), (2, True, axis)]
+        case "spherical":
+            return [(2, True, z), (1, True, y), (0, True, x)]
+        case "floating":
+            return [(0, False, x), (1, False, y), (2, False, z), (5, True, z), (4, True, y), (3, True, x)]
+    return [(0, joint.type != "prismatic", axis)]
 
 
 def _about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
@@ -90,11 +98,6 @@ def _about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
     across = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
     sine, cosine = np.sin(angle)[..., None, None], np.cos(angle)[..., None, None]
     return np.eye(3) + sine * across + (1.0 - cosine) * (across @ across)
-
-
-def _roll_pitch_yaw(angles: np.ndarray) -> np.ndarray:
-    turns = Rotation.from_euler("xyz", angles.reshape(-1, 3)).as_matrix()
-    return turns.reshape(*angles.shape[:-1], 3, 3)
 
 
 def plane_directions(normal: np.ndarray) -> np.ndarray:
@@ -118,18 +121,18 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
         if joint.variables == 0:
             raise InputError(f"joint '{name}' of robot '{model.name}' is fixed and has no position")
         try:
-            value = np.asarray(position, dtype=float)
+            values[name] = value = np.asarray(position, dtype=float)
         except (TypeError, ValueError) as error:
             raise InputError(f"joint '{name}': its position is not a number or an array of numbers") from error
-        if joint.variables > 1 and (value.ndim == 0 or value.shape[-1] != joint.variables):
+        own = value.shape[-1:] if joint.variables > 1 else ()
+        if joint.variables > 1 and own != (joint.variables,):
             raise InputError(
                 f"joint '{name}' ({joint.type}) takes {joint.variables} numbers per configuration, "
                 f"got an array of shape {value.shape}"
             )
         if not np.isfinite(value).all():
             raise InputError(f"joint '{name}': its position is not finite")
-        values[name] = value
-        shapes.append(value.shape[:-1] if joint.variables > 1 else value.shape)
+        shapes.append(value.shape[: value.ndim - len(own)])
     try:
         return values, np.broadcast_shapes(*shapes)
     except ValueError as error:
@@ -158,8 +161,8 @@ def position_of(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray
 
 @dataclass(frozen=True)
 class Variable:
-    """One axis of the configuration space. `kind` is translation (m), angle or unlimited turn (rad); unlimited
-    translations have infinite bounds, unlimited turns -pi to pi."""
+    """One axis of the configuration space. `kind` is translation (m), angle or unlimited turn (rad), the latter from
+    -pi to pi."""
 
     name: str
     joint: str
@@ -197,8 +200,7 @@ def jacobian(
 
     A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz), relative to and in
     `relative_to`, per unit velocity of one number of a joint's position. Only joints between the two have columns; a
-    mimic joint adds to the column of the joint it follows, unless it has a position of its own. Raises `InputError` as
-    `link_transforms` does.
+    mimic joint adds to the column of the joint it follows, unless it has a position. Raises as `link_transforms` does.
     """
     relative_to = model.root if relative_to is None else relative_to
     between = model.between(model.checked_link(link), model.checked_link(relative_to))
@@ -221,59 +223,24 @@ def jacobian(
 
 
 def joint_columns(
-    joint: Joint,
-    root_from_child: np.ndarray,
-    tip: np.ndarray,
-    position: np.ndarray | None = None,
+    joint: Joint, root_from_child: np.ndarray, tip: np.ndarray, position: np.ndarray | None = None,
     shape: tuple[int, ...] = (),
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Return the columns (..., 6, variables) of one joint in the Jacobian of a point `tip` (..., 3), in the root's
     frame; `position` (None: zero) is that of a joint of several numbers."""
     rotation, origin = root_from_child[..., :3, :3], root_from_child[..., :3, 3]
-
-    def turn(axis: np.ndarray) -> np.ndarray:
-        about = np.einsum("...ij,...j->...i", rotation, axis)
-        return np.concatenate([np.cross(about, tip - origin), about], axis=-1)
-
-    def slide(axis: np.ndarray) -> np.ndarray:
-        along = np.einsum("...ij,...j->...i", rotation, axis)
-        return np.concatenate([along, np.zeros_like(along)], axis=-1)
-
-    numbers = np.zeros((*shape, joint.variables))
-    if position is not None and joint.variables > 1:
-        numbers = np.broadcast_to(position, numbers.shape)
-    axis = joint.unit_axis if np.any(joint.axis) else None
-    match joint.type:
-        case "fixed":
-            return np.zeros((*shape, 6, 0))
-        case "revolute" | "continuous":
-            columns = [turn(axis)]
-        case "prismatic":
-            columns = [slide(axis)]
-        case "helical":
-            columns = [turn(axis) + slide(joint.pitch * axis)]
-        case "planar":
-            # The plane's directions do not turn with the child, so they are turned back into its frame.
-            back = np.swapaxes(_about(axis, numbers[..., 2]), -1, -2)
-            columns = [*(slide(back @ each) for each in plane_directions(axis)), turn(axis)]
-        case "spherical":
-            columns = list(map(turn, _rates(numbers)[1]))
-        case "floating":
-            into_child, axes = _rates(numbers[..., 3:])
-            columns = [*(slide(into_child[..., :, i]) for i in range(3)), *map(turn, axes)]
-    return np.stack([np.broadcast_to(column, (*shape, 6)) for column in columns], axis=-1)
-
-
-def _rates(angles: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return child_from_reference (..., 3, 3) of roll, pitch, yaw (..., 3), and the axes of their rates in the child's
-    frame."""
-    roll, pitch = angles[..., 0], angles[..., 1]
-    into_child = np.swapaxes(_roll_pitch_yaw(angles), -1, -2)
-    zero, one = np.zeros_like(roll), np.ones_like(roll)
-    about_x = np.stack([one, zero, zero], axis=-1)
-    about_y = np.stack([zero, np.cos(roll), -np.sin(roll)], axis=-1)
-    about_z = np.stack([-np.sin(pitch), np.cos(pitch) * np.sin(roll), np.cos(pitch) * np.cos(roll)], axis=-1)
-    return into_child, [about_x, about_y, about_z]
+    columns, back = np.zeros((*shape, 6, joint.variables)), np.eye(3)
+    for number, turns, axis in reversed(_elements(joint)):
+        # An axis does not turn with the motions after it, so it is turned back into the child's frame.
+        along = np.einsum("...ij,...j->...i", rotation, back @ axis)
+        columns[..., :3, number] = np.cross(along, tip - origin) if turns else along
+        if joint.type == "helical":
+            columns[..., :3, number] += joint.pitch * along
+        if turns:
+            columns[..., 3:, number] = along
+            if position is not None and joint.variables > 1:
+                back = back @ np.swapaxes(_about(axis, position[..., number]), -1, -2)
+    return columns
 
 
 def _variables(name: str, kind: str, limit: Limit | None = None) -> list[Variable]:

@@ -10,16 +10,8 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 
-VARIABLES = {
-    "fixed": 0,
-    "revolute": 1,
-    "continuous": 1,
-    "prismatic": 1,
-    "helical": 1,
-    "planar": 3,
-    "spherical": 3,
-    "floating": 6,
-}
+VARIABLES = {"fixed": 0, "planar": 3, "spherical": 3, "floating": 6}
+VARIABLES |= dict.fromkeys(("revolute", "continuous", "prismatic", "helical"), 1)
 """Joint types, and their degrees of freedom."""
 
 
@@ -151,19 +143,14 @@ class RobotModel:
     def renamed(self, links: Mapping[str, str], joints: Mapping[str, str]) -> "RobotModel":
         """Return the same robot with other names of links and joints (old to new). Raises `InputError` for
         duplicates."""
-        return robot_model(
-            self.name,
-            [replace(link, name=links.get(link.name, link.name)) for link in self.links.values()],
-            [
-                replace(
-                    joint, name=joints.get(joint.name, joint.name), parent=links.get(joint.parent, joint.parent),
-                    child=links.get(joint.child, joint.child),
-                    mimic=joint.mimic and replace(joint.mimic, joint=joints.get(joint.mimic.joint, joint.mimic.joint)),
-                )
-                for joint in self.joints.values()
-            ],
-            self.name,
-        )  # fmt: skip
+
+        def moved(joint: Joint) -> Joint:
+            mimic = joint.mimic and replace(joint.mimic, joint=joints.get(joint.mimic.joint, joint.mimic.joint))
+            parent, child = (links.get(link, link) for link in (joint.parent, joint.child))
+            return replace(joint, name=joints.get(joint.name, joint.name), parent=parent, child=child, mimic=mimic)
+
+        new_links = [replace(link, name=links.get(link.name, link.name)) for link in self.links.values()]
+        return robot_model(self.name, new_links, map(moved, self.joints.values()), self.name)
 
     def moving_joints(self) -> list[Joint]:
         """Return the joints that have a position: neither fixed nor mimicking another."""
@@ -193,9 +180,8 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], source: str) -> RobotModel:
-    """Return the model of links and joints that form one tree. Raises `InputError` beginning with `source` for
-    duplicate names, joints to missing links, a link with two parents, loops, several roots, and mimic joints that
-    follow nothing or each other."""
+    """Return the model of links and joints that form one tree. Raises `InputError` beginning with `source` for anything
+    else, and for mimic joints that follow nothing or each other."""
     by_link: dict[str, Link] = {}
     by_joint: dict[str, Joint] = {}
     for kind, items, by_name in (("link", links, by_link), ("joint", joints, by_joint)):
@@ -208,51 +194,41 @@ def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], sourc
     for joint in by_joint.values():
         for role, link in (("parent", joint.parent), ("child", joint.child)):
             if link not in by_link:
-                raise InputError(
-                    f"{source}: joint '{joint.name}': its {role} link '{link}' does not exist{near(link, by_link)}"
-                )
-        if joint.child in parent_joints:
-            other = parent_joints[joint.child].name
+                missing = f"its {role} link '{link}' does not exist{near(link, by_link)}"
+                raise InputError(f"{source}: joint '{joint.name}': {missing}")
+        if (other := parent_joints.setdefault(joint.child, joint)) is not joint:
             raise InputError(
-                f"{source}: link '{joint.child}' is the child of two joints, '{other}' and '{joint.name}'; "
+                f"{source}: link '{joint.child}' is the child of two joints, '{other.name}' and '{joint.name}'; "
                 "a URDF describes a tree, each link may have one parent"
             )
-        parent_joints[joint.child] = joint
-    order = _topological_order(by_link, parent_joints, source)
+    roots = [link for link in by_link if link not in parent_joints]
+    if len(roots) > 1:
+        more = ", ..." if len(roots) > 5 else ""
+        named = f"{', '.join(roots[:5])}{more}"
+        raise InputError(f"{source}: the links form {len(roots)} trees, with the roots {named}; connect them by joints")
+    above = {link: [parent_joints[link].parent] if link in parent_joints else [] for link in by_link}
+    try:
+        order = tuple(TopologicalSorter(above).static_order())
+    except CycleError as error:
+        loop = error.args[1]  # its first link is its last one, too
+        shown = " -> ".join([*loop[: min(6, len(loop) - 1)], loop[0]])
+        raise InputError(f"{source}: the joints form a loop: {shown}; a URDF describes a tree") from error
     _check_mimics(by_joint, source)
     return RobotModel(name, order[0], by_link, by_joint, order, parent_joints)
 
 
-def _topological_order(links: dict[str, Link], parent_joints: dict[str, Joint], source: str) -> tuple[str, ...]:
-    roots = [link for link in links if link not in parent_joints]
-    if len(roots) > 1:
-        raise InputError(
-            f"{source}: the links form {len(roots)} trees, with the roots {', '.join(roots[:5])}"
-            f"{', ...' if len(roots) > 5 else ''}; connect them by joints"
-        )
-    sorter = TopologicalSorter({link: [] if link in roots else [parent_joints[link].parent] for link in links})
-    try:
-        return tuple(sorter.static_order())
-    except CycleError as error:
-        loop = error.args[1]  # its first link is its last one, too
-        shown = [*loop[: min(6, len(loop) - 1)], loop[0]]
-        raise InputError(f"{source}: the joints form a loop: {' -> '.join(shown)}; a URDF describes a tree") from error
-
-
 def _check_mimics(joints: dict[str, Joint], source: str) -> None:
     for joint in joints.values():
-        followed, mimic = [joint.name], joint.mimic
-        while mimic is not None:
-            if mimic.joint not in joints:
-                raise InputError(
-                    f"{source}: joint '{followed[-1]}' mimics '{mimic.joint}', which does not exist"
-                    f"{near(mimic.joint, joints)}"
-                )
-            if mimic.joint in followed:
+        followed, leader = [joint.name], joint
+        while leader.mimic is not None:
+            name = leader.mimic.joint
+            if name not in joints:
+                missing = f"mimics '{name}', which does not exist{near(name, joints)}"
+                raise InputError(f"{source}: joint '{leader.name}' {missing}")
+            if name in followed:
                 raise InputError(f"{source}: joint '{joint.name}' mimics itself through {' -> '.join(followed)}")
-            followed.append(mimic.joint)
-            mimic = joints[mimic.joint].mimic
-        leader = joints[followed[-1]]
+            followed.append(name)
+            leader = joints[name]
         if joint.mimic is not None and (joint.variables != 1 or leader.variables != 1):
             raise InputError(
                 f"{source}: joint '{joint.name}' ({joint.type}) cannot mimic '{leader.name}' ({leader.type}); "

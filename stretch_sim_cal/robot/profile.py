@@ -98,8 +98,7 @@ class CommandedJoint:
     It stands for the description's joint of that name or else for `parts`: the first of these sets whose joints the
     description has. With the tie "sum" they share the value evenly (telescoping segments), with "equal" each has it
     (fingers). `linear` joints move in m, `planned` ones in arm poses. `limits` narrow the description's; `speed` (m/s
-    or rad/s) is that of collections. `step` (m, rad) is the resolution of the union over its values if a body shape
-    does not follow it.
+    or rad/s) is that of collections. `step` (m, rad) is the resolution of a body shape that does not follow it.
     """
 
     name: str
@@ -236,20 +235,17 @@ class RobotProfile:
         tied = {joint.command: joint for joint in self.joints if joint.command not in model.joints}
         result: dict[str, float | np.ndarray] = {}
         for name, value in commanded.items():
-            parts = self.parts(model, tied[name]) if name in tied else ()
-            if not parts:
-                result[name] = value
-            elif tied[name].tie == "sum":
-                result |= dict.fromkeys(parts, np.asarray(value) / len(parts))
-            else:
+            if name in tied and (parts := self.parts(model, tied[name])):
+                value = np.asarray(value) / len(parts) if tied[name].tie == "sum" else value
                 result |= dict.fromkeys(parts, value)
+            else:
+                result[name] = value
         return result
 
     def commanded_positions(
         self, model: RobotModel, positions: Mapping[str, float | np.ndarray]
     ) -> dict[str, float | np.ndarray]:
-        """Return commanded positions of the description's: the sum or the mean of tied parts, absent if one of them
-        is."""
+        """Return commanded positions of the description's: the sum or mean of tied parts, absent if one of them is."""
         ties = {
             joint: parts for joint in self.joints
             if (parts := joint.parts[0] if joint.tie == "sum" and joint.parts else self.parts(model, joint))
@@ -268,23 +264,20 @@ class RobotProfile:
         limits = {joint.name: joint.limit for joint in model.moving_joints() if joint.limit is not None}
         for joint in self.joints:
             parts = self.parts(model, joint)
-            if joint.command in model.joints or not parts or any(part not in limits for part in parts):
-                continue
-            count = len(parts) if joint.tie == "sum" else 1
-            together = [limits.pop(part) for part in parts]
-            limits[joint.command] = Limit(
-                lower=count * max(limit.lower for limit in together),
-                upper=count * min(limit.upper for limit in together),
-                velocity=count * min(limit.velocity for limit in together),
-                effort=min(limit.effort for limit in together),
-            )
+            if joint.command not in model.joints and parts and all(part in limits for part in parts):
+                count = len(parts) if joint.tie == "sum" else 1
+                together = [limits.pop(part) for part in parts]
+                low, high = max(limit.lower for limit in together), min(limit.upper for limit in together)
+                slowest, weakest = min(limit.velocity for limit in together), min(limit.effort for limit in together)
+                limits[joint.command] = Limit(count * low, count * high, count * slowest, weakest)
         for joint in self.joints:
-            if joint.limits is not None and (joint.command in limits or joint.command in model.joints):
+            name = joint.command
+            if joint.limits is not None and (name in limits or name in model.joints):
                 low, high = joint.limits
-                own = limits.get(joint.command, Limit(low, high, joint.speed or 1.0, 0.0))
-                if joint.command in model.joints and model.joints[joint.command].type == "continuous":
+                own = limits.get(name, Limit(low, high, joint.speed or 1.0, 0.0))
+                if name in model.joints and model.joints[name].type == "continuous":
                     own = replace(own, lower=low, upper=high)  # a URDF's limits of it are of speed and effort alone
-                limits[joint.command] = replace(own, lower=max(low, own.lower), upper=min(high, own.upper))
+                limits[name] = replace(own, lower=max(low, own.lower), upper=min(high, own.upper))
         return limits
 
     def still_joints(self, model: RobotModel) -> set[str]:
@@ -294,8 +287,8 @@ class RobotProfile:
 
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
         """Return the values (m, rad) of the planned joints, by their names in a dataset, from positions by the
-        description's names. A tied joint is the sum, or mean, of its parts unless a driver publishes it. Older drivers
-        put the word joint in front."""
+        description's names, tied ones from their parts unless a driver publishes them. Older drivers put the word joint
+        in front."""
         result = {}
         for joint in self.planned:
             for name in (joint.command, f"joint_{joint.name}"):
@@ -337,8 +330,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
     for key in ("description", "lidars", "base_frame"):
         if key not in data:
             raise InputError(f"{where}: {key}: is missing")
-    lidars = _lidars(data.get("lidars"), f"{where}: lidars")
-    joints = _joints(data.get("joints"), f"{where}: joints")
+    lidars, joints = _lidars(data["lidars"], f"{where}: lidars"), _joints(data.get("joints"), f"{where}: joints")
     planned = [joint for joint in joints if joint.planned]
 
     def by_command(key: str, kind: type) -> dict[str, Any]:
@@ -356,7 +348,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
     accept = pair("accept", **ACCEPT)
     given = {
         "source": where,
-        "description": _description(data.get("description"), path),
+        "description": _description(data["description"], path),
         "sensor": _sensors(data, lidars, path),
         "lidars": {side: lidars.get(side, lidars["left"]) for side in SIDES},
         "further": {name: lidar for name, lidar in lidars.items() if name not in SIDES},
@@ -371,7 +363,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         "base": None if data.get("base") is None else wheeled_base(data["base"], f"{where}: base"),
     } | validate.texts_by_key(data.get("topics"), f"{where}: topics", **TOPICS)
     written = {key: value for key, value in data.items() if key not in given and key != "topics"}
-    usual = {"name": path.stem, "footprint_frame": data.get("base_frame")}
+    usual = {"name": path.stem, "footprint_frame": data["base_frame"]}
     found = record(RobotProfile, usual | written, where, **given)
     for key, names in (("shape_joints", found.shape_joints), ("check_joints", found.check_joints)):
         _check_names(names, planned, f"{where}: {key}")
@@ -432,27 +424,26 @@ def _description(value: Any, path: Path) -> DescriptionSource:
     if ("file" in source) == ("vendor" in source):
         raise InputError(f"{where}: name a file, or vendor: {VENDOR}")
 
+    def text(key: str) -> str | None:
+        return None if source.get(key) is None else validate.text(source[key], f"{where}: {key}")
+
     def texts(key: str) -> dict[str, str]:
         written = typed(source.get(key), Mapping[str, Any], f"{where}: {key}")
         return {name: validate.text(str(each), f"{where}: {key}: {name}") for name, each in written.items()}
 
-    arguments = texts("arguments")
+    arguments, tool = texts("arguments"), text("tool")
     packages = {name: (path.parent / Path(folder).expanduser()).resolve() for name, folder in texts("packages").items()}
     for name, folder in packages.items():
         if not folder.is_dir():
             raise InputError(f"{where}: packages: {name}: {folder}: no such folder")
-    tool = None if source.get("tool") is None else validate.text(source["tool"], f"{where}: tool")
     if "vendor" in source:
-        validate.choice(source.get("vendor"), (VENDOR,), f"{where}: vendor")
+        validate.choice(source["vendor"], (VENDOR,), f"{where}: vendor")
         if arguments or packages:
             raise InputError(f"{where}: the vendor's description takes a tool and nothing else")
         return DescriptionSource(vendor=VENDOR, tool=tool)
-    return DescriptionSource(
-        file=_found(validate.text(source.get("file"), f"{where}: file"), f"{where}: file", packages, path),
-        arguments=arguments,
-        packages={name: str(folder) for name, folder in packages.items()},
-        tool=tool and str(_found(tool, f"{where}: tool", packages, path)),
-    )
+    file = _found(validate.text(source["file"], f"{where}: file"), f"{where}: file", packages, path)
+    tool = tool and str(_found(tool, f"{where}: tool", packages, path))
+    return DescriptionSource(file, None, arguments, {name: str(folder) for name, folder in packages.items()}, tool)
 
 
 def _found(name: str, where: str, packages: Mapping[str, Path], path: Path) -> Path:
@@ -491,9 +482,8 @@ def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
                     raise InputError(f"{where}: {key}: is '{own}' for {both}")
     links = {lidar.housing.link for lidar in found.values() if lidar.housing is not None}
     if len(links) > 1:
-        raise InputError(
-            f"{where}: housing: link: both lidars have to be in one link's mesh, not {' and '.join(links)}"
-        )
+        both = " and ".join(links)
+        raise InputError(f"{where}: housing: link: both lidars have to be in one link's mesh, not {both}")
     return found
 
 
@@ -512,12 +502,6 @@ def _joints(value: Any, where: str) -> tuple[CommandedJoint, ...]:
         if joint.limits is not None and not joint.limits[0] < joint.limits[1]:
             raise InputError(f"{where}: {name}: limits: {joint.limits[0]:g} is not below {joint.limits[1]:g}")
         joints.append(joint)
-    _check_ties(joints, where)
-    return tuple(joints)
-
-
-def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
-    """Raise `InputError` for cyclic ties, and for joints that are commanded twice."""
     tied = {joint.command: [part for parts in joint.parts for part in parts] for joint in joints}
     try:
         TopologicalSorter(tied).prepare()
@@ -529,6 +513,6 @@ def _check_ties(joints: Sequence[CommandedJoint], where: str) -> None:
     driven: dict[str, str] = {}
     for joint in joints:
         for name in {joint.command, *tied[joint.command]}:
-            if name in driven:
+            if driven.setdefault(name, joint.name) != joint.name:
                 raise InputError(f"{where}: '{name}' occurs twice, under {driven[name]} and {joint.name}")
-            driven[name] = joint.name
+    return tuple(joints)

@@ -27,7 +27,8 @@ MAX_DEPTH = 100
 
 @dataclass
 class Element:
-    """An XML element: its tag, attributes, stripped text, children, and where it stands."""
+    """An XML element: its tag, attributes, stripped text, children, and where it stands. Its methods raise `InputError`
+    naming file, line and tag for what is missing or cannot be read."""
 
     tag: str
     attributes: dict[str, str]
@@ -43,7 +44,7 @@ class Element:
 
     @property
     def name(self) -> str:
-        """The attribute `name`. Raises `InputError` if it is missing or empty."""
+        """The attribute `name`."""
         name = self.attributes.get("name", "").strip()
         if not name:
             raise InputError(f"{self.where}: has no name")
@@ -56,14 +57,13 @@ class Element:
         return next(self.all(tag), None)
 
     def required(self, tag: str) -> "Element":
-        """Return the first direct child of that tag. Raises `InputError` if there is none."""
         child = self.first(tag)
         if child is None:
             raise InputError(f"{self.where}: has no <{tag}>")
         return child
 
     def numbers(self, count: int) -> np.ndarray:
-        """Return the text as `count` finite numbers. Raises `InputError` for anything else."""
+        """Return the text as `count` finite numbers."""
         try:
             values = np.array([float(word) for word in self.text.split()])
         except ValueError:
@@ -74,23 +74,22 @@ class Element:
         return values
 
     def number(self, tag: str, default: float) -> float:
-        """Return the number in the first direct child of that tag. Raises `InputError` if it is none."""
+        """Return the number in the first direct child of that tag."""
         child = self.first(tag)
         return default if child is None else float(child.numbers(1)[0])
 
     def positive(self, count: int = 1) -> np.ndarray:
-        """Return the text as `count` numbers above zero. Raises `InputError` for anything else."""
+        """Return the text as `count` numbers above zero."""
         values = self.numbers(count)
         if (values <= 0).any():
             raise InputError(f"{self.where}: is '{self.text[:60]}', it has to be above 0")
         return values
 
     def positive_number(self, tag: str) -> float:
-        """Return the number in the first child of that tag. Raises `InputError` if it is missing or not above 0."""
         return float(self.required(tag).positive()[0])
 
     def flag(self) -> bool:
-        """Return the text as a truth value. Raises `InputError` for anything else."""
+        """Return the text as a truth value."""
         if self.text.lower() not in ("true", "false", "1", "0"):
             raise InputError(f"{self.where}: is '{self.text[:60]}'; expected true or false")
         return self.text.lower() in ("true", "1")
@@ -118,33 +117,33 @@ def pose_of(element: Element | None) -> np.ndarray:
         raise InputError(f"{element.where}: frame='...' is from SDF before 1.7; write relative_to='...'")
     notation = element.attributes.get("rotation_format", "euler_rpy")
     if notation == "quat_xyzw":
-        values = element.numbers(7)
-        if np.linalg.norm(values[3:]) < 1e-9:
+        xyz, quaternion = np.split(element.numbers(7), [3])
+        if np.linalg.norm(quaternion) < 1e-9:
             raise InputError(f"{element.where}: its quaternion is zero")
-        return from_xyz_quaternion(values[:3], values[3:])
+        return from_xyz_quaternion(xyz, quaternion)
     if notation != "euler_rpy":
         raise InputError(f"{element.where}: rotation_format '{notation}' is neither euler_rpy nor quat_xyzw")
-    values = element.numbers(6)
+    xyz, rpy = np.split(element.numbers(6), [3])
     degrees = element.attributes.get("degrees", "false").lower() in ("true", "1")
-    return from_xyz_rpy(values[:3], np.radians(values[3:]) if degrees else values[3:])
+    return from_xyz_rpy(xyz, np.radians(rpy) if degrees else rpy)
 
 
 def _parse(data: bytes, path: Path) -> Element:
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    root: list[Element] = []
-    open_elements: list[Element] = []
+    above = Element("", {}, path, 0)
+    open_elements = [above]
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         element = Element(tag, attributes, path, parser.CurrentLineNumber)
-        if len(open_elements) >= MAX_DEPTH:
+        if len(open_elements) > MAX_DEPTH:
             raise InputError(f"{element.where}: is nested more than {MAX_DEPTH} deep")
-        (open_elements[-1].children if open_elements else root).append(element)
+        open_elements[-1].children.append(element)
         open_elements.append(element)
 
     def end(_tag: str) -> None:
-        open_elements[-1].text = open_elements[-1].text.strip()
-        open_elements.pop()
+        element = open_elements.pop()
+        element.text = element.text.strip()
 
     def characters(text: str) -> None:
         open_elements[-1].text += text
@@ -152,19 +151,15 @@ def _parse(data: bytes, path: Path) -> Element:
     def refuse(*_: object) -> None:
         raise InputError(f"{path}:{parser.CurrentLineNumber}: has a document type or entities; remove them")
 
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = characters
-    parser.StartDoctypeDeclHandler = refuse
-    parser.EntityDeclHandler = refuse
-    parser.ExternalEntityRefHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, characters
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = refuse
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
         raise InputError(f"{path}:{error.lineno}: is not valid XML: {expat.ErrorString(error.code)}") from error
     except (LookupError, ValueError) as error:  # an encoding that is not known, or multi-byte
         raise InputError(f"{path}: is not valid XML: {error}") from error
-    return root[0]
+    return above.children[0]
 
 
 class Scope:
@@ -224,16 +219,8 @@ class Scope:
 
 
 WORLD = "world"  # the ground, as SDF calls it
-TYPES = {
-    "fixed": "fixed",
-    "revolute": "revolute",
-    "continuous": "continuous",
-    "prismatic": "prismatic",
-    "screw": "helical",
-    "ball": "spherical",
-    "universal": "universal",
-    "revolute2": "universal",
-}
+TYPES = {name: name for name in ("fixed", "revolute", "continuous", "prismatic", "universal")}
+TYPES |= {"screw": "helical", "ball": "spherical", "revolute2": "universal"}
 UNLIMITED = 1e16  # SDF writes limits that are none as 1e16 or infinite
 
 
@@ -271,25 +258,19 @@ class SdfModel:
     def robot_model(self) -> RobotModel:
         """Return the model as a tree; `WORLD` is its root if a joint hangs on it. A joint that is not at its child's
         frame gets a link `<joint>_frame`. Raises `InputError` for loops."""
-        links = [Link(name) for name in self.links]
-        frames = dict(self.links)
-        if any(joint.parent == WORLD for joint in self.joints):
-            links.insert(0, Link(WORLD))
-            frames[WORLD] = np.eye(4)
-        joints = []
+        ground = {WORLD: np.eye(4)} if any(joint.parent == WORLD for joint in self.joints) else {}
+        frames = ground | self.links
+        links, joints = [*map(Link, frames)], []
         for joint in self.joints:
-            parent_from_joint = inverse(frames[joint.parent]) @ joint.root_from_joint
-            joint_from_child = inverse(joint.root_from_joint) @ frames[joint.child]
-            child = joint.child
+            child, x_axis = joint.child, np.array([1.0, 0.0, 0.0])
+            joint_from_child = inverse(joint.root_from_joint) @ frames[child]
             if np.abs(joint_from_child - np.eye(4)).max() > 1e-12:
                 child = f"{joint.name}_frame"
                 links.append(Link(child))
-                joints.append(
-                    Joint(f"{joint.name}_to_link", "fixed", child, joint.child, joint_from_child, np.array([1.0, 0, 0]))
-                )
+                joints.append(Joint(f"{joint.name}_to_link", "fixed", child, joint.child, joint_from_child, x_axis))
             joints.append(Joint(
-                joint.name, joint.type, joint.parent, child, parent_from_joint, joint.axis, joint.limit, joint.mimic,
-                joint.pitch,
+                joint.name, joint.type, joint.parent, child, inverse(frames[joint.parent]) @ joint.root_from_joint,
+                joint.axis, joint.limit, joint.mimic, joint.pitch,
             ))  # fmt: skip
         return robot_model(self.name, links, joints, self.source)
 
@@ -319,34 +300,30 @@ def read_sdf_model(path: Path) -> SdfModel:
 
 def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[Connection]:
     """Return the connections of a joint; the link between both axes of a universal joint is added to `links`."""
-    kind = joint.attributes.get("type", "")
-    if kind not in TYPES:
-        raise InputError(
-            f"{joint.where}: '{joint.name}': type '{kind}' is not supported; available: {', '.join(TYPES)}"
-        )
-    parent, child = (_link_of(joint, role, scope, links) for role in ("parent", "child"))
-    frame = scope.pose(joint.name, joint)
-    if TYPES[kind] in ("fixed", "spherical"):
-        return [Connection(joint.name, TYPES[kind], parent, child, frame, np.array([0.0, 0.0, 1.0]))]
+    name, written = joint.name, joint.attributes.get("type", "")
+    if written not in TYPES:
+        raise InputError(f"{joint.where}: '{name}': type '{written}' is not supported; available: {', '.join(TYPES)}")
+    kind, ends = TYPES[written], [_link_of(joint, role, scope, links) for role in ("parent", "child")]
+    frame = scope.pose(name, joint)
+    if kind in ("fixed", "spherical"):
+        return [Connection(name, kind, *ends, frame, np.array([0.0, 0.0, 1.0]))]
     axis, limit = _axis(joint.required("axis"), scope, frame)
-    if TYPES[kind] != "universal":
-        actual = "continuous" if TYPES[kind] == "revolute" and limit is None else TYPES[kind]
-        pitch = _pitch(joint) if kind == "screw" else 0.0
-        return [
-            Connection(joint.name, actual, parent, child, frame, axis, pitch, limit, _mimic(joint.required("axis")))
-        ]
-    between = f"{joint.name}_cross"
+    turns = "revolute" if limit else "continuous"
+    if kind != "universal":
+        pitch = _pitch(joint) if kind == "helical" else 0.0
+        mimic = _mimic(joint.required("axis"))
+        return [Connection(name, turns if kind == "revolute" else kind, *ends, frame, axis, pitch, limit, mimic)]
+    between = f"{name}_cross"
     links[between] = frame
     second, second_limit = _axis(joint.required("axis2"), scope, frame)
-    kinds = ["revolute" if bounds else "continuous" for bounds in (limit, second_limit)]
+    turns_again = "revolute" if second_limit else "continuous"
     return [
-        Connection(joint.name, kinds[0], parent, between, frame, axis, limit=limit),
-        Connection(f"{joint.name}_2", kinds[1], between, child, frame, second, limit=second_limit),
+        Connection(name, turns, ends[0], between, frame, axis, limit=limit),
+        Connection(f"{name}_2", turns_again, between, ends[1], frame, second, limit=second_limit),
     ]
 
 
 def _link_of(joint: Element, role: str, scope: Scope, links: dict[str, np.ndarray]) -> str:
-    """Return the link (or the world) of a joint's parent or child, perhaps through frames."""
     name = joint.required(role).text
     found = WORLD if name == WORLD and role == "parent" else attached_link(name, scope, links)
     if found is None:
@@ -362,29 +339,32 @@ def attached_link(name: str, scope: Scope, links: Mapping[str, np.ndarray]) -> s
         if frame is None or frame.tag != "frame" or name in seen:
             return None
         seen.add(name)
-        name = (
-            frame.attributes.get("attached_to", "")
-            or scope.element.attributes.get("canonical_link")
-            or next(iter(links))
-        )
+        canonical = scope.element.attributes.get("canonical_link") or next(iter(links))
+        name = frame.attributes.get("attached_to") or canonical
     return name
 
 
 def _axis(axis: Element, scope: Scope, model_from_joint: np.ndarray) -> tuple[np.ndarray, Limit | None]:
     """Return an axis (3,) in the joint's frame, and its limits (None if it has none)."""
-    xyz = axis.first("xyz")
+    xyz, limit = axis.first("xyz"), axis.first("limit")
     direction = np.array([0.0, 0.0, 1.0]) if xyz is None else xyz.numbers(3)
     if not np.linalg.norm(direction) > 1e-9:
         raise InputError(f"{axis.where}: is zero")
     if xyz is not None and (expressed_in := xyz.attributes.get("expressed_in")):
         direction = model_from_joint[:3, :3].T @ scope.pose(expressed_in, xyz)[:3, :3] @ direction
-    bounds = axis.first("limit")
-    lower, upper = _bound(bounds, "lower", -math.inf), _bound(bounds, "upper", math.inf)
+
+    def bound(tag: str, default: float = math.inf) -> float:
+        child = limit.first(tag) if limit is not None else None
+        if child is None or child.text.lower().lstrip("+-") in ("inf", "infinity"):
+            return default
+        return float(child.numbers(1)[0])
+
+    lower, upper = bound("lower", -math.inf), bound("upper")
     if abs(lower) >= UNLIMITED or abs(upper) >= UNLIMITED:
         return direction, None
     if lower > upper:
         raise InputError(f"{axis.where}: its lower limit {lower:g} is above its upper limit {upper:g}")
-    return direction, Limit(lower, upper, _bound(bounds, "velocity", math.inf), _bound(bounds, "effort", math.inf))
+    return direction, Limit(lower, upper, bound("velocity"), bound("effort"))
 
 
 def _mimic(axis: Element) -> Mimic | None:
@@ -399,20 +379,13 @@ def _mimic(axis: Element) -> Mimic | None:
     return Mimic(followed, multiplier, mimic.number("offset", 0.0) - multiplier * mimic.number("reference", 0.0))
 
 
-def _bound(limit: Element | None, tag: str, default: float) -> float:
-    child = limit.first(tag) if limit is not None else None
-    if limit is None or child is None or child.text.lower().lstrip("+-") in ("inf", "infinity"):
-        return default
-    return limit.number(tag, default)
-
-
 def _pitch(screw: Element) -> float:
     """Return a screw's advance in m/rad, positive for a right-handed thread."""
     # Per turn and right-handed in the newer element; rad/m and left-handed in the older one.
     older = screw.first("thread_pitch")
-    if older is not None and screw.first("screw_thread_pitch") is None:
-        pitch = float(older.numbers(1)[0])
-        if pitch == 0:
-            raise InputError(f"{older.where}: is 0")
-        return -1.0 / pitch
-    return screw.number("screw_thread_pitch", 1.0) / (2 * math.pi)
+    if older is None or screw.first("screw_thread_pitch") is not None:
+        return screw.number("screw_thread_pitch", 1.0) / (2 * math.pi)
+    pitch = float(older.numbers(1)[0])
+    if pitch == 0:
+        raise InputError(f"{older.where}: is 0")
+    return -1.0 / pitch

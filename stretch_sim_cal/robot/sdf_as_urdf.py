@@ -13,7 +13,7 @@ from xml.etree.ElementTree import SubElement
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse, to_xyz_rpy
 from stretch_sim_cal.robot.model import Joint
 from stretch_sim_cal.robot.sdf import UNLIMITED, WORLD, Element, SdfModel, attached_link, read_sdf_model
 
@@ -75,10 +75,8 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         raise InputError(f"{geometry.where}: needs one shape, has {len(geometry.children)}")
     shape, centred = geometry.children[0], np.eye(4)
 
-    def cylinder() -> ElementTree.Element:
-        return ElementTree.Element(
-            "cylinder", radius=repr(shape.positive_number("radius")), length=repr(shape.positive_number("length"))
-        )
+    def as_urdf(tag: str, *keys: str) -> ElementTree.Element:
+        return ElementTree.Element(tag, {key: repr(shape.positive_number(key)) for key in keys})
 
     match shape.tag:
         case "empty":
@@ -86,16 +84,13 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         case "box":
             return [(centred, ElementTree.Element("box", size=_text(shape.required("size").positive(3))))]
         case "sphere":
-            return [(centred, ElementTree.Element("sphere", radius=repr(shape.positive_number("radius"))))]
+            return [(centred, as_urdf("sphere", "radius"))]
         case "cylinder":
-            return [(centred, cylinder())]
+            return [(centred, as_urdf("cylinder", "radius", "length"))]
         case "capsule":
-            ends = []
-            for end in (-0.5, 0.5):
-                shift = np.eye(4)
-                shift[2, 3] = end * shape.positive_number("length")
-                ends.append((shift, ElementTree.Element("sphere", radius=repr(shape.positive_number("radius")))))
-            return [(centred, cylinder()), *ends]
+            half = np.array([0.0, 0.0, 0.5 * shape.positive_number("length")])
+            ends = [(from_xyz_rpy(end), as_urdf("sphere", "radius")) for end in (-half, half)]
+            return [(centred, as_urdf("cylinder", "radius", "length")), *ends]
         case "mesh":
             if (part := shape.first("submesh")) is not None:
                 raise InputError(f"{part.where}: a submesh is not supported; save it as a separate file")
@@ -117,13 +112,9 @@ def _mesh(uri: str, path: Path) -> str:
 
 def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> None:
     if joint.type in ("helical", "spherical"):
-        raise InputError(
-            f"{element.where}: '{joint.name}': a {element.attributes.get('type')} joint does not exist in URDF"
-        )
-    added = SubElement(robot, "joint", name=joint.name, type=joint.type)
-    _add_origin(added, joint.parent_from_joint)
-    SubElement(added, "parent", link=joint.parent)
-    SubElement(added, "child", link=joint.child)
+        kind = element.attributes.get("type")
+        raise InputError(f"{element.where}: '{joint.name}': a {kind} joint does not exist in URDF")
+    added = _connect(robot, joint.name, joint.type, joint.parent, joint.child, joint.parent_from_joint)
     if joint.type == "fixed":
         return
     SubElement(added, "axis", xyz=_text(joint.axis))
@@ -138,6 +129,16 @@ def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> No
         SubElement(added, "mimic", joint=joint.mimic.joint, multiplier=multiplier, offset=offset)
 
 
+def _connect(
+    robot: ElementTree.Element, name: str, kind: str, parent: str, child: str, parent_from_child: np.ndarray
+) -> ElementTree.Element:
+    joint = SubElement(robot, "joint", name=name, type=kind)
+    _add_origin(joint, parent_from_child)
+    SubElement(joint, "parent", link=parent)
+    SubElement(joint, "child", link=child)
+    return joint
+
+
 def _add_frame(
     robot: ElementTree.Element, name: str, link: str, link_from_frame: np.ndarray,
     links: dict[str, ElementTree.Element], element: Element,
@@ -145,16 +146,12 @@ def _add_frame(
     if name in links or name == WORLD:
         raise InputError(f"{element.where}: a link is also called '{name}'")
     links[name] = SubElement(robot, "link", name=name)
-    joint = SubElement(robot, "joint", name=f"{name}_fixed", type="fixed")
-    _add_origin(joint, link_from_frame)
-    SubElement(joint, "parent", link=link)
-    SubElement(joint, "child", link=name)
+    _connect(robot, f"{name}_fixed", "fixed", link, name, link_from_frame)
 
 
 def _add_lidar(
     robot: ElementTree.Element, link: Element, sensor: Element, sdf: SdfModel, links: dict[str, ElementTree.Element]
 ) -> None:
-    """Add a lidar's tag, at its link or at an additional one."""
     link_from_lidar = inverse(sdf.links[link.name]) @ sdf.scope.pose_relative(sensor, link.name)
     frame = link.name
     if np.abs(link_from_lidar - np.eye(4)).max() > SAME:

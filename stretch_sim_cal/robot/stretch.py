@@ -50,16 +50,17 @@ def vendor_package():
 
 
 def vendor_arguments(tool: str) -> dict[str, object]:
-    """Return the arguments of the vendor's xacro: its folder, the batch, and a tool of the vendor's or the user's.
-    Raises `InputError` for an unknown tool."""
+    """Return the arguments of the vendor's xacro for a tool, also a user's. Raises `InputError` for an unknown one."""
     _check_tool(tool)
     arguments: dict[str, object] = {"pkg_path": vendor_folder(), "batch": BATCH, "tool": tool}
     if tool.endswith("_nil"):
         return arguments
-    folder = next(
-        (folder / tool for folder in _user_tool_folders() if (folder / tool).is_dir()),
-        vendor_folder() / f"{MODEL}_tools" / tool,
-    )
+    fleet, robot = os.environ.get("HELLO_FLEET_PATH"), os.environ.get("HELLO_FLEET_ID")
+    folders = [Path("~/stretch_user").expanduser()]
+    if fleet:
+        folders = [Path(fleet, robot or "."), Path(fleet)]  # in the vendor's order
+    users = [folder / "user_tools" / tool for folder in folders]
+    folder = next(filter(Path.is_dir, users), vendor_folder() / f"{MODEL}_tools" / tool)
     urdfs = sorted(folder.glob("*.urdf"))
     if len(urdfs) != 1:
         raise InputError(f"{folder}: a tool has exactly one .urdf file, this one has {len(urdfs)}")
@@ -69,11 +70,3 @@ def vendor_arguments(tool: str) -> dict[str, object]:
 def vendor_folder() -> Path:
     """Return the folder of the vendor's package. Raises `InputError` if it is not installed."""
     return Path(vendor_package().__file__).parent
-
-
-def _user_tool_folders() -> list[Path]:
-    """Return the folders of the user's tools, in the vendor's order."""
-    fleet, robot = os.environ.get("HELLO_FLEET_PATH"), os.environ.get("HELLO_FLEET_ID")
-    if not fleet:
-        return [Path("~/stretch_user/user_tools").expanduser()]
-    return ([Path(fleet) / robot / "user_tools"] if robot else []) + [Path(fleet) / "user_tools"]

@@ -75,15 +75,13 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
 
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
     """Return the collision (or `which="visual"`) shapes of every link that has any, in link frames. Raises `InputError`
-    naming link and file if a mesh is missing or cannot be read."""
+    naming link and file for a mesh that cannot be read."""
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
     return {
-        link.name: joined(
-            geometry_surface(each, f"robot '{model.name}', link '{link.name}', {which}") for each in link.shapes(which)
-        )
-        for link in model.links.values()
-        if link.shapes(which)
+        name: joined(geometry_surface(each, f"robot '{model.name}', link '{name}', {which}") for each in shapes)
+        for name, link in model.links.items()
+        if (shapes := link.shapes(which))
     }
 
 
@@ -122,28 +120,25 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
 
 
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
-    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and that shape's link.
-    Raises `InputError` as `link_surfaces` does."""
-    placed = robot_surfaces(model, profile)
-    transforms = link_transforms(model, {})
-    found = {}
+    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and that shape's link."""
+    placed, transforms, found = robot_surfaces(model, profile), link_transforms(model, {}), {}
     for side, lidar in profile.every_lidar.items():
         frame = lidar.link_in(model)
         for link, surface in placed.items():
-            if lidar.housing is not None and link == lidar.housing.link:
-                continue  # without the housings, whatever is inside it cannot be distinguished from what is outside
-            origin = apply(inverse(transforms[link]), transforms[frame][None, :3, 3])
-            if _is_inside(surface, origin)[0]:
-                found[side] = (frame, link)
+            # Without the housings, whatever is inside their link cannot be distinguished from what is outside.
+            if lidar.housing is None or link != lidar.housing.link:
+                origin = apply(inverse(transforms[link]), transforms[frame][None, :3, 3])
+                if _is_inside(surface, origin)[0]:
+                    found[side] = (frame, link)
     return found
 
 
 def _shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> Surface:
     """Return a shell's visual shape without the lidars' housings, in the frame of the shell's link.
 
-    A housing is the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis. The
-    shell around it is closed by a lid through the housing, under its dome; parts of others inside the housing are
-    removed, too. The collar around the dome stays: it hides what is lower than about 7 deg over the lidar's x-y plane.
+    A housing is the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis; other
+    parts inside it, under the lid that closes it, are removed, too. The collar around the dome stays: it hides what is
+    lower than about 7 deg over the lidar's x-y plane.
     """
     link = profile.housing_link
     shell = link_surfaces(model, "visual")[link]
@@ -157,8 +152,7 @@ def _outside_housings(vertices: bytes, faces: bytes, places: tuple[tuple[Housing
     """Return which faces (F,) of a shell stay, by the bytes of its arrays and of lidar_from_shell (4, 4); cached, since
     it takes a third of a simulator's start."""
     shell = Surface(np.frombuffer(vertices).reshape(-1, 3), np.frombuffer(faces, np.int64).reshape(-1, 3))
-    parts = _connected_parts(shell)
-    housings = []
+    parts, housings = _connected_parts(shell), []
     for housing, lidar_from_shell in places:
         inside = housing.holds(apply(np.frombuffer(lidar_from_shell).reshape(4, 4), shell.vertices))
         own = np.zeros(len(shell.faces), dtype=bool)
@@ -172,7 +166,6 @@ def _outside_housings(vertices: bytes, faces: bytes, places: tuple[tuple[Housing
 
 
 def _connected_parts(surface: Surface) -> list[np.ndarray]:
-    """Return the faces' indices of each part of a surface whose triangles share vertices."""
     import trimesh
 
     mesh = trimesh.Trimesh(surface.vertices, surface.faces, process=False)
@@ -182,7 +175,6 @@ def _connected_parts(surface: Surface) -> list[np.ndarray]:
 
 
 def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
-    """Return which points (N, 3) are inside a closed part of a surface."""
     import trimesh
 
     inside = np.zeros(len(points), dtype=bool)
@@ -206,14 +198,12 @@ def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[st
 
 def wheel_joints(model: RobotModel, surfaces: Mapping[str, Surface]) -> list[Joint]:
     """Return the joints of wheels and casters: those whose links reach the robot's lowest point, and carry no arm."""
-    lowest = lowest_points(model, surfaces)
+    lowest, moving, found = lowest_points(model, surfaces), model.moving_joints(), []
     floor = min(lowest.values(), default=0.0) + ON_FLOOR
-    found = []
-    for joint in model.moving_joints():
-        below = [link for link in model.order if joint in model.chain(link)]
-        moving = [each for each in model.moving_joints() if each.child in below]
+    for joint in moving:
+        below = model.moved_by([joint.name])
         rolls = joint.type != "prismatic" and any(lowest.get(link, np.inf) < floor for link in below)
-        if rolls and len(moving) <= WHEEL_JOINTS:
+        if rolls and sum(each.child in below for each in moving) <= WHEEL_JOINTS:
             found.append(joint)
     return found
 
@@ -260,9 +250,9 @@ def _mesh(path: Path, modified: int, where: str) -> tuple[np.ndarray, np.ndarray
         mesh = trimesh.load(path, force="mesh", process=False)
     except Exception as error:  # Every format's reader has exceptions of its own.
         raise InputError(f"{where}: mesh {path} cannot be read: {type(error).__name__}: {error}") from error
-    vertices, faces = np.asarray(mesh.vertices, dtype=float), np.asarray(mesh.faces, dtype=np.int64)
+    vertices, faces = np.array(mesh.vertices, dtype=float), np.array(mesh.faces, dtype=np.int64)
     if not len(faces) or not np.isfinite(vertices).all():
         raise InputError(f"{where}: mesh {path} has no triangles with finite corners")
-    vertices.setflags(write=False)
-    faces.setflags(write=False)
+    for shared in (vertices, faces):
+        shared.setflags(write=False)
     return vertices, faces

@@ -12,8 +12,8 @@ SCANS = 6  # scans by which a lidar is recognised; more do not change it
 
 
 def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
-    """Return the candidates that fit best: of the nearest elevations and, of these, the same number of firings a
-    turn."""
+    """Return the candidates of the nearest elevations and, of these, those of as many firings a turn if there are
+    any."""
     if seen.sensor is None:
         return []
     (nearest,) = (one for one in candidates if one.name == seen.sensor.name)
@@ -22,9 +22,7 @@ def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
     return [one for one in alike if one.azimuth_steps == seen.azimuth_steps] or alike
 
 
-def taken_for(
-    seen: Signature, expected: Sensor | None, candidates: Sequence[Sensor]
-) -> tuple[Sensor | None, str]:  # fmt: skip
+def taken_for(seen: Signature, expected: Sensor | None, candidates: Sequence[Sensor]) -> tuple[Sensor | None, str]:
     """Return the sensor that a lidar is taken for, and a sentence about it: the expected one if its table fits, else
     the candidate that fits, else None. Raises `InputError` if several fit."""
     table = seen.sensor
@@ -46,18 +44,16 @@ def taken_for(
 def recognised(
     found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor]
 ) -> tuple[Sensors, list[str]]:
-    """Return the sensors of lidars by their points, else `expected`, and a line about each one. Raises `InputError` if
-    several kinds fit."""
-    kinds, lines = [], []
-    for (name, seen), usual in zip(found.items(), expected, strict=True):
+    """Return the sensors of lidars by their points, else `expected`, and lines. Raises `InputError` if several kinds
+    fit."""
+    kinds, lines = list(expected), []
+    for index, (name, seen) in enumerate(found.items()):
         if isinstance(seen, InputError):
-            kinds.append(usual)
             continue
         try:
-            kind, line = taken_for(seen, usual, candidates)
+            kinds[index], line = taken_for(seen, expected[index], candidates)
         except InputError as several:
             raise InputError(f"{name} lidar: {several} (--sensor)") from several
-        kinds.append(kind)
         lines.append(f"{name} lidar: {line}")
     alike = all(kind is kinds[0] or (kind and kinds[0] and kind.kind == kinds[0].kind) for kind in kinds)
     return kinds[0] if alike else tuple(kinds), lines
@@ -76,5 +72,4 @@ def sensor_of(clouds: Sequence[np.ndarray]) -> Sensor | None:
 
 
 def _apart(one: Sensor, other: Sensor) -> float:
-    """Return the median difference of elevations (rad) of two sensors of as many channels."""
     return float(np.median(np.abs(one.elevations - other.elevations)))

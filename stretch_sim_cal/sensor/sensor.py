@@ -35,8 +35,7 @@ RANGE_DRIFT = {"amplitude": (0.0, 1.0, 0.0), "time": (1e-3, 1e6, 600.0)}
 @dataclass(frozen=True)
 class Driver:
     """What the driver corrects before it publishes: the distance of the optical centre, and the rotor's turn until a
-    channel fires. It publishes only azimuths within an `azimuth_window_deg` (counter-clockwise about the lidar's z from
-    its x)."""
+    channel fires. It publishes only azimuths within an `azimuth_window_deg` (counter-clockwise from the lidar's x)."""
 
     distance_correction: bool = True
     firing_time_correction: bool = True
@@ -48,8 +47,7 @@ class Driver:
         if self.azimuth_window_deg is None:
             return True
         begin, end = np.radians(self.azimuth_window_deg)
-        inside: np.ndarray = np.mod(np.arctan2(directions[:, 1], directions[:, 0]) - begin, 2.0 * np.pi) <= end - begin
-        return inside
+        return np.mod(np.arctan2(directions[:, 1], directions[:, 0]) - begin, 2.0 * np.pi) <= end - begin
 
 
 CORRECTIONS = tuple(name for name in Driver.__dataclass_fields__ if name != WINDOW)  # what a driver corrects, or not
@@ -192,14 +190,11 @@ class Sensor:
     def own_tables(self) -> dict[str, list[float]]:
         """Return, as the keys of a sensor file, the angle tables in which a unit differs from its kind."""
         kind = load_sensor(self.kind)
-        tables = {
-            "elevations_deg": (self.elevations, kind.elevations),
-            "azimuth_offsets_deg": (self.azimuth_offsets, kind.azimuth_offsets),
-        }  # fmt: skip
         return {
-            key: np.round(np.degrees(own), 6).tolist()
-            for key, (own, known) in tables.items() if not np.array_equal(own, known)
-        }  # fmt: skip
+            f"{name}_deg": np.round(np.degrees(own), 6).tolist()
+            for name in ("elevations", "azimuth_offsets")
+            if not np.array_equal(own := getattr(self, name), getattr(kind, name))
+        }
 
 
 PER_CHANNEL = ("elevations", "azimuth_offsets", "firing_times", "range_biases")
@@ -226,16 +221,16 @@ def sensors_called(name: str | Path) -> Sensors:
     "unknown". Raises `InputError` for an unknown name or path."""
     names = [each.strip() for each in str(name).strip(validate.BETWEEN).split(validate.BETWEEN)]
     kinds = {each: None if each == UNKNOWN else load_sensor(each) for each in dict.fromkeys(names)}
-    return next(iter(kinds.values())) if len(kinds) == 1 else tuple(kinds[each] for each in names)
+    return kinds[names[0]] if len(kinds) == 1 else tuple(kinds[each] for each in names)
 
 
 def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
-    """Return the sensors of so many lidars; of those beyond two by default the left one's. Raises `InputError` if they
-    are given for another number of lidars."""
+    """Return the sensors of so many lidars, those beyond two by default the left one's. Raises `InputError` for other
+    counts."""
     given = sensors if isinstance(sensors, tuple) else (sensors,) * count
     if len(given) not in (count, 2):
         raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one for each")
-    return tuple(given[number] if number < len(given) else given[0] for number in range(count))
+    return (given + given[:1] * count)[:count]
 
 
 def by_lidar(sensors: Sensors, count: int = 2) -> tuple[Sensor | None, ...]:
@@ -244,8 +239,8 @@ def by_lidar(sensors: Sensors, count: int = 2) -> tuple[Sensor | None, ...]:
 
 
 def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of that name (in `config/`) or path, of one unit if it is a unit file. Raises `InputError`
-    naming file and key."""
+    """Return the sensor of that name (in `config/`) or path, of a unit file with its unit. Raises `InputError` by
+    key."""
     path = files.find_shared("config", name, ".yaml")
     own = files.read_yaml(path)
     if "sensor" not in own:
@@ -253,19 +248,17 @@ def load_sensor(name: str | Path) -> Sensor:
     kind, data = _kind(path, own)
     data |= {key: value for key, value in own.items() if key not in (*UNIT_FILE_KEYS, "sensor")}
     values = own.get("values") if isinstance(own.get("values"), dict) else {}
-    unsaid = data.get("unit") is None
     spread = {} if data.get("unit") in (None, IDEAL) else data["unit"]
     near = spread.get("near_range") or {}
     _, length = near_range(values.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
     sensor = _sensor(path, kind, data | {"unit": spread | {"near_range": near | {"length": length}}})
-    if unsaid:
+    if data.get("unit") is None:
         sensor = replace(sensor, unsaid=replace(CLASS_SPREAD, near_length=length))
     unit = unit_from_mapping(sensor.error_model(), own, str(path))
-    centre, firing = sensor.uncorrected_shares
-    if "optical_centre_share" not in values:
-        unit.values[CENTRE_SHARE] = centre
-    if "firing_time_share" not in values:
-        unit.values[FIRING_SHARE] = firing
+    shares = {"optical_centre_share": CENTRE_SHARE, "firing_time_share": FIRING_SHARE}
+    for (key, index), share in zip(shares.items(), sensor.uncorrected_shares, strict=True):
+        if key not in values:
+            unit.values[index] = share
     return replace(sensor, unit=unit)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.drop_outs import DropOuts, drop_outs
 from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import turned
@@ -44,6 +43,23 @@ PAIRED_WITHIN = 0.06
 DRIFT_A_MINUTE = 5e-3
 BEYOND_SCATTER = 5.0
 SAME_RATE = 0.01  # rates (share) that differ by less are the clock's
+# Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
+ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
+MIN_TRIALS = 1000
+# Weak echoes count as lost if that is likelier than losses at random by so much (logarithm of the likelihood).
+TELLING = 8.0
+
+
+@dataclass(frozen=True)
+class DropOuts:
+    """A return of intensity i is lost with probability `rate` + exp(-i / 255 / `echo`); with standard deviations.
+    `echo` is 0, and its deviation infinite, if it is not observable. `trials` returns were tested."""
+
+    rate: float
+    rate_deviation: float
+    echo: float
+    echo_deviation: float
+    trials: int
 
 
 @dataclass(frozen=True)
@@ -96,26 +112,22 @@ class Signature:
 
     def keys(self) -> dict[str, Any]:
         """Return the known properties under the keys of a sensor file."""
-        keys: dict[str, Any] = {
-            "returns": RETURNS[self.dual_return], "misses": MISSES[self.zero_misses], "quantisation": self.quantisation,
-        }  # fmt: skip
-        known = {"azimuth_steps": self.azimuth_steps, "clockwise": self.clockwise, "packets": self.packets}
-        keys |= {key: value for key, value in known.items() if value is not None}
         corrections = {
             "distance_correction": self.distance_correction, "firing_time_correction": self.firing_time_correction,
         }  # fmt: skip
-        keys["driver"] = {key: value for key, value in corrections.items() if value is not None}
-        period, sensor = self.period, self.sensor
-        if period is not None and sensor is not None and abs(period * sensor.rate - 1.0) > SAME_RATE:
-            keys["rate"] = round(1.0 / period, 4)
+        keys: dict[str, Any] = {
+            "returns": RETURNS[self.dual_return], "misses": MISSES[self.zero_misses], "quantisation": self.quantisation,
+            "azimuth_steps": self.azimuth_steps, "clockwise": self.clockwise, "packets": self.packets,
+            "driver": {key: value for key, value in corrections.items() if value is not None},
+        }  # fmt: skip
+        if self.period and self.sensor is not None and abs(self.period * self.sensor.rate - 1.0) > SAME_RATE:
+            keys["rate"] = round(1.0 / self.period, 4)
         if self.spin is not None:
             drift, jitter = np.degrees(self.spin).tolist()
             keys |= {"spin_drift_deg_per_scan": abs(drift), "spin_jitter_deg": jitter}
         if self.drop_outs is not None:
-            keys["drop_out_rate"] = self.drop_outs.rate
-            if self.drop_outs.echo:
-                keys["drop_out_echo"] = self.drop_outs.echo
-        return keys
+            keys |= {"drop_out_rate": self.drop_outs.rate, "drop_out_echo": self.drop_outs.echo or None}
+        return {key: value for key, value in keys.items() if value is not None}
 
 
 class Observer:
@@ -142,8 +154,7 @@ class Observer:
         of_one_scan = len(times) > 0 and np.ptp(times) < LONGEST_SCAN  # in s, that is, and times at all
         self._starts.append(float(times.min()) if of_one_scan else stamp)
         head = scan[:HEAD]
-        returned = np.flatnonzero(are_returns(coordinates(head)))[:1]
-        self._firsts.append(head[returned])
+        self._firsts.append(head[np.flatnonzero(are_returns(coordinates(head)))[:1]])
 
     def signature(self, candidates: Sequence[Sensor]) -> Signature:
         """Return the lidar's properties, its table compared with those of `candidates`. Raises `InputError` without
@@ -156,45 +167,38 @@ class Observer:
                 "cannot be distinguished; let the driver publish PointXYZIRT"
             )
         clouds = [_Cloud(scan) for scan in self._scans]
-        if sum(len(cloud.points) for cloud in clouds) < MIN_RETURNS:
-            raise InputError(
-                f"only {sum(len(c.points) for c in clouds)} returns in {len(clouds)} scans; is the lidar covered?"
-            )
+        if (count := sum(len(cloud.points) for cloud in clouds)) < MIN_RETURNS:
+            raise InputError(f"only {count} returns in {len(clouds)} scans; is the lidar covered?")
         low, high = (function([function(cloud.ring, initial=0) for cloud in clouds]) for function in (np.min, np.max))
         if low < 0 or high >= MOST_CHANNELS:
             raise InputError(f"field ring goes from {low} to {high}, so it is not a channel number")
-        return _signature(self, clouds, candidates, np.array(self._starts), self._firsts)
+        firsts = _Cloud(np.concatenate(self._firsts))
+        return _signature(self.num_scans, clouds, candidates, np.array(self._starts), firsts)
 
 
 def known_sensors() -> list[Sensor]:
     """Return the sensors of `config/`."""
-    found = []
-    for path in sorted((files.share_directory() / "config").glob("*.yaml")):
-        if "elevations_deg" in files.read_yaml(path):
-            found.append(load_sensor(path.stem))
-    return found
+    paths = sorted((files.share_directory() / "config").glob("*.yaml"))
+    return [load_sensor(path.stem) for path in paths if "elevations_deg" in files.read_yaml(path)]
 
 
 def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
     """Return whether both lidars run in sync, None where that cannot be determined, and a sentence about it."""
     if left.period is None or right.period is None:
         return None, "sync: too few scans"
-    period = 0.5 * (left.period + right.period)
-    nearest = np.abs(left.starts[:, None] - right.starts).argmin(axis=0)
-    apart = right.starts - left.starts[nearest]
+    period, times = 0.5 * (left.period + right.period), right.starts - right.starts[0]
+    apart = right.starts - left.starts[np.abs(left.starts[:, None] - right.starts).argmin(axis=0)]
     apart = np.mod(apart - np.median(apart) + period / 2, period) - period / 2 + np.median(apart)
     offset = float(np.median(apart))
-    slope = float(np.polyfit(right.starts - right.starts[0], apart, 1)[0]) if len(apart) > 4 else 0.0
-    scatter = float(np.std(apart - slope * (right.starts - right.starts[0])))
+    slope = float(np.polyfit(times, apart, 1)[0]) if len(apart) > 4 else 0.0
+    scatter = float(np.std(apart - slope * times))
     line = f"sync: right scans begin {1e3 * offset:+.1f} ms after left ones, scattering by {1e3 * scatter:.1f} ms"
     if abs(offset) > PAIRED_WITHIN:
         return False, f"{line}: too far apart to be paired; synchronise the clocks of both lidars (PTP)"
-    drifts = abs(slope) * 60.0 > DRIFT_A_MINUTE and abs(slope) * np.ptp(right.starts) > BEYOND_SCATTER * scatter + 1e-4
+    drifts = abs(slope) * 60.0 > DRIFT_A_MINUTE and abs(slope) * np.ptp(times) > BEYOND_SCATTER * scatter + 1e-4
     if drifts or scatter > 0.1 * period:
-        return (
-            False,
-            f"{line}, drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP",
-        )
+        drift = f"drifting {1e3 * 60 * slope:+.1f} ms a minute: their clocks are not synchronised; use PTP"
+        return False, f"{line}, {drift}"
     return True, line
 
 
@@ -226,12 +230,14 @@ class _Cloud:
         self.num_times = len(np.unique(scan["timestamp"])) if "timestamp" in scan.dtype.names else None
 
 
-def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
+def _signature(
+    num_scans: int, clouds: list[_Cloud], candidates: Sequence[Sensor], starts: np.ndarray, firsts: _Cloud
+) -> Signature:
     num_channels = max(int(cloud.ring.max(initial=0)) for cloud in clouds) + 1
     ring = np.concatenate([cloud.ring for cloud in clouds])
-    published, scatter = _elevations(np.concatenate([cloud.points for cloud in clouds]), ring, num_channels)
-    correction, rays, elevations = None, [cloud.points for cloud in clouds], published
-    sensor = _nearest(candidates, published)
+    rays = [cloud.points for cloud in clouds]
+    elevations, scatter = _elevations(np.concatenate(rays), ring, num_channels)
+    correction, sensor = None, _nearest(candidates, elevations)
     if scatter < ON_TABLE:
         correction = False if sensor is not None and np.any(sensor.optical_centre) else None
     else:
@@ -243,37 +249,32 @@ def _signature(observer, clouds, candidates, starts, firsts) -> Signature:
             if left_over < ON_TABLE and _nearest([candidate], found) is not None:
                 sensor, correction, rays, elevations, scatter = candidate, True, undone, found, left_over
                 break
-    columns = None if sensor is None or scatter >= ON_TABLE else _columns(clouds, rays, sensor, num_channels)
-    difference, own = (float("nan"),) * 2, sensor
+    columns, difference, own, azimuths = None, (float("nan"),) * 2, sensor, np.zeros(0)
     if sensor is not None:
-        seen = np.isfinite(elevations)
-        apart = np.abs(elevations - sensor.elevations[:num_channels])[seen]
+        if scatter < ON_TABLE:
+            columns = _columns(clouds, rays, sensor, num_channels)
+            own = _with_table(sensor, elevations, columns)
+        apart = np.abs(elevations - sensor.elevations[:num_channels])[np.isfinite(elevations)]
         beside = 0.0 if columns is None else float(np.nanmedian(np.abs(columns.beside)))
         difference = (float(np.median(apart)), beside)
-        own = _with_table(sensor, elevations, columns) if scatter < ON_TABLE else sensor
+        if firsts.ring.max(initial=0) < num_channels:
+            begins = without_optical_centre(firsts.points, firsts.ring, sensor) if correction else firsts.points
+            azimuths = _rotors(begins, firsts.ring, sensor)
     order = clouds[0].order[: 4 * num_channels]
     _, first = np.unique(order, return_index=True)
-    heads = _Cloud(np.concatenate(firsts))
-    azimuths = np.zeros(0)
-    if sensor is not None and heads.ring.max(initial=0) < num_channels:
-        begins = without_optical_centre(heads.points, heads.ring, sensor) if correction else heads.points
-        azimuths = _rotors(begins, heads.ring, sensor)
     times, packets = [cloud.num_times for cloud in clouds if cloud.num_times is not None], None
     if times:  # how many packets of one time each a scan is divided into, 0 for a time of each column or point
         number = int(np.median(times))
         packets = number if columns is None or number <= columns.steps else 0
     signature = Signature(
-        num_scans=observer.num_scans, num_channels=num_channels, sensor=own, elevation_scatter=float(scatter),
+        num_scans=num_scans, num_channels=num_channels, sensor=own, elevation_scatter=float(scatter),
         table_difference=difference, distance_correction=correction,
-        firing_time_correction=None if columns is None else columns.firing_time_correction,
-        azimuth_steps=None if columns is None else columns.steps,
-        clockwise=None if columns is None else columns.clockwise,
+        firing_time_correction=columns and columns.firing_time_correction,
+        azimuth_steps=columns and columns.steps, clockwise=columns and columns.clockwise,
         dual_return=bool(np.mean([cloud.repeated for cloud in clouds]) > DUAL_SHARE),
         zero_misses=any(cloud.missing for cloud in clouds),
-        packets=packets,
-        firing_order=order[np.sort(first)], quantisation=_quantisation(rays),
-        drop_outs=None if columns is None else _drop_outs(clouds, rays, columns),
-        starts=starts, first_azimuths=azimuths,
+        packets=packets, firing_order=order[np.sort(first)], quantisation=_quantisation(rays),
+        drop_outs=columns and _drop_outs(clouds, rays, columns), starts=starts, first_azimuths=azimuths,
     )  # fmt: skip
     signature.lines.extend(_lines(signature))
     return signature
@@ -303,8 +304,8 @@ def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | N
 
 @dataclass(frozen=True)
 class _Columns:
-    """The firings of a turn: the number of `steps`, the rotor's sense, the difference (C,) of each channel's azimuth
-    from the table's (NaN unseen), and whether the driver corrects firing times."""
+    """The firings of a turn: number of `steps`, the rotor's sense, the difference (C,) of each channel's azimuth from
+    the table's (NaN unseen), and whether the driver corrects firing times."""
 
     steps: int
     clockwise: bool | None
@@ -313,7 +314,7 @@ class _Columns:
     rotors: list[np.ndarray]
 
 
-def _columns(clouds, rays, sensor: Sensor, count: int) -> _Columns | None:
+def _columns(clouds: list[_Cloud], rays: list[np.ndarray], sensor: Sensor, count: int) -> _Columns | None:
     """Return the columns of the scans, None if the points do not lie on regular ones."""
     rotors = [_rotors(points, cloud.ring, sensor) for cloud, points in zip(clouds, rays, strict=True)]
     steps, senses = [], []
@@ -328,28 +329,25 @@ def _columns(clouds, rays, sensor: Sensor, count: int) -> _Columns | None:
         return None
     phases = np.full((len(clouds), count), np.nan, dtype=complex)
     for row, (cloud, rotor) in enumerate(zip(clouds, rotors, strict=True)):
-        sums = _phase_sums(cloud.ring, number * rotor, count)
         returns = np.bincount(cloud.ring, minlength=count)
         seen = returns > 0
-        phases[row, seen] = sums[seen] / returns[seen]
+        phases[row, seen] = _phase_sums(cloud.ring, number * rotor, count)[seen] / returns[seen]
     if not np.nanmean(np.abs(phases)) > REGULAR:
         return None
     # Against the scan's own phase, which is that of most channels.
     common = np.array([_mode_phase(np.angle(row[np.isfinite(row)])) for row in phases])
     beside = np.angle(np.nansum(phases * np.exp(-1j * common)[:, None], axis=0)) / number
     beside[~np.isfinite(phases).any(axis=0)] = np.nan
-    correction, without = None, _about_zero(beside, number)
+    correction, own = None, _about_zero(beside, number)
     if np.any(sensor.firing_times):
         with_times = _about_zero(beside - sensor.firing_azimuths[:count], number)
-        sizes = [float(np.nanmedian(np.abs(apart))) for apart in (without, with_times)]
-        correction = bool(sizes[1] < sizes[0])
-    beside = with_times if correction else without
+        correction = bool(np.nanmedian(np.abs(with_times)) < np.nanmedian(np.abs(own)))
+        own = with_times if correction else own
     sense = float(np.median(senses))
-    return _Columns(number, None if 0.1 < sense < 0.9 else sense > 0.5, beside, correction, rotors)
+    return _Columns(number, None if 0.1 < sense < 0.9 else sense > 0.5, own, correction, rotors)
 
 
 def _phase_sums(ring: np.ndarray, angles: np.ndarray, count: int) -> np.ndarray:
-    """Return the sums (C,) of exp(i angle) over each ring's angles (N,)."""
     turns = np.exp(1j * angles)
     return np.bincount(ring, turns.real, count) + 1j * np.bincount(ring, turns.imag, count)
 
@@ -368,18 +366,14 @@ def _about_zero(azimuths: np.ndarray, steps: int) -> np.ndarray:
 
 
 def _with_table(sensor: Sensor, elevations: np.ndarray, columns: _Columns | None) -> Sensor:
-    """Return the sensor with the driver's own table where that differs."""
-    count = len(elevations)
-    seen = np.isfinite(elevations)
-    if np.median(np.abs(elevations - sensor.elevations[:count])[seen]) > SAME_TABLE:
-        known = sensor.elevations.copy()
-        known[:count][seen] = elevations[seen]
-        sensor = replace(sensor, elevations=known)
-    if columns is not None and np.nanmedian(np.abs(columns.beside)) > SAME_TABLE:
-        known = sensor.azimuth_offsets.copy()
-        seen = np.isfinite(columns.beside)
-        known[:count][seen] += columns.beside[seen]
-        sensor = replace(sensor, azimuth_offsets=known)
+    beside = {"elevations": elevations - sensor.elevations[: len(elevations)]}
+    if columns is not None:
+        beside["azimuth_offsets"] = columns.beside
+    for name, apart in beside.items():
+        if np.nanmedian(np.abs(apart)) > SAME_TABLE:
+            known = getattr(sensor, name).copy()
+            known[: len(apart)] += np.nan_to_num(apart)
+            sensor = replace(sensor, **{name: known})
     return sensor
 
 
@@ -390,7 +384,7 @@ def _quantisation(rays: Sequence[np.ndarray]) -> float:
     if len(ranges) < MIN_RETURNS:
         return 0.0
     # The coarsest step that fits: its parts fit as well.
-    for step in np.append(np.arange(STEPS[1], 0.0, -COMMON_STEP), _smallest_gap(ranges)):
+    for step in [*np.arange(STEPS[1], 0.0, -COMMON_STEP), _smallest_gap(ranges)]:
         # Sharpened on ever farther ranges, which a small error of the step moves most.
         for reach in (0.6, 1.2, 2.5, 6.0):
             near = ranges[ranges < reach]
@@ -411,19 +405,26 @@ def _smallest_gap(ranges: np.ndarray) -> float:
     return step if STEPS[0] <= step <= STEPS[1] else 0.0
 
 
-def _drop_outs(clouds, rays, columns: _Columns) -> DropOuts | None:
+def _drop_outs(clouds: list[_Cloud], rays: list[np.ndarray], columns: _Columns) -> DropOuts | None:
+    """Return how returns are lost, at random and the more often the weaker their echo is, None for too few of them. The
+    intensity of a lost one is that of its neighbours in the ring, if both agree in range and intensity."""
     if clouds[0].intensity is None:
         return None
     count = max(int(cloud.ring.max()) for cloud in clouds) + 1
-    images = []
+    intensities, lost = [], []
     for cloud, points, rotor in zip(clouds, rays, columns.rotors, strict=True):
         phases = np.angle(_phase_sums(cloud.ring, columns.steps * rotor, count))
-        column = np.round((columns.steps * rotor - phases[cloud.ring]) / (2.0 * np.pi)).astype(int)
-        image = np.full((2, count, columns.steps), np.nan)
-        image[0, cloud.ring, column % columns.steps] = np.linalg.norm(points, axis=1)
-        image[1, cloud.ring, column % columns.steps] = cloud.intensity
-        images.append(image)
-    return drop_outs(images)
+        column = np.round((columns.steps * rotor - phases[cloud.ring]) / (2.0 * np.pi)).astype(int) % columns.steps
+        image = np.full((2, count, columns.steps), np.nan)  # NaN for no return
+        image[:, cloud.ring, column] = np.linalg.norm(points, axis=1), cloud.intensity
+        before, after = np.roll(image, 1, axis=2), np.roll(image, -1, axis=2)
+        apart = np.abs(after - before)
+        alike = (apart[0] < ALIKE_RANGE[0] * before[0] + ALIKE_RANGE[1]) & (
+            apart[1] < ALIKE_INTENSITY[0] * before[1] + ALIKE_INTENSITY[1]
+        )
+        intensities.append(0.5 * (before[1] + after[1])[alike])
+        lost.append(np.isnan(image[0])[alike])
+    return _lost_by_intensity(np.concatenate(intensities), np.concatenate(lost))
 
 
 def _wrapped(angles: np.ndarray) -> np.ndarray:
@@ -431,30 +432,68 @@ def _wrapped(angles: np.ndarray) -> np.ndarray:
 
 
 def _lines(found: Signature) -> list[str]:
-    rings = f"ring: there, 0 to {found.num_channels - 1}"
+    rings = f"ring: there, 0 to {found.num_channels - 1}; table:"
     if found.sensor is None:
-        lines = [f"{rings}; table: no known one fits; write a sensor file (as config/jt128.yaml)"]
+        lines = [f"{rings} no known one fits; write a sensor file (as config/jt128.yaml)"]
     elif max(found.table_difference) > SAME_TABLE:
         elevation, azimuth = np.degrees(found.table_difference)
         lines = [
-            f"{rings}; table: {found.sensor.name} in a unit-specific version (elevations {elevation:.3f} deg, azimuths "
+            f"{rings} {found.sensor.name} in a unit-specific version (elevations {elevation:.3f} deg, azimuths "
             f"{azimuth:.3f} deg from it, in the median), as a driver reads it from a unit's angle file"
         ]
     else:
-        lines = [f"{rings}; table: {found.sensor.name}"]
+        lines = [f"{rings} {found.sensor.name}"]
+    correction = None
     if found.distance_correction:
-        lines.append("distance correction: on in the driver")
+        correction = "on in the driver"
     elif found.distance_correction is False:
-        lines.append(
-            "distance correction: off in the driver, all points of a ring lie on one elevation; the optical centre is "
-            "estimated, or switch it on in the driver (distance_correction_flag)"
+        correction = (
+            "off in the driver, all points of a ring lie on one elevation; the optical centre is estimated, or switch "
+            "it on in the driver (distance_correction_flag)"
         )
     elif found.elevation_scatter >= ON_TABLE:
-        lines.append(
-            "distance correction: cannot be determined, points of a ring scatter by "
-            f"{np.degrees(found.elevation_scatter):.3f} deg about one elevation; record the driver's own topic, not a "
-            "filtered or moved one"
+        correction = (
+            f"cannot be determined, points of a ring scatter by {np.degrees(found.elevation_scatter):.3f} deg about "
+            "one elevation; record the driver's own topic, not a filtered or moved one"
         )
     elif found.sensor is not None:
-        lines.append("distance correction: not applicable, the table has no optical centre")
-    return lines
+        correction = "not applicable, the table has no optical centre"
+    return lines if correction is None else [*lines, f"distance correction: {correction}"]
+
+
+def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | None:
+    from scipy.optimize import minimize  # takes a tenth of a second to import, which every node would pay
+
+    if len(intensity) < MIN_TRIALS:
+        return None
+    levels = np.clip(np.nan_to_num(np.round(intensity)), 0, 255).astype(int)
+    trials, misses = np.bincount(levels, minlength=256), np.bincount(levels, lost, minlength=256)
+    at = np.flatnonzero(trials)
+    trials, misses = trials[at], misses[at]
+    number, missed = int(trials.sum()), float(misses.sum())
+    share = missed / number
+
+    def improbability(chance: np.ndarray) -> float:
+        return -float(misses @ np.log(chance) + (trials - misses) @ np.log1p(-chance))
+
+    def cost(parameters):
+        rate, echo = np.exp(parameters)
+        return improbability(np.clip(rate + (1.0 - rate) * np.exp(-at / 255.0 / echo), 1e-9, 1.0 - 1e-9))
+
+    starts = [np.log([max(share, 1e-5), echo]) for echo in (0.003, 0.01, 0.03)]
+    best = min((minimize(cost, start, method="Nelder-Mead") for start in starts), key=lambda found: found.fun)
+    # What weak echoes do shows only if some are lost beyond what the rate explains.
+    if improbability(np.full(len(at), np.clip(share, 1e-12, 1.0 - 1e-9))) - best.fun < TELLING:
+        return DropOuts(share, float(np.sqrt(max(missed, 1.0)) / number), 0.0, np.inf, number)
+    rate, echo = map(float, np.exp(best.x))
+    spread = np.sqrt(np.maximum(np.diag(np.linalg.pinv(_second_derivatives(cost, best.x))), 0.0))
+    return DropOuts(rate, float(rate * spread[0]), echo, float(echo * spread[1]), number)
+
+
+def _second_derivatives(function, at: np.ndarray) -> np.ndarray:
+    step = 1e-3
+    steps = step * np.eye(len(at))
+    return np.array([
+        [(function(at + a + b) - function(at + a - b) - function(at - a + b) + function(at - a - b)) / (4 * step**2)
+         for b in steps] for a in steps
+    ])  # fmt: skip

@@ -260,23 +260,23 @@ class ErrorModel:
         distances = self._distances(returns, cosines, values) - beyond
         elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
         rays = directions(elevation, azimuth)
+        cos_e, sin_e, cos_a, sin_a = np.cos(elevation), np.sin(elevation), np.cos(azimuth), np.sin(azimuth)
+        upward = np.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], axis=1)
+        aside = np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
         along = np.einsum("ni,ni->n", normals, rays)
-        by_elevation, by_azimuth = (
-            distances * np.einsum("ni,ni->n", normals, partial) for partial in _derivatives(elevation, azimuth)
-        )
+        by_elevation, by_azimuth = (distances * np.einsum("ni,ni->n", normals, way) for way in (upward, aside))
         fading = np.exp(-distances / self.spread.near_length)
         by_range = -along / (1.0 + values[SCALE] - values[NEAR] / self.spread.near_length * fading)
-        harmonics = _harmonics(returns.rotor)
-        turned = _turned_normals(returns.rotor, normals)
+        turned_back = turned(-returns.rotor, normals)
         scalars = np.empty((len(returns), len(SCALARS)))
         scalars[:, OFFSET] = by_range
         scalars[:, SCALE] = by_range * distances
         scalars[:, NEAR] = by_range * fading
         scalars[:, INCIDENCE] = by_range * _incidence(cosines)
         scalars[:, ECHO] = by_range * returns.echo
-        scalars[:, HARMONICS] = by_azimuth[:, None] * harmonics
-        scalars[:, CENTRE] = turned
-        scalars[:, CENTRE_SHARE] = turned @ self.optical_centre
+        scalars[:, HARMONICS] = by_azimuth[:, None] * _harmonics(returns.rotor)
+        scalars[:, CENTRE] = turned_back
+        scalars[:, CENTRE_SHARE] = turned_back @ self.optical_centre
         firing = np.zeros(len(returns)) if self.firing_azimuths is None else self.firing_azimuths[returns.channel]
         scalars[:, FIRING_SHARE] = by_azimuth * firing
         points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
@@ -335,7 +335,6 @@ class ErrorModel:
         return replace(returns, ranges=ranges, azimuths=azimuths, elevations=elevations, rotor=rotor), 1.0
 
     def _shares(self, rotor: np.ndarray) -> np.ndarray:
-        """Return the shares (N,) of the scan, -0.5 to 0.5, at azimuths (N,) of the rotor."""
         return (rotor - self.scan_begin) / (2.0 * np.pi) % 1.0 - 0.5
 
     def _centres(self, rotor: np.ndarray, values: np.ndarray, added: float = 0.0) -> np.ndarray:
@@ -364,23 +363,12 @@ def directions(elevations: np.ndarray, azimuths: np.ndarray) -> np.ndarray:
     return np.stack([cosine * np.cos(azimuths), cosine * np.sin(azimuths), np.sin(elevations)], axis=-1)
 
 
-def _derivatives(elevations: np.ndarray, azimuths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    cos_e, sin_e, cos_a, sin_a = np.cos(elevations), np.sin(elevations), np.cos(azimuths), np.sin(azimuths)
-    by_elevation = np.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], axis=1)
-    return by_elevation, np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
-
-
 def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return a vector (3,) that turns with the rotor, in the lidar's frame (N, 3), at azimuths (N,) in rad."""
-    x, y, z = vector
+    """Return a vector (3,) that turns with the rotor, or vectors (N, 3), in the lidar's frame (N, 3), at azimuths
+    (N,)."""
+    x, y, z = vector.T
     cosine, sine = np.cos(rotor), np.sin(rotor)
-    return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.full(len(rotor), z)], axis=1)
-
-
-def _turned_normals(rotor: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    cosine, sine = np.cos(rotor), np.sin(rotor)
-    x, y, z = normals.T
-    return np.stack([cosine * x + sine * y, cosine * y - sine * x, z], axis=1)
+    return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.broadcast_to(z, rotor.shape)], axis=1)
 
 
 def _harmonics(rotor: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ value by channel is a list of all channels. What is not there is 0.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def values_to_mapping(model: ErrorModel, values: np.ndarray) -> dict[str, Any]:
 
 def values_from_mapping(model: ErrorModel, mapping: Any, where: str) -> np.ndarray:
     """Return the parameters (n,) of a mapping of a unit file. Raises `InputError` naming the key."""
-    data = validate.mapping(mapping, KEYS, where)
+    data, count = validate.mapping(mapping, KEYS, where), model.num_channels
     values = np.zeros(model.size)
     for key, index in SCALAR_KEYS.items():
         values[index] = validate.number(data.get(key, 0.0), f"{where}: {key}", -10.0, 10.0)
@@ -98,11 +98,10 @@ def values_from_mapping(model: ErrorModel, mapping: Any, where: str) -> np.ndarr
     if not isinstance(pairs, list) or len(pairs) != 2:
         raise InputError(f"{where}: azimuth_harmonics_deg: expected two pairs [cos, sin]")
     harmonics = [
-        validate.numbers(pair, 2, f"{where}: azimuth_harmonics_deg[{i}]", -5, 5) for i, pair in enumerate(pairs)
+        validate.numbers(each, 2, f"{where}: azimuth_harmonics_deg[{i}]", -5, 5) for i, each in enumerate(pairs)
     ]
     values[HARMONICS] = np.radians(harmonics).ravel()
     values[CENTRE] = validate.numbers(data.get("optical_centre", [0.0] * 3), 3, f"{where}: optical_centre", -0.5, 0.5)
-    count = model.num_channels
     for kind, key in CHANNEL_KEYS.items():
         given = validate.numbers(data.get(key, [0.0] * count), count, f"{where}: {key}", -5.0, 5.0)
         values[model.of_kind(kind)] = given if key == kind else np.radians(given)
@@ -120,18 +119,17 @@ def near_range(value: Any, length: float, where: str) -> tuple[float, float]:
 
 def unit_from_mapping(model: ErrorModel, data: Mapping[str, Any], where: str) -> Unit:
     """Return the unit of a unit file's `values`, `standard_deviations` and `not_determined`. Raises `InputError`."""
-    values = data.get("values")
-    deviations, open_keys = data.get("standard_deviations"), data.get("not_determined") or []
+    open_keys, known = data.get("not_determined") or [], None
     if not isinstance(open_keys, list) or not all(isinstance(key, str) for key in open_keys):
         raise InputError(f"{where}: not_determined: expected a list of keys of values")
     for key in open_keys:
         if key.partition("[")[0] not in KEYS:
             raise InputError(f"{where}: not_determined: unknown key '{key}'; known are {', '.join(sorted(KEYS))}")
-    known = None
-    if deviations is not None:
-        known = values_from_mapping(model, deviations, f"{where}: standard_deviations")
+    if data.get("standard_deviations") is not None:
+        known = values_from_mapping(model, data["standard_deviations"], f"{where}: standard_deviations")
         if (known < 0).any():
             raise InputError(f"{where}: standard_deviations: one of them is below 0")
+    values = data.get("values")
     parameters = values_from_mapping(model, values, f"{where}: values")
     drift = validate.number((values or {}).get("range_drift", 0.0), f"{where}: values: range_drift", -1.0, 1.0)
     return Unit(parameters, known, tuple(open_keys), drift)
@@ -164,28 +162,25 @@ def write_simulated_unit(
 
 def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Return elevations and azimuth offsets (C,) in rad from a unit's angle table: the maker's CSV with the columns
-    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is ignored.
-
-    The table's azimuths turn clockwise from the y axis, offsets here counter-clockwise from the x axis. Raises
-    `InputError` naming file and line.
-    """
+    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is ignored. Its
+    azimuths turn clockwise from the y axis, offsets here counter-clockwise from the x axis. Raises `InputError` naming
+    file and line."""
     rows: dict[int, tuple[float, float]] = {}
-    lines = files.read_text(path).lstrip("\ufeff").splitlines()
-    if not lines or [word.strip().lower() for word in lines[0].split(",")][:3] != ["channel", "elevation", "azimuth"]:
+    lines = [[word.strip() for word in line.split(",")] for line in files.read_text(path).lstrip("\ufeff").splitlines()]
+    if not lines or [word.lower() for word in lines[0][:3]] != ["channel", "elevation", "azimuth"]:
         raise InputError(f"{path}:1: is not an angle table, it should begin with Channel,Elevation,Azimuth")
-    for number, line in enumerate(lines[1:], start=2):
-        words = [word.strip() for word in line.split(",")]
+    for number, words in enumerate(lines[1:], start=2):
         if not any(words) or len(words[0]) == 64 and not any(words[1:]):  # the checksum
             continue
+        where = f"{path}:{number}: '{','.join(words)[:60]}'"
         try:
             channel, elevation, azimuth = int(words[0]), float(words[1]), float(words[2])
         except (ValueError, IndexError) as error:
-            raise InputError(f"{path}:{number}: '{line[:60]}': expected channel, elevation, azimuth") from error
+            raise InputError(f"{where}: expected channel, elevation, azimuth") from error
         if not (math.isfinite(azimuth) and -90.0 <= elevation <= 90.0) or channel in rows:
-            raise InputError(f"{path}:{number}: '{line[:60]}': is not a direction, or the channel occurs twice")
+            raise InputError(f"{where}: is not a direction, or the channel occurs twice")
         rows[channel] = elevation, azimuth
-    channels: Sequence[int] = sorted(rows)
-    if list(channels) != list(range(1, len(rows) + 1)) or not rows:
+    if not rows or sorted(rows) != list(range(1, len(rows) + 1)):
         raise InputError(f"{path}: expected channels 1 to {max(len(rows), 1)}, each once")
-    table = np.radians([rows[channel] for channel in channels])
-    return table[:, 0], np.remainder(np.pi / 2 - table[:, 1] + np.pi, 2 * np.pi) - np.pi
+    elevations, azimuths = np.radians([rows[channel] for channel in sorted(rows)]).T
+    return elevations, np.remainder(np.pi / 2 - azimuths + np.pi, 2 * np.pi) - np.pi

@@ -22,7 +22,7 @@ from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
-from stretch_sim_cal.simulation.floor import Undulation
+from stretch_sim_cal.simulation.solids import Undulation
 from stretch_sim_cal.validate import DEGREES, MILLIMETRES, Bounds
 
 TICK = 5_000_000  # ns
@@ -34,6 +34,7 @@ POSE, ODOMETRY = slice(1, 7), slice(7, 13)  # of a moment: time in ns; x, y, z, 
 REST = (0.0, 0.0, 0.0)
 
 Twist = tuple[float, float, float]  # velocities along x and y (m/s) and about z (rad/s) of the footprint frame
+Leg = tuple[float, float, float, float]  # a twist, and its duration in s
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,11 @@ class OdometryErrors:
         """Return errors of that size; slip's size is that of the spread."""
         x, y, track_width, clock = _generator(seed, ERRORS).standard_normal(4).tolist()
         # A scale of -1 would be no way at all.
-        scales = [max(-0.5, size * value) for size, value in ((spread.scale, x), (spread.scale, y))]
-        return cls(
-            (scales[0], scales[1]),
-            max(-0.5, spread.track_width * track_width),
-            spread.slip,
-            spread.slip_angle,
-            spread.clock_offset * clock,
+        x, y, track_width = (
+            max(-0.5, size * value)
+            for size, value in ((spread.scale, x), (spread.scale, y), (spread.track_width, track_width))
         )
+        return cls((x, y), track_width, spread.slip, spread.slip_angle, spread.clock_offset * clock)
 
 
 class DrivingBase:
@@ -81,20 +79,15 @@ class DrivingBase:
     def __init__(
         self, base: WheeledBase, errors: OdometryErrors | None = None, seed: int = 1, floor: Undulation | None = None
     ):
-        self.base = base
-        self.errors = errors or OdometryErrors()
-        self.floor = floor
+        self.base, self.errors, self.floor = base, errors or OdometryErrors(), floor
         self._wheels = np.array(base.wheels)
         self._slip = _Slip(seed, (self.errors.slip, self.errors.slip, self.errors.slip_angle))
         self._now = self._ticked = 0  # ns; what was commanded until now is computed up to the tick after it
         self._pending: list[tuple[int, Twist]] = []
         self._command: tuple[int, Twist] = (0, REST)
-        self._velocity = REST
+        self._velocity = self._reckoned = REST
         self._way = 0.0
-        self._moments: list[tuple[float, ...]] = []
-        self._forgotten = False
-        self._true = self._reckoned = REST
-        self._place(REST)
+        self.place(*REST)
 
     @property
     def now(self) -> float:
@@ -124,7 +117,10 @@ class DrivingBase:
                 "stamp it with simulated time (use_sim_time)"
             )
         if at >= self._command[0]:
-            insort(self._pending, (at, self._limited((x, y, turn))), key=lambda each: each[0])
+            y = y if self.base.strafes else 0.0
+            share = min(1.0, self.base.linear[0] / max(math.hypot(x, y), 1e-12))
+            twist = share * x, share * y, _clipped(turn, self.base.angular[0])
+            insort(self._pending, (at, twist), key=lambda each: each[0])
 
     def stop(self, at_once: bool = False) -> None:
         """Forget all commands and come to rest, as fast as the limits allow; or `at_once`, with the wheels blocked."""
@@ -135,12 +131,11 @@ class DrivingBase:
             self._remember()
 
     def place(self, x: float, y: float, yaw: float) -> None:
-        """Put it at rest at a place (m, rad) of the world, unnoticed by its odometry. Its earlier motion is
-        forgotten."""
+        """Put it at rest at a place (m, rad) of the world, its odometry unaware and its earlier motion forgotten."""
         self.stop(at_once=True)
-        self._moments.clear()
+        self._moments: list[tuple[float, ...]] = []
         self._forgotten = False
-        self._place((x, y, yaw))
+        self._stand((x, y, yaw))
 
     def step(self, duration: float) -> None:
         """Let `duration` s of simulated time pass (whole ns). Raises `InputError` for a negative one."""
@@ -154,9 +149,8 @@ class DrivingBase:
                 self._pending.clear()
                 self._ticked = -(-self._now // TICK) * TICK
 
-    def follow(self, legs: Iterable[tuple[float, float, float, float]]) -> None:
-        """Drive legs (velocities along x, y and about z, and their duration in s), coming to rest after each; slowing
-        down takes the distance that speeding up took."""
+    def follow(self, legs: Iterable[Leg]) -> None:
+        """Drive legs, coming to rest after each; slowing down takes the distance that speeding up took."""
         for *twist, seconds in legs:
             left = seconds
             while left > 1e-9:
@@ -167,41 +161,36 @@ class DrivingBase:
             while self.moving:
                 self.step(TICK * 1e-9)
 
-    def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[tuple[float, float, float, float]]:
-        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the limits:
-        a base that does not strafe turns, drives and turns again."""
+    def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[Leg]:
+        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the
+        limits."""
         at_x, at_y, at_yaw = self._reckoned
         way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
         if way < 1e-9:
-            turns: tuple[float, ...] = (yaw - at_yaw,)
+            first, along, last = yaw - at_yaw, None, 0.0
         elif self.base.strafes:
-            turns = (0.0, yaw - at_yaw)
+            first, along, last = 0.0, heading - at_yaw, yaw - at_yaw
         else:
-            turns = (heading - at_yaw, yaw - heading)
-        legs = []
-        for number, turn in enumerate(turns):
-            turn = math.remainder(turn, 2 * math.pi)
-            if number == 1:
-                along = heading - at_yaw if self.base.strafes else 0.0
-                legs.append(self.straight(way * math.cos(along), way * math.sin(along), share))
-            if abs(turn) > 1e-9:
-                legs.append(self.turn(turn, share))
-        return legs
+            first, along, last = heading - at_yaw, 0.0, yaw - heading
+        first, last = (math.remainder(angle, 2 * math.pi) for angle in (first, last))
+        legs = [self.turn(first, share)] if abs(first) > 1e-9 else []
+        if along is not None:
+            legs.append(self.straight(way * math.cos(along), way * math.sin(along), share))
+        return legs + ([self.turn(last, share)] if abs(last) > 1e-9 else [])
 
-    def straight(self, x: float, y: float, share: float = 0.5) -> tuple[float, float, float, float]:
+    def straight(self, x: float, y: float, share: float = 0.5) -> Leg:
         """Return the leg from rest by x, y (m) in the footprint frame, at most at that `share` of the limits."""
         way = math.hypot(x, y)
         speed, seconds = _trapezoid(way, *self.base.linear, share)
         return speed * x / way, speed * y / way, 0.0, seconds
 
-    def turn(self, angle: float, share: float = 0.5) -> tuple[float, float, float, float]:
+    def turn(self, angle: float, share: float = 0.5) -> Leg:
         """Return the leg from rest that turns on the spot by an `angle` (rad; whole turns count)."""
         speed, seconds = _trapezoid(abs(angle), *self.base.angular, share)
         return 0.0, 0.0, math.copysign(speed, angle), seconds
 
     def poses(self, times: np.ndarray) -> np.ndarray:
-        """Return the true world_from_footprint (N, 4, 4) at times (N,) in s. Raises `InputError` for forgotten
-        times."""
+        """Return the true world_from_footprint (N, 4, 4) at times (N,) in s. Raises `InputError` for forgotten ones."""
         x, y, z, roll, pitch, yaw = self._at(np.asarray(times) * 1e9, POSE)
         result = np.zeros((len(x), 4, 4))
         result[:, :3, :3] = Rotation.from_euler("xyz", np.stack([roll, pitch, yaw], axis=1)).as_matrix()
@@ -215,18 +204,9 @@ class DrivingBase:
         return all(moment[POSE] == moments[0][POSE] for moment in moments)
 
     def odometry(self, stamp: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, (3,), and velocities
-        (3,)."""
+        """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, and velocities (3,)."""
         odometry = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
         return odometry[:3], odometry[3:]
-
-    def _limited(self, twist: Twist) -> Twist:
-        x, y, turn = twist
-        if not self.base.strafes:
-            y = 0.0
-        most, most_turn = self.base.linear[0], self.base.angular[0]
-        share = min(1.0, most / max(math.hypot(x, y), 1e-12))
-        return share * x, share * y, min(max(turn, -most_turn), most_turn)
 
     def _tick(self) -> None:
         if not any(self._velocity):  # where it stood until now
@@ -237,29 +217,27 @@ class DrivingBase:
             self._command = (self._command[0], REST)
         before, target, seconds = self._velocity, self._command[1], TICK * 1e-9
         gap = math.hypot(target[0] - before[0], target[1] - before[1])
-        share = min(1.0, self.base.linear[1] * seconds / max(gap, 1e-12))
-        most = self.base.angular[1] * seconds
-        x, y = (old + share * (new - old) for old, new in zip(before[:2], target[:2], strict=True))
-        if share == 1.0:
-            x, y = target[:2]
-        turn = before[2] + min(max(target[2] - before[2], -most), most)
-        if abs(target[2] - before[2]) <= most:
-            turn = target[2]
+        share, most = self.base.linear[1] * seconds / max(gap, 1e-12), self.base.angular[1] * seconds
+        x, y = target[:2] if share >= 1.0 else (
+            old + share * (new - old) for old, new in zip(before[:2], target[:2], strict=True)
+        )  # fmt: skip
+        turn = target[2] if abs(target[2] - before[2]) <= most else before[2] + _clipped(target[2] - before[2], most)
         self._velocity = (x, y, turn)
         dx, dy, angle = ((old + new) / 2 * seconds for old, new in zip(before, self._velocity, strict=True))
         self._reckoned = _moved(self._reckoned, (dx, dy, angle))
         slipped = self._slip(self._way)
         self._way += math.hypot(dx, dy) + abs(angle) * self.base.track_width / 2
-        slip = [new - old for new, old in zip(self._slip(self._way), slipped, strict=True)]
-        scale_x, scale_y = self.errors.scale
-        true = (dx / (1 + scale_x), dy / (1 + scale_y), angle / (1 + self.errors.track_width))
-        self._place(_moved(self._true, (true[0] + slip[0], true[1] + slip[1], true[2] + slip[2])))
+        scales = *self.errors.scale, self.errors.track_width
+        self._stand(_moved(self._true, tuple(
+            way / (1 + scale) + (new - old)
+            for way, scale, new, old in zip((dx, dy, angle), scales, self._slip(self._way), slipped, strict=True)
+        )))  # fmt: skip
         self._ticked += TICK
         self._remember()
 
-    def _place(self, place: Twist) -> None:
+    def _stand(self, place: Twist) -> None:
         self._true = place
-        self._stance = (0.0, 0.0, 0.0) if self.floor is None else self.floor.stance(self._wheels, *place)
+        self._stance = REST if self.floor is None else self.floor.stance(self._wheels, *place)
 
     def _remember(self) -> None:
         if len(self._moments) >= 2 * KEPT:
@@ -268,15 +246,14 @@ class DrivingBase:
         self._moments.append(self._moment())
 
     def _moment(self) -> tuple[float, ...]:
-        (x, y, yaw), twist = self._true, self._velocity
-        return (float(self._ticked), x, y, *self._stance, yaw, *self._reckoned, *twist)
+        (x, y, yaw), (z, roll, pitch) = self._true, self._stance
+        return (float(self._ticked), x, y, z, roll, pitch, yaw, *self._reckoned, *self._velocity)
 
     def _between(self, begin: float, end: float) -> list[tuple[float, ...]]:
         """Return the moments around `begin` to `end` (ns), one at least."""
         if self._forgotten and begin < self._moments[0][0]:
-            raise InputError(
-                f"where the base was at {begin * 1e-9:g} s is no longer stored; only ten minutes of motion are"
-            )
+            forgotten = f"where the base was at {begin * 1e-9:g} s"
+            raise InputError(f"{forgotten} is no longer stored; only ten minutes of motion are")
         first = bisect_right(self._moments, begin, key=lambda moment: moment[0]) - 1
         last = bisect_left(self._moments, end, key=lambda moment: moment[0]) + 1
         return self._moments[max(0, first) : last] or [self._moment()]
@@ -312,9 +289,13 @@ def _moved(place: Twist, way: Twist) -> Twist:
     return x + cosine * along - sine * across, y + sine * along + cosine * across, yaw + angle
 
 
+def _clipped(value: float, most: float) -> float:
+    return min(max(value, -most), most)
+
+
 def _trapezoid(way: float, speed: float, acceleration: float, share: float) -> tuple[float, float]:
-    """Return a speed, at most that `share` of the largest, and the whole ticks (s) for which it is commanded so that
-    the distance from rest to rest is `way`."""
+    """Return the speed and the seconds, whole ticks, of a leg of `way` from rest to rest at most at a `share` of
+    `speed`."""
     speed = min(share * speed, math.sqrt(way * acceleration))
     seconds = math.ceil(way / speed / (TICK * 1e-9)) * TICK * 1e-9
     return way / seconds, seconds

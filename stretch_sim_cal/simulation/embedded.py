@@ -23,12 +23,12 @@ from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot
 from stretch_sim_cal.sensor.points import are_returns, coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
-from stretch_sim_cal.simulation.floor import Undulation
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Cast, Hits, Optics, Scene
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import true_lidar_links
+from stretch_sim_cal.simulation.solids import Undulation
+from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 from stretch_sim_cal.simulation.worlds import World, load_world
 
 FLOOR = 2000  # of random numbers
@@ -37,55 +37,43 @@ FLOOR = 2000  # of random numbers
 class RobotGeometry:
     """The surfaces of the true robot, at any joint positions. `movable` are the joints that may ever move. No lidar
     sees its own housing. A housing that is a link is seen by the other lidar; one in another link's mesh, as in the
-    Stretch's head, by neither: there it lies below the other's horizon."""
+    Stretch's head, by neither: there it lies below the other's horizon.
+
+    `surfaces` are by link in link frames, a true lidar's link holds its collar; `housings` are those of the links that
+    are the lidars themselves, by lidar, in the model's root frame; `moved` are the links that joints move.
+    """
 
     def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
         self.model = model
-        self._profile = profile or stretch_profile()
-        self._base = self._profile.base_frame
-        self._surfaces = robot_surfaces(model, self._profile)
-        shell = self._profile.housing_link
-        if shell in self._surfaces:
-            self._surfaces |= _mounts_apart(model, self._profile, self._surfaces[shell])
-        self._housings = _own_links(model, self._profile)
-        self._moving = model.moved_by(movable)
-
-    @property
-    def housings(self) -> dict[str, Surface]:
-        """The surfaces of the links that are the lidars themselves, by side, in the model's root frame."""
-        links = true_lidar_links(self._profile.further)
-        transforms = link_transforms(self.model, {}, list(links.values()))
-        return {side: surface.moved(transforms[links[side]]) for side, surface in self._housings.items()}
-
-    @property
-    def moved(self) -> list[str]:
-        """The links with a surface that joints move."""
-        return [link for link in self._surfaces if link in self._moving]
-
-    @property
-    def surfaces(self) -> dict[str, Surface]:
-        """The surfaces by link in link frames, without `housings`; a true lidar's link holds its collar."""
-        return dict(self._surfaces)
+        profile = profile or stretch_profile()
+        self._base = profile.base_frame
+        self.surfaces = robot_surfaces(model, profile)
+        if profile.housing_link in self.surfaces:
+            self.surfaces |= _mounts_apart(model, profile, self.surfaces[profile.housing_link])
+        own = _own_links(model, profile)
+        transforms = link_transforms(model, {}, map(true_link, own))
+        self.housings = {lidar: surface.moved(transforms[true_link(lidar)]) for lidar, surface in own.items()}
+        moved = model.moved_by(movable)
+        self.moved = [link for link in self.surfaces if link in moved]
 
     def resting(self) -> dict[str, Surface]:
         """Return the surfaces by link that no joint moves, in the model's root frame, without `housings`."""
-        return self._placed({}, moving=False)
+        return self._placed([link for link in self.surfaces if link not in self.moved], {})
 
     def moving(self, positions: Mapping[str, float]) -> dict[str, Surface]:
         """Return the surfaces by link that joints move, at those positions, in the model's root frame."""
-        return self._placed(positions, moving=True)
+        return self._placed(self.moved, positions)
 
     def in_base(self, positions: Mapping[str, float]) -> dict[str, Surface]:
         """Return all surfaces by link at those positions, in the base frame."""
         base_from_root = inverse(link_transforms(self.model, positions, [self._base])[self._base])
-        housings = {f"{side} lidar": surface for side, surface in self.housings.items()}
+        housings = {f"{lidar} lidar": surface for lidar, surface in self.housings.items()}
         placed = self.resting() | self.moving(positions) | housings
         return {link: surface.moved(base_from_root) for link, surface in placed.items()}
 
-    def _placed(self, positions: Mapping[str, float], moving: bool) -> dict[str, Surface]:
-        links = [link for link in self._surfaces if (link in self._moving) == moving]
+    def _placed(self, links: list[str], positions: Mapping[str, float]) -> dict[str, Surface]:
         transforms = link_transforms(self.model, positions, links)
-        return {link: self._surfaces[link].moved(transforms[link]) for link in links}
+        return {link: self.surfaces[link].moved(transforms[link]) for link in links}
 
 
 def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> dict[str, Surface]:
@@ -93,42 +81,36 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
     transforms = link_transforms(model, {}, [link, *frames])
     rest = np.ones(len(shell.faces), dtype=bool)
     mounts = {}
-    for (side, true_link), frame in zip(true_lidar_links().items(), frames, strict=True):
+    for side, frame in zip(SIDES, frames, strict=True):
         lidar_from_shell = inverse(transforms[frame]) @ transforms[link]
         near = profile.lidars[side].housing.holds(apply(lidar_from_shell, shell.vertices), collar=True)
         mount = near[shell.faces].any(axis=1) & rest
         # Drawn around the nominal lidar, it stands around the true one.
-        mounts[true_link] = shell.with_faces(mount).moved(lidar_from_shell)
+        mounts[true_link(side)] = shell.with_faces(mount).moved(lidar_from_shell)
         rest &= ~mount
     return {link: shell.with_faces(rest)} | mounts
 
 
 def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
-    """Return by side the surfaces of the links that are a lidar itself, in the lidar's frame."""
-    lidars = profile.every_lidar
-    unseen = {link for lidar in lidars.values() for link in lidar.unseen if model.links[link].collisions}
-    if not unseen:
+    """Return by lidar the surfaces of the links that are a lidar itself, in the lidar's frame."""
+    own = {
+        name: [link for link in lidar.unseen if model.links[link].collisions]
+        for name, lidar in profile.every_lidar.items()
+    }
+    if not any(own.values()):
         return {}
     surfaces, transforms = link_surfaces(model), link_transforms(model, {})
-    found = {}
-    for side, lidar in lidars.items():
-        own = [
-            surfaces[link].moved(inverse(transforms[lidar.link_in(model)]) @ transforms[link])
-            for link in lidar.unseen
-            if link in unseen
-        ]
-        if own:
-            found[side] = joined(own)
-    return found
+    from_root = {name: inverse(transforms[profile.every_lidar[name].link_in(model)]) for name in own}
+    return {
+        name: joined(surfaces[link].moved(from_root[name] @ transforms[link]) for link in links)
+        for name, links in own.items() if links
+    }  # fmt: skip
 
 
 class EmbeddedSimulator:
-    """A simulation of `setup`, its robot stowed at the world's origin.
-
-    `sensor` is the left lidar's, `sensors` are by lidar, descriptions are URDF texts; `joints` moves the robot, and
-    `driving` drives it (None if its profile has no base). `sensor` may be given as an object. Raises `InputError` for
-    worlds, sensors and payloads that cannot be used.
-    """
+    """A simulation of `setup`, its robot stowed at the world's origin. `sensors` are by lidar, `sensor` is the left
+    one's and may be given as an object; descriptions are URDF texts; `joints` moves the robot, and `driving` drives it
+    (None if its profile has no base). Raises `InputError` for worlds, sensors and payloads that cannot be used."""
 
     idle_factor = 4.0
     """The largest real-time factor while nothing but time is waited for."""
@@ -141,8 +123,8 @@ class EmbeddedSimulator:
         self.world: World = load_world(setup.world)
         self.profile = setup.profile
         self.nominal_description = setup.nominal_description
-        self.true_description = setup.true_description()
-        model = parse_urdf(self.true_description)
+        self.true_description = simulated_description(setup)
+        model = parse_urdf(self.true_description, source="simulated description")
         self.joints = Joints(model, self.profile)
         self.geometry = RobotGeometry(model, self.joints.movable, self.profile)
         self.joints.place({name: value for name, value in self.profile.stowed.items() if name in self.joints.ranges})
@@ -150,17 +132,15 @@ class EmbeddedSimulator:
             device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed, number)
             for number, (device, kind) in enumerate(self.sensors.items())
         }
-        self._true_links = true_lidar_links(self.profile.further)
         self._nominal_links = dict(zip(SIDES, self.profile.lidar_links(model), strict=True))
         self._nominal_links |= {name: lidar.frame for name, lidar in self.profile.further.items()}
-        links = [self.profile.base_frame, *self._true_links.values(), *self._nominal_links.values()]
+        links = [self.profile.base_frame, *map(true_link, setup.lidars), *self._nominal_links.values()]
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
         self.driving = self._base_on_floor()
         self._added: dict[str, Surface] = {}
-        self._optics = {
-            device: Optics(self.world.materials, kind.reflectivity) for device, kind in self.sensors.items()
-        }
+        materials = self.world.materials
+        self._optics = {device: Optics(materials, kind.reflectivity) for device, kind in self.sensors.items()}
         self._static: dict[str, Scene] | None = None
         self._people = [Scene({actor.name: actor.surface}) for actor in self.world.actors]
         self._moving: tuple[dict[str, float], Scene] | None = None
@@ -207,14 +187,12 @@ class EmbeddedSimulator:
     def point_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the points (N, 3) and (M, 3), float64, of left and right scans, each in its own lidar's frame."""
         for tick in range(first_tick, first_tick + count):
-            left, right = (xyz(self.scan(device, tick)) for device in SIDES)
-            yield left, right
+            yield tuple(xyz(self.scan(device, tick)) for device in SIDES)
 
     def recorded_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the returns (N,) and (M,) of left and right scans, of `POINT_DTYPE`, as from a recording."""
         for tick in range(first_tick, first_tick + count):
-            left, right = (returns_of(self.scan(device, tick)) for device in SIDES)
-            yield left, right
+            yield tuple(returns_of(self.scan(device, tick)) for device in SIDES)
 
     def along(
         self, lidar: str, directions: np.ndarray, height: float = 0.0, time: float | None = None
@@ -222,48 +200,44 @@ class EmbeddedSimulator:
         """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: distances
         (N,) in m (inf for nothing), unit normals (N, 3) of either side, and reflectivities (N,). Exact, whatever the
         sensor; without walking people. The base is where it was at a `time` (s), by default where it is now."""
-        self.lidar(lidar)
         self._stand(time)
-        root_from_lidar = self._root_from_link[self._true_links[lidar]]
+        root_from_lidar = self.floor_from_lidar(lidar)
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
         hits = Hits(begin, directions @ root_from_lidar[:3, :3].T, self._scenes(lidar, None))
         normals = hits.normals(np.arange(len(directions))) @ root_from_lidar[:3, :3]
         return hits.distances, normals, self._optics[lidar].reflectivities(hits)
 
     def view(self, lidar: str) -> dict[str, float]:
-        """Return the share of a lidar's rays that end on each link of the robot, largest first; "LIDAR lidar" is
-        another lidar's housing."""
-        root_from_lidar = self._root_from_link[self._true_links[lidar]]
+        """Return the share of a lidar's rays on each link of the robot, largest first, and on other housings, "LIDAR
+        lidar"."""
+        root_from_lidar = self.floor_from_lidar(lidar)
         self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)
         hits = Hits(root_from_lidar[:3, 3], rays, self._scenes(lidar, None))
-        reached, numbers = np.isfinite(hits.distances), hits.surfaces()
-        found = {
-            name: float(np.mean(reached & (numbers == number)))
-            for number, name in enumerate(hits.names)
-            if name not in self.world.surfaces
-        }
-        return {name: share for name, share in sorted(found.items(), key=lambda item: -item[1]) if share > 0}
+        met = hits.surfaces()
+        shares = np.bincount(met[met >= 0], minlength=len(hits.names)) / len(met)
+        seen = {name: float(share) for name, share in zip(hits.names, shares, strict=True) if share > 0}
+        ordered = sorted(seen.items(), key=lambda item: -item[1])
+        return {name: share for name, share in ordered if name not in self.world.surfaces}
 
     def ground_truth(self) -> dict[str, Any]:
         """Return the ground truth, ready for JSON; transforms are 4x4 nested lists. `description_file` is where the
         truth's writer puts `true_description`. `units` are the lidars' errors by side as in unit files. `lidars` are
         the poses in base_link of those beyond two, by name, `nominal_lidars` as described."""
-        left, right = (self.base_from_lidar(device) for device in SIDES)
-        nominal_left, nominal_right = (self.base_from_lidar(device, nominal=True) for device in SIDES)
-        floor = self.floor_in_base
+        true, nominal = (
+            {name: self.base_from_lidar(name, described).tolist() for name in self._lidars}
+            for described in (False, True)
+        )
+        between = inverse(self.base_from_lidar("left")) @ self.base_from_lidar("right")
+        floor, further = self.floor_in_base, list(self.profile.further)
         return {
             "world": self.world.name,
             "seed": self.setup.seed,
-            "base_link_from_lidar_left": left.tolist(),
-            "base_link_from_lidar_right": right.tolist(),
-            "nominal_base_link_from_lidar_left": nominal_left.tolist(),
-            "nominal_base_link_from_lidar_right": nominal_right.tolist(),
-            "lidar_left_from_lidar_right": (inverse(left) @ right).tolist(),
-            "lidars": {name: self.base_from_lidar(name).tolist() for name in self.profile.further},
-            "nominal_lidars": {
-                name: self.base_from_lidar(name, nominal=True).tolist() for name in self.profile.further
-            },
+            **{f"base_link_from_lidar_{side}": true[side] for side in SIDES},
+            **{f"nominal_base_link_from_lidar_{side}": nominal[side] for side in SIDES},
+            "lidar_left_from_lidar_right": between.tolist(),
+            "lidars": {name: true[name] for name in further},
+            "nominal_lidars": {name: nominal[name] for name in further},
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",
@@ -274,14 +248,15 @@ class EmbeddedSimulator:
 
     def base_from_lidar(self, lidar: str, nominal: bool = False) -> np.ndarray:
         """Return base_link_from_lidar (4, 4), the true one, or that of the description."""
-        self.lidar(lidar)
-        link = self._nominal_links[lidar] if nominal else self._true_links[lidar]
-        return inverse(self._root_from_link[self.profile.base_frame]) @ self._root_from_link[link]
+        root_from_lidar = self.floor_from_lidar(lidar)
+        if nominal:
+            root_from_lidar = self._root_from_link[self._nominal_links[lidar]]
+        return inverse(self._root_from_link[self.profile.base_frame]) @ root_from_lidar
 
     def floor_from_lidar(self, lidar: str) -> np.ndarray:
         """Return the true pose (4, 4) of a lidar in the frame of the floor about which the base drives."""
         self.lidar(lidar)
-        return self._root_from_link[self._true_links[lidar]]
+        return self._root_from_link[true_link(lidar)]
 
     @property
     def floor_in_base(self) -> Plane:
@@ -293,8 +268,8 @@ class EmbeddedSimulator:
         return self.geometry.in_base(self.joints.joint_positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Put the robot and its floor frame at a pose (4, 4) in the world, as if pushed; on an uneven floor at the
-        pose's x, y and yaw."""
+        """Put the robot at a pose world_from_floor (4, 4), as if pushed; on an uneven floor at the pose's x, y and
+        yaw."""
         pose = check_rigid(world_from_floor, "world_from_floor")
         if self.driving is not None:
             self.driving.place(pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0]))
@@ -311,8 +286,7 @@ class EmbeddedSimulator:
 
     def _base_on_floor(self) -> DrivingBase | None:
         """Return the base at the world's origin, and lay the floor that the setup asks for."""
-        base, setup = self.profile.base, self.setup
-        floor = None
+        base, setup, floor = self.profile.base, self.setup, None
         if setup.floor is not None:
             if base is None:
                 raise InputError(f"floor: {self.profile.source} has no 'base:' with the wheels' places")
@@ -340,18 +314,13 @@ class EmbeddedSimulator:
         """Return a scan's points (M,), an index (M,) of what each one lies on (-1: nothing), and the names of that."""
         device = self.lidar(lidar)
         rays = device.rays(drawn)
-        seen, other, names = self._optics[lidar].scan(
-            device,
-            rays,
-            self._root_from_link[self._true_links[lidar]],
-            self._casting(device, device.start_time(tick), device.start_time(drawn) + self.period / 2),
-        )
+        cast = self._casting(device, device.start_time(tick), device.start_time(drawn) + self.period / 2)
+        seen, other, names = self._optics[lidar].scan(device, rays, self.floor_from_lidar(lidar), cast)
         points, numbers = device.measure(rays, seen, other)
-        surfaces = seen.surfaces if not device.sensor.dual_return else np.concatenate(
-            [seen.surfaces, seen.surfaces if other is None else np.where(
-                np.isfinite(other.distances), other.surfaces, seen.surfaces)]
-        )  # fmt: skip
-        return points, surfaces[numbers], names
+        again = seen.surfaces
+        if other is not None:
+            again = np.where(np.isfinite(other.distances), other.surfaces, seen.surfaces)
+        return points, np.concatenate([seen.surfaces, again])[numbers], names
 
     def _casting(self, device: Lidar, begin: float, time: float) -> Cast:
         if self.driving is None or self.driving.is_still(begin, begin + self.period):
@@ -363,16 +332,17 @@ class EmbeddedSimulator:
         world, resting = self._apart
         robot = [resting[device.device], Scene(self.geometry.moving(self.joints.joint_positions))]
         root_from_world = inverse(self.driving.poses(begin + device.firing_times))
-        around = [(world, root_from_world)] + [
-            (scene, root_from_world @ actor.pose(time))
-            for actor, scene in zip(self.world.actors, self._people, strict=True)
-        ]
+        around = [(world, root_from_world), *((scene, root_from_world @ at) for scene, at in self._walking(time))]
 
         def cast(origins: np.ndarray, ways: np.ndarray, rows: np.ndarray | None) -> Hits:
             placed = [scene.at(poses if rows is None else poses[rows]) for scene, poses in around]
             return Hits(origins, ways, [*placed, *robot])
 
         return cast
+
+    def _walking(self, time: float) -> list[tuple[Scene, np.ndarray]]:
+        """Return the people who walk, and world_from_feet (4, 4) of each at a simulated time."""
+        return [(scene, actor.pose(time)) for actor, scene in zip(self.world.actors, self._people, strict=True)]
 
     def _with_housings(self, surfaces: Mapping[str, Surface]) -> dict[str, Scene]:
         """Return the scene of surfaces by lidar, each with the other lidars' housings."""
@@ -386,33 +356,23 @@ class EmbeddedSimulator:
         }  # fmt: skip
 
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
-        """Return the scenes for rays of a lidar in the model's root frame; people who walk as at a simulated time
-        (None: nobody)."""
-        if self._static is None:
-            root_from_world = inverse(self._world_from_root)
-            world = {name: surface.moved(root_from_world) for name, surface in self.world.surfaces.items()}
-            self._static = self._with_housings(world | self.geometry.resting())
-            self._moving = None
-        scenes = [self._static[lidar], self._moving_scene()]
-        if self.world.actors and time is not None:
-            root_from_world = inverse(self._world_from_root)
-            scenes += [
-                scene.at(root_from_world @ actor.pose(time))
-                for actor, scene in zip(self.world.actors, self._people, strict=True)
-            ]
-        return scenes
+        """Return the scenes for a lidar's rays in the model's root frame, with the people at a `time` (None:
+        without)."""
+        root_from_world, positions = inverse(self._world_from_root), self.joints.joint_positions
 
-    def _moving_scene(self) -> Scene:
-        positions = self.joints.joint_positions
+        def in_root(surfaces: Mapping[str, Surface]) -> dict[str, Surface]:
+            return {name: surface.moved(root_from_world) for name, surface in surfaces.items()}
+
+        if self._static is None:
+            self._static = self._with_housings(in_root(self.world.surfaces) | self.geometry.resting())
+            self._moving = None
         if self._moving is None or self._moving[0] != positions:
-            root_from_world = inverse(self._world_from_root)
-            added = {name: surface.moved(root_from_world) for name, surface in self._added.items()}
-            self._moving = (positions, Scene(self.geometry.moving(positions) | added))
-        return self._moving[1]
+            self._moving = (positions, Scene(self.geometry.moving(positions) | in_root(self._added)))
+        walking = [] if time is None else self._walking(time)
+        return [self._static[lidar], self._moving[1], *(scene.at(root_from_world @ at) for scene, at in walking)]
 
     def lidar(self, name: str) -> Lidar:
-        """Return lidar "left", "right" or a further one, with its unit's true values. Raises `InputError` for
-        others."""
+        """Return a lidar by name, with its unit's true values. Raises `InputError` for unknown names."""
         if name not in self._lidars:
             raise InputError(f"lidar '{name}': use one of {', '.join(self._lidars)}")
         return self._lidars[name]

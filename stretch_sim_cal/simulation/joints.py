@@ -11,8 +11,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from stretch_sim_cal.errors import InputError, StretchSimCalError
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -29,22 +27,16 @@ PATIENCE = 2.0  # A joint that is this much later than its speed allows does not
 
 @dataclass(frozen=True)
 class _Motion:
-    """From `origin` at time `start` (ns) to `target` at `speed` (per s)."""
+    """From `origin` at time `start` (ns) to `target` at a signed `velocity` (per s)."""
 
     origin: float
     target: float
     start: int
-    speed: float
-
-    @property
-    def direction(self) -> float:
-        return float(np.sign(self.target - self.origin))
+    velocity: float
 
     def position(self, now: int) -> float:
-        travelled = (now - self.start) * 1e-9 * self.speed
-        if travelled >= abs(self.target - self.origin):
-            return self.target
-        return self.origin + self.direction * travelled
+        travelled = (now - self.start) * 1e-9 * self.velocity
+        return self.target if abs(travelled) >= abs(self.target - self.origin) else self.origin + travelled
 
 
 class Joints:
@@ -58,9 +50,8 @@ class Joints:
     def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self._model = model
         self.profile = profile or stretch_profile()
-        self.ranges: dict[str, Limit] = {
-            name: limit for name, limit in self.profile.commanded_limits(model).items() if limit.velocity > 0
-        }
+        limits = self.profile.commanded_limits(model)
+        self.ranges = {name: limit for name, limit in limits.items() if limit.velocity > 0}
         self._positions = {name: min(max(0.0, limit.lower), limit.upper) for name, limit in self.ranges.items()}
         self._at_rest = {joint.name: 0.0 for joint in model.moving_joints() if joint.variables == 1}
         self._motions: dict[str, _Motion] = {}
@@ -85,8 +76,7 @@ class Joints:
     @property
     def joint_velocities(self) -> dict[str, float]:
         """The velocities (m/s, rad/s) of the description's moving joints."""
-        velocities = {name: motion.speed * motion.direction for name, motion in self._motions.items()}
-        return self._described(velocities)
+        return self._described({name: motion.velocity for name, motion in self._motions.items()})
 
     @property
     def moving(self) -> bool:
@@ -103,10 +93,10 @@ class Joints:
                 raise InputError(f"joint '{name}': its speed {speeds[name]:g} is not above 0")
         for name, target in checked.items():
             self._motions.pop(name, None)
-            if name not in self._stuck and target != self._positions[name]:
+            if name not in self._stuck and target != (origin := self._positions[name]):
                 limit = self.ranges[name].velocity
-                speed = min(speeds.get(name, limit), limit)
-                self._motions[name] = _Motion(self._positions[name], target, self._now, speed)
+                velocity = math.copysign(min(speeds.get(name, limit), limit), target - origin)
+                self._motions[name] = _Motion(origin, target, self._now, velocity)
 
     def hold(self) -> None:
         """Stop all joints where they are."""
@@ -125,6 +115,11 @@ class Joints:
             self._known(name)
             self._stuck.add(name)
             self._motions.pop(name, None)
+
+    def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
+        """Return how far (m, rad) each joint that has not arrived is from its target."""
+        gaps = {name: target - self.positions[name] for name, target in targets.items()}
+        return {name: gap for name, gap in gaps.items() if abs(gap) > self.arrival_tolerance}
 
     def step(self, duration: float) -> None:
         """Let `duration` s of simulated time pass (whole ns). Raises `InputError` for a negative one."""
@@ -146,11 +141,17 @@ class Joints:
         return self.ranges[name]
 
     def _checked(self, name: str, value: float) -> float:
-        """Return `value` within the limits, which it may exceed by rounding. Raises `InputError` beyond."""
-        known = self._known(name)
-        if not known.lower - LIMIT_TOLERANCE <= value <= known.upper + LIMIT_TOLERANCE:  # also NaN
-            raise InputError(f"joint '{name}': {value:g} is not within its limits {known.lower:g} to {known.upper:g}")
-        return float(min(max(value, known.lower), known.upper))
+        limit = self._known(name)
+        if (within := _within(limit, value)) is None:
+            raise InputError(f"joint '{name}': {value:g} is not within its limits {limit.lower:g} to {limit.upper:g}")
+        return within
+
+
+def _within(limit: Limit, value: float) -> float | None:
+    """Return a value within limits, which it may exceed by rounding; None beyond."""
+    if limit.lower - LIMIT_TOLERANCE <= value <= limit.upper + LIMIT_TOLERANCE:  # not NaN
+        return float(min(max(value, limit.lower), limit.upper))
+    return None
 
 
 class GoalRefused(StretchSimCalError):
@@ -165,8 +166,8 @@ class GoalRefused(StretchSimCalError):
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Joint positions to go through, the speeds on the way (may be absent), and the `time` in s since the trajectory's
-    start; 0 means as soon as possible."""
+    """Joint positions to go through, speeds on the way (or none), and `time` in s since the start; 0: as soon as
+    possible."""
 
     positions: dict[str, float]
     speeds: dict[str, float]
@@ -176,96 +177,77 @@ class Waypoint:
 def read_waypoints(trajectory: Any, ranges: Mapping[str, Limit]) -> list[Waypoint]:
     """Return the waypoints of a `trajectory_msgs/JointTrajectory`. Raises `GoalRefused` with the cause."""
     names = list(trajectory.joint_names)
-    _check_joints(names, ranges)
+    if not names:
+        raise GoalRefused(INVALID_JOINTS, "the trajectory names no joints")
+    if unknown := [name for name in names if name not in ranges]:
+        raise GoalRefused(INVALID_JOINTS, f"unknown joint {', '.join(unknown)}; available: {', '.join(ranges)}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise GoalRefused(INVALID_JOINTS, f"joint {', '.join(twice)} occurs twice")
     if not trajectory.points:
         raise GoalRefused(INVALID_GOAL, "the trajectory has no points")
     waypoints: list[Waypoint] = []
     for index, point in enumerate(trajectory.points):
-        waypoint = _read_point(f"point {index}", names, point, ranges)
-        if waypoints and waypoint.time < waypoints[-1].time:
-            raise GoalRefused(INVALID_GOAL, f"point {index}: its time_from_start is before the previous point's")
-        waypoints.append(waypoint)
+        try:
+            waypoints.append(_waypoint(names, point, ranges, waypoints[-1].time if waypoints else 0.0))
+        except InputError as error:
+            raise GoalRefused(INVALID_GOAL, f"point {index}: {error}") from error
     return waypoints
 
 
-def _check_joints(names: Sequence[str], ranges: Mapping[str, Limit]) -> None:
-    if not names:
-        raise GoalRefused(INVALID_JOINTS, "the trajectory names no joints")
-    unknown = [name for name in names if name not in ranges]
-    if unknown:
-        raise GoalRefused(INVALID_JOINTS, f"unknown joint {', '.join(unknown)}; available: {', '.join(ranges)}")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise GoalRefused(INVALID_JOINTS, f"joint {', '.join(twice)} occurs twice")
-
-
-def _read_point(where: str, names: Sequence[str], point: Any, ranges: Mapping[str, Limit]) -> Waypoint:
+def _waypoint(names: Sequence[str], point: Any, ranges: Mapping[str, Limit], earliest: float) -> Waypoint:
     if len(point.positions) != len(names):
-        raise GoalRefused(INVALID_GOAL, f"{where}: {len(point.positions)} positions for {len(names)} joints")
+        raise InputError(f"{len(point.positions)} positions for {len(names)} joints")
     if len(point.velocities) not in (0, len(names)):
-        raise GoalRefused(INVALID_GOAL, f"{where}: {len(point.velocities)} velocities for {len(names)} joints")
-    positions = {}
-    for name, position in zip(names, point.positions, strict=False):
-        allowed = ranges[name]
-        if not allowed.lower - LIMIT_TOLERANCE <= position <= allowed.upper + LIMIT_TOLERANCE:  # also NaN
-            raise GoalRefused(
-                INVALID_GOAL,
-                f"{where}: {name} at {position:g} is outside its limits {allowed.lower:g} .. {allowed.upper:g}",
-            )
-        positions[name] = min(max(position, allowed.lower), allowed.upper)
-    speeds = {}
+        raise InputError(f"{len(point.velocities)} velocities for {len(names)} joints")
+    positions, speeds = {}, {}
+    for name, position in zip(names, point.positions, strict=True):
+        limit = ranges[name]
+        if (within := _within(limit, position)) is None:
+            raise InputError(f"{name} at {position:g} is outside its limits {limit.lower:g} .. {limit.upper:g}")
+        positions[name] = within
     for name, velocity in zip(names, point.velocities, strict=False):
         if not math.isfinite(velocity):
-            raise GoalRefused(INVALID_GOAL, f"{where}: the velocity of {name} is {velocity}")
+            raise InputError(f"the velocity of {name} is {velocity}")
         if velocity:
             speeds[name] = min(abs(velocity), ranges[name].velocity)
     time = point.time_from_start.sec + 1e-9 * point.time_from_start.nanosec
     if time < 0:
-        raise GoalRefused(INVALID_GOAL, f"{where}: its time_from_start is negative")
+        raise InputError("its time_from_start is negative")
+    if time < earliest:
+        raise InputError("its time_from_start is before the previous point's")
     return Waypoint(positions, speeds, time)
 
 
 class Arrival(Enum):
-    """State of the joints on the way to the last waypoint."""
-
     MOVING = "moving"
     ARRIVED = "arrived"
     LATE = "late"
 
 
 class Following:
-    """Leads `joints` through `waypoints`, one after another; call `update` at every step of simulated time (s). A joint
-    moves at the commanded speed, or slower if a waypoint's time allows it, so that all arrive together. Between
-    waypoints the joints stop."""
+    """Leads `joints` through `waypoints`, stopping at each; call `update` at every step of simulated time (s). A joint
+    moves at the commanded speed, or slower if a waypoint's time allows it, so that all arrive together."""
 
     def __init__(self, joints: Joints, waypoints: Sequence[Waypoint], now: float):
-        self._joints = joints
-        self._waypoints = list(waypoints)
-        self._started = now
-        self._index = 0
+        self._joints, self._started = joints, now
+        self._rest = list(waypoints)
         self._begin(now)
-
-    @property
-    def waypoint(self) -> Waypoint:
-        """The waypoint that the joints are on their way to, or at."""
-        return self._waypoints[self._index]
 
     def update(self, now: float) -> Arrival:
         """Continue to the next waypoint if the present one is reached, and return the state."""
         while not self.missing() and now >= self._earliest:
-            if self._index + 1 == len(self._waypoints):
+            if not self._rest:
                 return Arrival.ARRIVED
-            self._index += 1
             self._begin(now)
         return Arrival.LATE if now > self._latest else Arrival.MOVING
 
     def missing(self) -> dict[str, float]:
         """Return how far (m, rad) each joint that has not arrived has to go."""
-        gaps = {name: target - self._joints.positions[name] for name, target in self.waypoint.positions.items()}
-        return {name: gap for name, gap in gaps.items() if abs(gap) > self._joints.arrival_tolerance}
+        return self._joints.missing(self.waypoint.positions)
 
     def _begin(self, now: float) -> None:
-        waypoint = self.waypoint
+        self.waypoint = waypoint = self._rest.pop(0)
+        """The waypoint that the joints are on their way to, or at."""
         speeds = {name: waypoint.speeds.get(name, self._joints.ranges[name].velocity) for name in waypoint.positions}
         distances = {name: abs(gap) for name, gap in self.missing().items()}
         needed = max((distance / speeds[name] for name, distance in distances.items()), default=0.0)

@@ -14,21 +14,9 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.sensor import unit
 from stretch_sim_cal.sensor.points import POINT_DTYPE
 from stretch_sim_cal.sensor.sensor import Sensor
-from stretch_sim_cal.sensor.unit import (
-    CENTRE,
-    CENTRE_SHARE,
-    ECHO,
-    FIRING_SHARE,
-    HARMONICS,
-    LEAST_COSINE,
-    RANGE_WANDER_SHARES,
-    WEAK_ECHO,
-    directions,
-    turned,
-    wander_shapes,
-)
 from stretch_sim_cal.sensor.unit_file import Unit, unit_to_mapping
 
 PURPOSES = ("device", "spin", "scan", "beam", "mix", "unit", "second", "bloom", "wander")  # of random numbers
@@ -117,15 +105,10 @@ class Lidar:
         published = _turned(azimuths, nominal)
         if true is None:
             return Rays(tick, None, published, published, None)
-        first, second = self.unit.values[HARMONICS].reshape(2, 2)
+        first, second = self.unit.values[unit.HARMONICS].reshape(2, 2)
         eccentric = first @ [np.cos(azimuths), np.sin(azimuths)] + second @ [np.cos(2 * azimuths), np.sin(2 * azimuths)]
-        return Rays(
-            tick,
-            None if origin is None else _turned(azimuths, origin),
-            _turned(azimuths + eccentric, true),
-            published,
-            None if centre is None else _turned(azimuths, centre),
-        )
+        origins, centres = (None if place is None else _turned(azimuths, place) for place in (origin, centre))
+        return Rays(tick, origins, _turned(azimuths + eccentric, true), published, centres)
 
     def beam_edge(self, rays: Rays) -> np.ndarray:
         """Return, for each of the rays, one random unit direction (N, 3) float32 within the beam's width."""
@@ -138,8 +121,8 @@ class Lidar:
         return offsets
 
     def shares(self, purpose: str, tick: int) -> np.ndarray:
-        """Return a random number (N,) from 0 to 1 per ray: the share of its light along its `beam_edge` ("mix"), or
-        the least strength of blooming for which it blooms ("bloom")."""
+        """Return a number (N,) from 0 to 1 per ray: its light's share along `beam_edge` ("mix"), or what it takes to
+        "bloom"."""
         return self._generator(purpose, tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -173,20 +156,20 @@ class Lidar:
     def _fill(
         self, points: np.ndarray, rays: Rays, echoes: Echoes, purpose: str, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """Write the returns of the rays (of `rows`, by default of all) into their points, zeros without one; return
-        which (N,) return."""
+        """Write the returns of the rays (of `rows`, or all) into their points, else zeros; return which (K,) of them
+        return."""
         sensor, count = self.sensor, len(points)
         rng = self._generator(purpose, rays.tick)
         # Drawn for every ray, so that the noise of one does not depend on what another hits.
         noise = rng.standard_normal(count, dtype=np.float32)
-        distances = echoes.distances if rows is None else echoes.distances[rows]
+        every = np.arange(count) if rows is None else rows
+        distances = echoes.distances.take(every)
         returned = (distances >= sensor.range_min) & (distances <= sensor.range_max)
         returned &= sensor.driver.publishes(rays.nominal if rows is None else rays.nominal[rows])
         if sensor.drop_out_rate:
-            lost = rng.random(count, dtype=np.float32)
-            returned &= (lost if rows is None else lost[rows]) >= sensor.drop_out_rate
+            returned &= rng.random(count, dtype=np.float32)[every] >= sensor.drop_out_rate
         kept = np.flatnonzero(returned)
-        numbers = kept if rows is None else rows[kept]
+        numbers = every[kept]
         echoes = echoes.only(numbers)
         intensities = self._intensities(echoes)
         if sensor.drop_out_echo:
@@ -212,12 +195,12 @@ class Lidar:
         sensor, growth = self.sensor, self.sensor.noise_growth
         ranges = distances = echoes.distances
         weak = np.float32(0.0)
-        if self._values[ECHO] or growth.echo:
-            weak = np.exp(intensities / np.float32(-255 * WEAK_ECHO))
+        if self._values[unit.ECHO] or growth.echo:
+            weak = np.exp(intensities / np.float32(-255 * unit.WEAK_ECHO))
         if self._values.any():
             ranges = self.model.measured_ranges(distances, echoes.cosines, weak, self._channels[numbers], self._values)
         if growth.range or growth.incidence or growth.echo:
-            slanted = 1.0 / np.maximum(echoes.cosines, np.float32(LEAST_COSINE)) - 1.0
+            slanted = 1.0 / np.maximum(echoes.cosines, np.float32(unit.LEAST_COSINE)) - 1.0
             noise = noise * np.sqrt(
                 sensor.range_noise**2 + (growth.range * distances) ** 2 + (growth.incidence * slanted) ** 2
                 + (growth.echo * weak) ** 2
@@ -230,8 +213,8 @@ class Lidar:
             ranges += np.float32(self.unit.range_drift * warmth)
         if sensor.range_wander:
             way, offsets = rays.nominal[numbers], sensor.azimuth_offsets[self._channels[numbers]]
-            wander = self._generator("wander", rays.tick).normal(0.0, sensor.range_wander * RANGE_WANDER_SHARES)
-            ranges += np.float32(wander_shapes(np.arctan2(way[:, 1], way[:, 0]) - offsets) @ wander)
+            wander = self._generator("wander", rays.tick).normal(0.0, sensor.range_wander * unit.RANGE_WANDER_SHARES)
+            ranges += np.float32(unit.wander_shapes(np.arctan2(way[:, 1], way[:, 0]) - offsets) @ wander)
         if sensor.quantisation:
             ranges = np.rint(ranges / np.float32(sensor.quantisation)) * np.float32(sensor.quantisation)
         return ranges.astype(np.float32, copy=False)
@@ -245,20 +228,19 @@ class Lidar:
     def _times(self) -> np.ndarray:
         """Return the time (N,) of each ray's point after the scan's start in s: its packet's, if there are any."""
         sensor = self.sensor
-        columns = np.arange(sensor.azimuth_steps)
-        if sensor.packets:
-            packet = columns * sensor.packets // sensor.azimuth_steps
-            return np.repeat(packet * (sensor.period / sensor.packets), sensor.num_channels)
-        return self.firing_times
+        if not sensor.packets:
+            return self.firing_times
+        packet = np.arange(sensor.azimuth_steps) * sensor.packets // sensor.azimuth_steps
+        return np.repeat(packet * (sensor.period / sensor.packets), sensor.num_channels)
 
     @property
     def firing_times(self) -> np.ndarray:
         """When each ray (N,) is really fired, in s after the scan's start."""
         sensor = self.sensor
-        columns = np.arange(sensor.azimuth_steps)
-        if np.any(sensor.firing_times):
-            return (columns[:, None] * (sensor.period / sensor.azimuth_steps) + sensor.firing_times).ravel()
-        return np.arange(sensor.num_rays) * (sensor.period / sensor.num_rays)
+        if not np.any(sensor.firing_times):
+            return np.arange(sensor.num_rays) * (sensor.period / sensor.num_rays)
+        columns = np.arange(sensor.azimuth_steps) * (sensor.period / sensor.azimuth_steps)
+        return (columns[:, None] + sensor.firing_times).ravel()
 
     def _base_rays(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
         """Return, by channel (C, 3) and for the rotor at azimuth 0, the nominal and the true directions, the rays'
@@ -266,18 +248,16 @@ class Lidar:
         sensor, values = self.sensor, self.unit.values
         # A driver that corrects firing times takes the rotor to be where it is when the channel fires.
         rotor = sensor.firing_azimuths if sensor.driver.firing_time_correction else np.zeros(sensor.num_channels)
-        nominal = directions(sensor.elevations, sensor.azimuth_offsets + rotor)
+        nominal = unit.directions(sensor.elevations, sensor.azimuth_offsets + rotor)
         azimuths = sensor.azimuth_offsets + rotor + values[self.model.of_kind("channel_azimuth")]
-        azimuths = azimuths + values[FIRING_SHARE] * sensor.firing_azimuths
-        true = directions(sensor.elevations + values[self.model.of_kind("channel_elevation")], azimuths)
+        azimuths = azimuths + values[unit.FIRING_SHARE] * sensor.firing_azimuths
+        true = unit.directions(sensor.elevations + values[self.model.of_kind("channel_elevation")], azimuths)
         corrected = sensor.optical_centre * sensor.driver.distance_correction
-        centre = values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected
-        if np.array_equal(true, nominal) and not values[HARMONICS].any() and not centre.any():
+        centre = values[unit.CENTRE] + values[unit.CENTRE_SHARE] * sensor.optical_centre + corrected
+        if np.array_equal(true, nominal) and not values[unit.HARMONICS].any() and not centre.any():
             return nominal, None, None, None
-        return (
-            nominal, true, turned(rotor, centre) if centre.any() else None,
-            turned(rotor, corrected) if corrected.any() else None,
-        )  # fmt: skip
+        origins, added = (unit.turned(rotor, place) if place.any() else None for place in (centre, corrected))
+        return nominal, true, origins, added
 
     def _generator(self, purpose: str, tick: int = 0, seed: int | None = None) -> np.random.Generator:
         key = (PURPOSES.index(purpose), self._number, tick)

@@ -40,8 +40,8 @@ class Scene:
             self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
     def at(self, pose: np.ndarray) -> "Scene":
-        """Return the same surfaces at a pose (4, 4) in another frame, without a new set-up, or at poses (N, 4, 4), one
-        for each of the next N rays."""
+        """Return the same surfaces at a pose (4, 4) in another frame, or at poses (N, 4, 4), one for each of the next N
+        rays."""
         placed = copy.copy(self)
         placed._pose = pose.astype(np.float32)
         if pose.ndim == 2 and self.num_triangles:
@@ -49,23 +49,26 @@ class Scene:
         return placed
 
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
-        """Return Embree's `tfar`, `Ng` and `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or
-        (N, 3)."""
+        """Return Embree's `tfar`, `Ng`, `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or (N,
+        3)."""
         pose = self._pose
-        if pose is not None and pose.ndim == 3:
+        if pose is None:
+            return self._run(origin, directions, limits)
+        if pose.ndim == 3:
             turn = pose[:, :3, :3]
             origin = np.einsum("nji,nj->ni", turn, np.asarray(origin, dtype=np.float32) - pose[:, :3, 3])
-            directions = np.einsum("nji,nj->ni", turn, directions)
-        elif pose is not None:
-            origin, directions = (np.asarray(origin) - pose[:3, 3]) @ pose[:3, :3], directions @ pose[:3, :3]
+            found = self._run(origin, np.einsum("nji,nj->ni", turn, directions), limits)
+            found["Ng"] = np.einsum("nij,nj->ni", turn, found["Ng"])
+        else:
+            turn = pose[:3, :3]
+            found = self._run((np.asarray(origin) - pose[:3, 3]) @ turn, directions @ turn, limits)
+            found["Ng"] = found["Ng"] @ turn.T
+        return found
+
+    def _run(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
-        found = self._embree.run(origins, directions, dists=limits.copy(), output=1)
-        if pose is not None and pose.ndim == 3:
-            found["Ng"] = np.einsum("nij,nj->ni", turn, found["Ng"])
-        elif pose is not None:
-            found["Ng"] = found["Ng"] @ pose[:3, :3].T
-        return found
+        return self._embree.run(origins, directions, dists=limits.copy(), output=1)
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
         """Return the indices of the rays that pass the sphere around the surfaces; None for all, from inside it."""
@@ -89,19 +92,19 @@ class Hits:
     def __init__(self, origin: np.ndarray, directions: np.ndarray, scenes: Sequence[Scene]):
         """Cast rays from `origin`, (3,) or (N, 3), along unit `directions` (N, 3) at scenes that are in one frame."""
         origin = np.asarray(origin)
-        directions = np.ascontiguousarray(directions, dtype=np.float32)
-        count = len(directions)
+        self._directions = np.ascontiguousarray(directions, dtype=np.float32)
+        count = len(self._directions)
         self.names = [name for scene in scenes for name in scene.names]
         self.distances = np.full(count, np.inf, dtype=np.float32)
-        self._directions = directions
         self._normals = np.zeros((count, 3), dtype=np.float32)
         self._triangles = np.full(count, -1, dtype=np.int64)
-        self._ends = np.zeros(0, dtype=np.int64)
-        for scene in scenes:
+        befores = np.cumsum([0, *(scene.num_triangles for scene in scenes)])
+        self._ends = np.concatenate(
+            [np.zeros(0, np.int64), *(scene.ends + before for scene, before in zip(scenes, befores, strict=False))]
+        )
+        for scene, before in zip(scenes, befores, strict=False):
             if scene.num_triangles:
-                self._add(origin, scene)
-            before = self._ends[-1] if len(self._ends) else 0
-            self._ends = np.concatenate([self._ends, scene.ends + before])
+                self._add(origin, scene, before)
 
     def incidence_cosines(self) -> np.ndarray:
         """Return the absolute cosines (N,) between ray and surface normal; 0 without a hit."""
@@ -120,19 +123,8 @@ class Hits:
         normals = self._normals[rays]
         return normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-30))
 
-    def _add(self, origin: np.ndarray, scene: Scene) -> None:
-        """Take the hits of one more scene where they are nearer."""
+    def _add(self, origin: np.ndarray, scene: Scene, before: int) -> None:
         rays = scene.within_reach(origin, self._directions)
-        if rays is None and not len(self._ends):  # the first scene, most often a room around the lidar
-            found = scene.intersect(origin, self._directions, self.distances)
-            missed = np.flatnonzero(found["primID"] < 0)
-            self.distances, self._normals, self._triangles = (
-                found["tfar"],
-                found["Ng"],
-                found["primID"].astype(np.int64),
-            )
-            self.distances[missed], self._normals[missed] = np.inf, 0.0
-            return
         if rays is None:
             found = scene.intersect(origin, self._directions, self.distances)
         else:
@@ -142,7 +134,7 @@ class Hits:
         nearer = hit if rays is None else rays.take(hit)
         self.distances[nearer] = found["tfar"].take(hit)
         self._normals[nearer] = found["Ng"].take(hit, axis=0)
-        self._triangles[nearer] = found["primID"].take(hit) + (self._ends[-1] if len(self._ends) else 0)
+        self._triangles[nearer] = found["primID"].take(hit) + before
 
 
 MAX_BOUNCES = 4  # A ray that was turned by a mirror, or went through glass, so often comes to nothing
@@ -170,8 +162,8 @@ class Material:
 
 @dataclass
 class Seen(Echoes):
-    """What N rays meet: `distances` (N,) along the whole path, and `surfaces` (N,), an index into the names of the
-    `Hits`, -1 for nothing."""
+    """What N rays meet: `distances` along the whole path, and `surfaces` (N,), indices into the names, -1 for
+    nothing."""
 
     surfaces: np.ndarray
 
@@ -218,34 +210,24 @@ class Optics:
 
     def reflectivities(self, hits: Hits) -> np.ndarray:
         """Return the reflectivities (N,) of what rays hit first; 0 without a hit."""
-        return self._reflectivities(hits.names).take(hits.surfaces(), mode="wrap")
+        return self._table("reflectivity", hits).take(hits.surfaces(), mode="wrap")
 
-    def _of(self, names: Sequence[str]) -> list[Material]:
-        return [self._materials.get(name, self._default) for name in names]
-
-    def _reflectivities(self, names: Sequence[str]) -> np.ndarray:
-        """Return the reflectivities of surfaces, and last of misses, whose index is -1."""
-        given = [self._default.reflectivity if m.reflectivity is None else m.reflectivity for m in self._of(names)]
-        return np.array([*given, 0.0], dtype=np.float32)
+    def _table(self, kind: str, hits: Hits) -> np.ndarray:
+        """Return what is of that `kind` of the surfaces' materials, and last 0 for misses, whose index is -1."""
+        given = [getattr(self._materials.get(name, self._default), kind) for name in hits.names]
+        usual = self._default.reflectivity
+        return np.array([*(usual if each is None else each for each in given), 0.0], dtype=np.float32)
 
     def _see(self, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> tuple[Seen, Seen | None, list[str]]:
         hits = cast(origins, directions, None)
-        materials, table = self._of(hits.names), self._reflectivities(hits.names)
-        surfaces = hits.surfaces()
-        seen = Seen(hits.distances, hits.incidence_cosines(), table.take(surfaces, mode="wrap"), surfaces)
-        if not self._has_panes:
-            return seen, None, hits.names
-        mirrors, panes = (
-            np.array([*(getattr(m, kind) for m in materials), 0.0], dtype=np.float32) for kind in ("mirror", "glass")
-        )
-        return seen, self._follow(seen, hits, origins, directions, cast, table, mirrors, panes), hits.names
+        seen = Seen(hits.distances, hits.incidence_cosines(), self.reflectivities(hits), hits.surfaces())
+        glass = self._follow(seen, hits, origins, directions, cast) if self._has_panes else None
+        return seen, glass, hits.names
 
-    def _follow(
-        self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast, table: np.ndarray,
-        mirrors: np.ndarray, panes: np.ndarray,
-    ) -> Seen | None:  # fmt: skip
+    def _follow(self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> Seen | None:
         """Let rays that met a mirror or glass go on, and put what they finally see into `seen`; return the glass's
         echoes, None without any."""
+        table, mirrors, panes = (self._table(kind, hits) for kind in ("reflectivity", "mirror", "glass"))
         rows = np.flatnonzero((mirrors + panes)[seen.surfaces] > 0)
         if not len(rows):
             return None

@@ -3,6 +3,7 @@
 Written as SDF, so that the embedded simulator, Gazebo and the nodes see the same. Lengths in m, angles in rad.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -11,7 +12,7 @@ import numpy as np
 import trimesh
 
 from stretch_sim_cal.files import write_atomic, write_text
-from stretch_sim_cal.simulation.floor import Undulation, uneven_sheet
+from stretch_sim_cal.simulation.solids import Undulation, uneven_sheet
 
 WALL = 0.1  # thickness of walls, floor and ceiling
 CORRIDOR = 2.5  # depth of what lies behind a glass front
@@ -41,39 +42,27 @@ class Room:
 
 
 def write_room(room: Room, random: np.random.Generator, folder: Path) -> Path:
-    """Write a room as `room.sdf`, its meshes beside it, and return its path; the rest (furniture, people) is
-    `random`."""
+    """Write a room as `room.sdf`, its meshes beside it, and return its path; furniture and people are `random`."""
     half = np.array([room.length, room.width]) / 2
     robot = np.array([room.x, room.y]) * np.maximum(half - KEPT_FREE, 0.0)
-    parts = _shell(room, half, random, folder)
-    parts += [_piece(f"furniture_{number}", room, half, robot, random) for number in range(room.furniture)]
-    parts += [_person(f"person_{number}", half, robot, random) for number in range(room.people)]
-    # The room is put around the robot: world_from_room.
-    turned = _rotation(-room.yaw)
+    # The room is put around the robot.
+    turned = np.array([[np.cos(-room.yaw), -np.sin(-room.yaw)], [np.sin(-room.yaw), np.cos(-room.yaw)]])
     x, y = -turned @ robot
-    frame = f"<frame name='room'><pose>{x:.6f} {y:.6f} 0 0 0 {-room.yaw:.6f}</pose></frame>"
+
+    def in_world(place: np.ndarray, yaw: float) -> str:
+        *place, yaw = (round(float(value), 6) for value in (*place, yaw))
+        ahead, aside = turned @ place + (x, y)
+        return f"{ahead:.6f} {aside:.6f} 0 0 0 {yaw + np.arctan2(turned[1, 0], turned[0, 0]):.6f}"
+
+    parts = [_shell(room, half, random, folder)]
+    parts += [_piece(f"furniture_{number}", room, half, robot, random) for number in range(room.furniture)]
+    parts += [_person(f"person_{number}", half, robot, random, in_world) for number in range(room.people)]
     text = (
         '<?xml version="1.0"?>\n<sdf version="1.9" xmlns:sim="urn:stretch_sim_cal"><world name="generated_room">'
-        + frame + "".join(part.format(world=_Placed(turned, (x, y))) for part in parts) + "</world></sdf>\n"
-    )  # fmt: skip
+        f"<frame name='room'><pose>{x:.6f} {y:.6f} 0 0 0 {-room.yaw:.6f}</pose></frame>{''.join(parts)}</world></sdf>\n"
+    )
     write_text(folder / "room.sdf", text)
     return folder / "room.sdf"
-
-
-class _Placed:
-    """Formats the pose of an actor, which SDF takes in the world's frame: `{world:x y yaw}`."""
-
-    def __init__(self, rotation: np.ndarray, origin: tuple[float, float]):
-        self._rotation, self._origin, self._yaw = rotation, np.array(origin), np.arctan2(rotation[1, 0], rotation[0, 0])
-
-    def __format__(self, spec: str) -> str:
-        x, y, yaw = map(float, spec.split())
-        x, y = self._rotation @ (x, y) + self._origin
-        return f"{x:.6f} {y:.6f} 0 0 0 {yaw + self._yaw:.6f}"
-
-
-def _rotation(angle: float) -> np.ndarray:
-    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
 
 
 def _model(name: str, shapes: list[tuple[str, tuple, str, str]], pose: str = "0 0 0 0 0 0") -> str:
@@ -103,7 +92,7 @@ def _look(reflectivity: float, more: str = "") -> str:
     return f"<material><ambient>{shade} 1</ambient><diffuse>{shade} 1</diffuse></material>{more}"
 
 
-def _shell(room: Room, half: np.ndarray, random: np.random.Generator, folder: Path) -> list[str]:
+def _shell(room: Room, half: np.ndarray, random: np.random.Generator, folder: Path) -> str:
     """Return floor, ceiling and walls; the wall at +y has the panes and mirrors, and a corridor behind it."""
     (x, y), walls = half, _look(REFLECTIVITY["walls"])
     deep = y + (CORRIDOR if room.glass else 0.0)
@@ -114,11 +103,13 @@ def _shell(room: Room, half: np.ndarray, random: np.random.Generator, folder: Pa
         ("floor", (0, middle, 0 if room.floor_rms else -WALL / 2, 0, 0, 0), floor, _look(REFLECTIVITY["floor"])),
         ("ceiling", (0, middle, room.height + WALL / 2, 0, 0, 0), slab, walls),
     ]
-    sides = (("right", -y - WALL / 2, -1), ("far", deep + WALL / 2, 1)) if room.glass else (
-        ("right", -y - WALL / 2, -1), ("left", y + WALL / 2, 1))  # fmt: skip
-    shapes += [_wall(name, room, random, folder, (0, at, 0), 2 * x, np.pi / 2 * -facing) for name, at, facing in sides]
-    shapes += [_wall(name, room, random, folder, (at, middle, 0), y + deep, 0.0 if at < 0 else np.pi)
-               for name, at in (("back", -x - WALL / 2), ("front", x + WALL / 2))]  # fmt: skip
+    for name, foot, length, yaw in (
+        ("right", (0, -y - WALL / 2), 2 * x, np.pi / 2),
+        ("far" if room.glass else "left", (0, deep + WALL / 2), 2 * x, -np.pi / 2),
+        ("back", (-x - WALL / 2, middle), y + deep, 0.0),
+        ("front", (x + WALL / 2, middle), y + deep, np.pi),
+    ):
+        shapes.append(_wall(name, room, random, folder, foot, length, yaw))
     if room.glass:
         pane, rest = room.glass * 2 * x, (1.0 - room.glass) * 2 * x
         shapes.append(("pane", (-x + pane / 2, y, room.height / 2, 0, 0, 0), _box(pane, 0.01, room.height),
@@ -130,20 +121,18 @@ def _shell(room: Room, half: np.ndarray, random: np.random.Generator, folder: Pa
         size = room.mirror * 2 * x
         shapes.append(("mirror", (x - size / 2, -y + 0.01, 1.1, 0, 0, 0), _box(size, 0.02, 1.8),
                        _look(REFLECTIVITY["mirror"], "<sim:mirror>0.85</sim:mirror>")))  # fmt: skip
-    return [_model("shell", shapes)]
+    return _model("shell", shapes)
 
 
-def _wall(
-    name: str, room: Room, random: np.random.Generator, folder: Path, foot: tuple, length: float, yaw: float
-) -> tuple[str, tuple, str, str]:
+def _wall(name: str, room: Room, random: np.random.Generator, folder: Path, foot: tuple, length: float, yaw: float):
     """Return a wall, its middle at `foot`; one that is not flat faces x turned by `yaw`."""
-    look = _look(REFLECTIVITY["walls"])
+    (x, y), look = foot, _look(REFLECTIVITY["walls"])
     if not room.wall_rms:
-        return name, (*foot[:2], room.height / 2, 0, 0, yaw), _box(WALL, length + 2 * WALL, room.height), look
+        return name, (x, y, room.height / 2, 0, 0, yaw), _box(WALL, length + 2 * WALL, room.height), look
     mesh = _mesh(folder / f"{name}.stl", (room.height, length), room.wall_rms, random)
     # The mesh lies in xy and faces z: it is stood up so that z points along x, then turned.
-    forward = np.array([np.cos(yaw), np.sin(yaw)]) * WALL / 2
-    return name, (foot[0] + forward[0], foot[1] + forward[1], room.height / 2, 0, np.pi / 2, yaw), mesh, look
+    ahead, aside = np.array([np.cos(yaw), np.sin(yaw)]) * WALL / 2
+    return name, (x + ahead, y + aside, room.height / 2, 0, np.pi / 2, yaw), mesh, look
 
 
 def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.Generator) -> str | None:
@@ -164,30 +153,29 @@ def _spot(size: float, half: np.ndarray, robot: np.ndarray, random: np.random.Ge
 
 
 def _piece(name: str, room: Room, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> str:
-    """Return a piece of furniture: a cabinet at a wall, a table, a chair, a column or a ball."""
     look = _look(random.uniform(0.05, 0.95))
     kind = random.choice(["cabinet", "table", "chair", "column", "ball"], p=[0.4, 0.2, 0.25, 0.1, 0.05])
     yaw = random.uniform(-np.pi, np.pi)
+
+    def legs(x: float, y: float, radius: float, length: float, middle: float) -> list[tuple[str, tuple, str, str]]:
+        corners = [(-x, -y), (-x, y), (x, -y), (x, y)]
+        shape = _cylinder(radius, length)
+        return [(f"leg_{number}", (*at, middle, 0, 0, 0), shape, look) for number, at in enumerate(corners)]
+
     if kind == "cabinet":
-        width, depth, height = (
-            random.uniform(0.4, 1.4),
-            random.uniform(0.3, 0.6),
-            random.uniform(0.5, min(2.2, room.height)),
-        )
+        width, depth = random.uniform(0.4, 1.4), random.uniform(0.3, 0.6)
+        height = random.uniform(0.5, min(2.2, room.height))
         shapes = [("body", (0, 0, height / 2, 0, 0, 0), _box(depth, width, height), look)]
         size, yaw = np.hypot(width, depth) / 2, random.integers(4) * np.pi / 2
     elif kind == "table":
         length, width, height = random.uniform(0.7, 1.8), random.uniform(0.5, 0.9), random.uniform(0.4, 1.0)
         shapes = [("top", (0, 0, height, 0, 0, 0), _box(length, width, 0.04), look)]
-        shapes += [(f"leg_{number}", (sx * (length / 2 - 0.05), sy * (width / 2 - 0.05), height / 2, 0, 0, 0),
-                    _cylinder(0.025, height), look)
-                   for number, (sx, sy) in enumerate([(-1, -1), (-1, 1), (1, -1), (1, 1)])]  # fmt: skip
+        shapes += legs(length / 2 - 0.05, width / 2 - 0.05, 0.025, height, height / 2)
         size = np.hypot(length, width) / 2
     elif kind == "chair":
         shapes = [("seat", (0, 0, 0.45, 0, 0, 0), _box(0.42, 0.42, 0.04), look),
                   ("back", (-0.2, 0, 0.7, 0, -0.15, 0), _box(0.03, 0.42, 0.5), look)]  # fmt: skip
-        shapes += [(f"leg_{number}", (sx * 0.18, sy * 0.18, 0.22, 0, 0, 0), _cylinder(0.02, 0.44), look)
-                   for number, (sx, sy) in enumerate([(-1, -1), (-1, 1), (1, -1), (1, 1)])]  # fmt: skip
+        shapes += legs(0.18, 0.18, 0.02, 0.44, 0.22)
         size = 0.35
     elif kind == "column":
         size = random.uniform(0.08, 0.25)
@@ -195,22 +183,20 @@ def _piece(name: str, room: Room, half: np.ndarray, robot: np.ndarray, random: n
     else:
         size = random.uniform(0.1, 0.4)
         shapes = [("ball", (0, 0, size, 0, 0, 0), f"<sphere><radius>{size:.6f}</radius></sphere>", look)]
-    x, y = _spot(size, half, robot, random)
+    place = _spot(size, half, robot, random)
     if kind == "cabinet":  # with its back to the nearest wall
-        distances = np.concatenate([half - (x, y), half + (x, y)])
-        wall = int(np.argmin(distances))
-        axis, sign = wall % 2, 1.0 if wall < 2 else -1.0
-        place = np.array([x, y])
-        moved = place.copy()
-        moved[axis] = sign * (half[axis] - depth / 2 - 0.01)
+        wall = int(np.argmin(np.concatenate([half - place, half + place])))
+        axis, moved = wall % 2, place.copy()
+        moved[axis] = (1.0 if wall < 2 else -1.0) * (half[axis] - depth / 2 - 0.01)
         yaw = (0.0, np.pi / 2)[axis]
         if np.linalg.norm(moved - robot) > KEPT_FREE + size:
             place = moved
-        x, y = place
-    return _model(name, shapes, f"{x:.6f} {y:.6f} 0 0 0 {yaw:.6f}")
+    return _model(name, shapes, f"{place[0]:.6f} {place[1]:.6f} 0 0 0 {yaw:.6f}")
 
 
-def _person(name: str, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> str:
+def _person(
+    name: str, half: np.ndarray, robot: np.ndarray, random: np.random.Generator, in_world: Callable[..., str]
+) -> str:
     """Return an actor who walks to and fro between two places, past the robot."""
     begin, end = (_spot(0.4, half, robot, random) for _ in range(2))
     way = end - begin
@@ -222,7 +208,7 @@ def _person(name: str, half: np.ndarray, robot: np.ndarray, random: np.random.Ge
     points = [(0.0, begin, yaw), (seconds, end, yaw), (seconds + 0.5, end, yaw + np.pi),
               (2 * seconds + 0.5, begin, yaw + np.pi), (2 * seconds + 1.0, begin, yaw + 2 * np.pi)]  # fmt: skip
     waypoints = "".join(
-        f"<waypoint><time>{time:.3f}</time><pose>{{world:{place[0]:.6f} {place[1]:.6f} {turn:.6f}}}</pose></waypoint>"
+        f"<waypoint><time>{time:.3f}</time><pose>{in_world(place, turn)}</pose></waypoint>"
         for time, place, turn in points
     )
     return (

@@ -15,17 +15,9 @@ from stretch_sim_cal.files import named_in
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.sensor.sensor import (
-    DEFAULT_SENSOR,
-    Sensor,
-    driver_corrections,
-    fleet_angle_table,
-    for_each,
-    load_sensor,
-    sensors_called,
-)
+from stretch_sim_cal.sensor import sensor as kinds
+from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor
 from stretch_sim_cal.simulation.driving import OdometrySpread
-from stretch_sim_cal.simulation.true_robot import Angles, PayloadBox, Translation, simulated_description
 from stretch_sim_cal.validate import DEGREES, Bounds
 
 MAX_SEED = 2**63 - 1
@@ -34,6 +26,9 @@ PUSH_ANGLE = 0.017453292519943295
 CRASH_EXIT_CODE = 70
 FLOOR = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
 """The keys of an uneven floor: the least value of each, the greatest one and, if there is one, the default."""
+
+Translation = Annotated[tuple[float, float, float], Bounds(-100.0, 100.0)]
+Angles = Annotated[tuple[float, float, float], Bounds(-360.0, 360.0, DEGREES)]
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,17 @@ class BaseError:
 
 
 @dataclass(frozen=True)
+class PayloadBox:
+    """A box fixed to `link` that the robot's description does not have: `size` (m) along its axes, its centre at `xyz`
+    (m), turned by `rpy` (rad, fixed axes), in the link's frame."""
+
+    link: str
+    size: Annotated[tuple[float, float, float], Bounds(1e-4, 10.0)]
+    xyz: Translation = (0.0, 0.0, 0.0)
+    rpy: Angles = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
 class SimulationSetup:
     """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; lidars of different kinds
     are "LEFT,RIGHT" and so on.
@@ -75,8 +81,7 @@ class SimulationSetup:
     sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side; `driver` replaces
     fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4; `from_mapping` takes
     its name. `lidar_geometry` is what the simulated lidars see, by default the profile's; only the simulator knows it.
-    `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible. Raises
-    `InputError` for a `robot` of another type.
+    `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible.
     """
 
     world: str | Path = "furnished_room"
@@ -120,19 +125,10 @@ class SimulationSetup:
         """The URDF text of the robot without errors."""
         return nominal_description() if self.robot is None else self.robot.text
 
-    def true_description(self, simulator: str = "embedded", **arguments: object) -> str:
-        """Return the URDF text of the robot with all errors of this setup; see `simulated_description`."""
-        return simulated_description(
-            self.lidar_left_error.matrix,
-            self.lidar_right_error.matrix,
-            (self.base_error.height, self.base_error.roll, self.base_error.pitch),
-            self.payload,
-            simulator,
-            gazebo=arguments,
-            joint_errors={joint: error.matrix for joint, error in self.joint_errors.items()},
-            robot=self.robot,
-            further_errors={name: error.matrix for name, error in self.further_errors.items()},
-        )
+    @property
+    def errors_by_lidar(self) -> dict[str, PoseError]:
+        first = {"left": self.lidar_left_error, "right": self.lidar_right_error}
+        return first | dict.fromkeys(self.profile.further, PoseError()) | dict(self.further_errors)
 
     @property
     def lidars(self) -> tuple[str, ...]:
@@ -140,36 +136,33 @@ class SimulationSetup:
         return (*SIDES, *self.profile.further)
 
     def sensors(self) -> dict[str, Sensor]:
-        """Return the sensors of all lidars by name. Raises `InputError` for unknown names, and for different rates:
-        pairs of clouds need scans of the same time."""
+        """Return the sensors of all lidars by name. Raises `InputError` for unknown names and for rates that differ."""
         try:
-            kinds = dict(zip(self.lidars, for_each(sensors_called(str(self.sensor)), len(self.lidars)), strict=True))
+            found = kinds.for_each(kinds.sensors_called(str(self.sensor)), len(self.lidars))
         except InputError as error:
             if self.robot is None or str(self.sensor) != self.profile.sensor:
                 raise
             raise InputError(f"{self.profile.source}: sensor: {error}") from error
-        left = kinds["left"]
-        for sensor in kinds.values():
+        for sensor in found:
             if sensor is None:
                 raise InputError(f"sensor: '{self.sensor}': a simulated sensor has to be known")
-            if left.period != sensor.period:
+            if found[0].period != sensor.period:
                 raise InputError(
-                    f"sensor: {left.name} has {left.rate:g} scans per second, {sensor.name} {sensor.rate:g}; "
+                    f"sensor: {found[0].name} has {found[0].rate:g} scans per second, {sensor.name} {sensor.rate:g}; "
                     "all lidars need the same rate"
                 )
-        return kinds
+        return dict(zip(self.lidars, found, strict=True))
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
         """Return the sensor of a lidar: `sensor` with the unit's angle table of the robot's fleet folder, or that of
         its unit file; with the setup's driver. Raises `InputError` for a unit file or table that cannot be used."""
         if device in self.units:
-            unit = load_sensor(self.units[device])
+            unit = kinds.load_sensor(self.units[device])
             if unit.unit is None:
                 raise InputError(f"{self.units[device]}: is not a unit file, it has no key 'sensor'")
             if unit.period != sensor.period:
-                raise InputError(
-                    f"{self.units[device]}: rate: is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
-                )
+                rates = f"is {unit.rate:g}, that of {sensor.name} is {sensor.rate:g}"
+                raise InputError(f"{self.units[device]}: rate: {rates}")
             sensor = unit
         elif table := self.angle_table_of(device, sensor):
             sensor = sensor.with_angle_table(table)
@@ -177,7 +170,7 @@ class SimulationSetup:
 
     def angle_table_of(self, device: str, sensor: Sensor) -> Path | None:
         """Return the angle table of a lidar in the robot's fleet folder, None for the sensor's."""
-        return fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
+        return kinds.fleet_angle_table(device) if sensor.fleet_angle_tables and device not in self.units else None
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
@@ -187,18 +180,24 @@ class SimulationSetup:
         data = validate.mapping(data, KEYS, where)
         robot, robot_keys = robot_from_mapping(data, source, where)
         default_sensor = cls.sensor if robot is None or "robot" not in data else robot.profile.sensor
-        further = () if robot is None else tuple(robot.profile.further)
-        validate.mapping(data.get("lidar_errors"), set(further), f"{where}: lidar_errors")
+        further = set() if robot is None else set(robot.profile.further)
+        validate.mapping(data.get("lidar_errors"), further, f"{where}: lidar_errors")
         units = validate.mapping(data.get("units"), {*SIDES, *further}, f"{where}: units")
         geometry, floor = data.get("lidar_geometry"), data.get("floor")
-        if floor is not None:
-            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
-            floor = 1e-3 * millimetres, wavelength
+
+        def file(value: Any, key: str) -> str:
+            value = str(value) if isinstance(value, Path) else value
+            return named_in(source, validate.text(value, f"{where}: {key}"))
+
+        sensor = data.get("sensor", default_sensor)
+        several = validate.BETWEEN in str(sensor)
         given = {
-            "world": _file(data.get("world", cls.world), source, f"{where}: world"),
-            "sensor": _sensor(data.get("sensor", default_sensor), source, f"{where}: sensor"),
-            "units": {device: _file(file, source, f"{where}: units: {device}") for device, file in units.items()},
-            "driver": driver_corrections(data.get("driver"), f"{where}: driver"),
+            "world": file(data.get("world", cls.world), "world"),
+            "sensor": validate.each_between(str(sensor), lambda each: file(each, "sensor"))
+            if several
+            else file(sensor, "sensor"),
+            "units": {device: file(each, f"units: {device}") for device, each in units.items()},
+            "driver": kinds.driver_corrections(data.get("driver"), f"{where}: driver"),
             "robot": robot,
             "robot_keys": robot_keys,
             "lidar_geometry": geometry
@@ -206,13 +205,15 @@ class SimulationSetup:
             else lidar_geometry(geometry, Path(source), f"{where}: lidar_geometry"),
             "floor": floor,
         }
-        errors = [f"lidar_{side}_error" for side in SIDES]
+        if floor is not None:
+            millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
+            given["floor"] = 1e-3 * millimetres, wavelength
         read = {key: each for key, each in data.items() if key not in (*given, *ROBOT_KEYS)}
         if robot is not None and robot.profile.one_lidar:
-            left, right = map(data.get, errors)
+            left, right = (data.get(f"lidar_{side}_error") for side in SIDES)
             if right not in (None, left):
-                raise InputError(f"{where}: {errors[1]}: {robot.profile.name} has one lidar, the left one")
-            read[errors[1]] = left
+                raise InputError(f"{where}: lidar_right_error: {robot.profile.name} has one lidar, the left one")
+            read["lidar_right_error"] = left
         return validate.record(cls, read, where, **given)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -224,25 +225,6 @@ class SimulationSetup:
         data = validate.written(replace(self, robot=None, robot_keys={})) | apart
         optional = ("lidar_geometry", "lidar_errors", "floor", "robot", "robot_keys")
         return {key: each for key, each in data.items() if each or key not in optional} | dict(self.robot_keys)
-
-    def with_seed(self, seed: int) -> "SimulationSetup":
-        """Return the same simulation with other noise."""
-        return replace(self, seed=seed)
-
-
-def _file(value: Any, source: str, where: str) -> str:
-    return named_in(source, validate.text(str(value) if isinstance(value, Path) else value, where))
-
-
-def _sensor(value: Any, source: str, where: str) -> str:
-    if validate.BETWEEN not in str(value):
-        return _file(value, source, where)
-    return validate.each_between(str(value), lambda each: _file(each, source, where))
-
-
-def pose_mapping(pose: PoseError) -> dict[str, Any]:
-    """Return a pose as a scenario writes it."""
-    return validate.written(pose)
 
 
 # A robot's own keys are read apart.

@@ -1,4 +1,4 @@
-"""SDF's shapes as triangles, each in its own frame. Lengths in m.
+"""SDF's shapes as triangles, each in its own frame, and floors that are not flat. Lengths in m.
 
 Boxes and planes are exact. Curved shapes are faceted so that no point of a facet is further than `SURFACE_ERROR` from
 the true surface, on either side of it (facets cut through the surface, so that they are right on average). Cylinders
@@ -6,14 +6,22 @@ and cones keep that up to a radius of 80 m, spheres up to 10 m; larger ones get 
 (`trimesh.creation.revolve` leaves out facets of less than 1e-8 m2, so that small spheres have holes.)
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.surfaces import Surface, joined
 
 SURFACE_ERROR = 5e-5
 MAX_SEGMENTS = 2000
 MAX_SPHERE_SEGMENTS = 1000
 PLANE_HALF_SIZE = 100.0  # SDF's collision planes have no end; this one ends beyond what a lidar on the robot can reach
+FLOOR_CELL = 0.1  # m, grid of an uneven floor
+FLOOR_WAVES = 24
+FLOOR_REACH = 20.0  # m; farther from the world's origin there is no floor if it is uneven
+FLOOR_LEVEL = 1e-6  # m, of a flat floor's height
 
 Mesh = tuple[np.ndarray, np.ndarray]  # vertices (V, 3) float, faces (F, 3) int
 
@@ -77,15 +85,8 @@ def _lathe(profile: np.ndarray, radius: float, segments: int | None = None) -> M
     """Return the surface of revolution of a profile (P, 2) of (distance from z, height) about the z axis."""
     segments = segments or _segments(radius)
     angles = 2 * np.pi * np.arange(segments) / segments
-    rings = profile[:, 0] * _facet_scale(np.pi / segments)
-    vertices = np.stack(
-        [
-            rings[:, None] * np.cos(angles),
-            rings[:, None] * np.sin(angles),
-            np.repeat(profile[:, 1:], segments, axis=1),
-        ],
-        axis=-1,
-    ).reshape(-1, 3)
+    rings, heights = profile[:, :1] * _facet_scale(np.pi / segments), np.repeat(profile[:, 1:], segments, axis=1)
+    vertices = np.stack([rings * np.cos(angles), rings * np.sin(angles), heights], axis=-1).reshape(-1, 3)
     index = np.arange(len(vertices)).reshape(len(profile), segments)
     following = np.roll(index, -1, axis=1)
     a, b, c, d = index[:-1], following[:-1], following[1:], index[1:]
@@ -126,3 +127,63 @@ def person(height: float = 1.75) -> Surface:
     for mesh, (_, _, place) in zip(capsules, parts, strict=True):
         mesh.apply_translation(np.array(place) - mesh.bounds.mean(axis=0))
     return joined(Surface(np.asarray(mesh.vertices) * height / 1.75, np.asarray(mesh.faces)) for mesh in capsules)
+
+
+@dataclass(frozen=True)
+class Undulation:
+    """A sum of plane waves: of each the height (m) at a crest, the wave vector (2,) in rad/m and the phase (rad)."""
+
+    amplitude: float
+    vectors: np.ndarray
+    phases: np.ndarray
+
+    @classmethod
+    def drawn(cls, rms: float, waves: tuple[float, float], random: np.random.Generator) -> "Undulation":
+        """Return waves whose root mean square height is `rms` (m), of wavelengths (m) between two bounds."""
+        lengths = np.exp(random.uniform(*np.log(waves), FLOOR_WAVES))
+        ways, phases = random.uniform(0, np.pi, FLOOR_WAVES), random.uniform(0, 2 * np.pi, FLOOR_WAVES)
+        vectors = 2 * np.pi / lengths[:, None] * np.stack([np.cos(ways), np.sin(ways)], axis=1)
+        return cls(rms / np.sqrt(FLOOR_WAVES / 2), vectors, phases)
+
+    def heights(self, points: np.ndarray) -> np.ndarray:
+        """Return the heights (...,) in m at places (..., 2) of the world."""
+        heights: np.ndarray = self.amplitude * np.cos(points @ self.vectors.T + self.phases).sum(axis=-1)
+        return heights
+
+    def stance(self, wheels: np.ndarray, x: float, y: float, yaw: float) -> tuple[float, float, float]:
+        """Return height (m), roll and pitch (rad) of a base by the plane through its wheels (N, 2), in its footprint
+        frame."""
+        cosine, sine = np.cos(yaw), np.sin(yaw)
+        under = self.heights(wheels @ np.array([[cosine, sine], [-sine, cosine]]) + [x, y])
+        height, along, across = np.linalg.lstsq(np.column_stack([np.ones(len(wheels)), wheels]), under)[0]
+        roll = np.arcsin(across / np.sqrt(1.0 + along**2 + across**2))
+        return float(height), float(roll), float(-np.arctan(along))
+
+    def laid(self, surfaces: Mapping[str, Surface], where: str) -> dict[str, Surface]:
+        """Return a world's surfaces with this floor in place of the flat one; what stands on it stays in place. Raises
+        `InputError` naming `where` without one at z = 0."""
+        found = dict(surfaces)
+        for name, surface in surfaces.items():
+            corners = surface.triangles
+            upward = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])[:, 2] > 0
+            floor = upward & (np.abs(corners[:, :, 2]).max(axis=1) < FLOOR_LEVEL)
+            if upward.any() and floor[upward].all():
+                places = np.clip(corners[floor][..., :2], -FLOOR_REACH, FLOOR_REACH)
+                sheet = Surface(*uneven_sheet(places.min((0, 1)), places.max((0, 1)), self))
+                found[name] = joined([surface.with_faces(~floor), sheet])
+        if all(found[name] is surface for name, surface in surfaces.items()):
+            raise InputError(f"{where}: the world has no flat floor at z = 0")
+        return found
+
+
+def uneven_sheet(low: np.ndarray, high: np.ndarray, floor: Undulation) -> Mesh:
+    """Return the floor as triangles over a rectangle between two corners (2,), its normals up."""
+    counts = [max(2, int(np.ceil(extent / FLOOR_CELL)) + 1) for extent in high - low]
+    grid = np.stack(
+        np.meshgrid(*(np.linspace(*bounds, n) for *bounds, n in zip(low, high, counts, strict=True)), indexing="ij"),
+        axis=-1,
+    )
+    vertices = np.concatenate([grid, floor.heights(grid)[..., None]], axis=-1).reshape(-1, 3)
+    index = np.arange(len(vertices)).reshape(counts)
+    a, b, c, d = (corner.ravel() for corner in (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]))
+    return vertices, np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)])

@@ -24,31 +24,29 @@ MAX_INCLUDE_DEPTH = 20
 MAX_TRIANGLES = 5_000_000
 # Brightness of a colour to the eye; SDF files have no reflectivity for infrared light.
 LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
-# What changes nothing that a lidar sees in a world without physics.
-IGNORED = {
+# Elements that are read, and then those that change nothing that a lidar sees in a world without physics.
+KNOWN = {
     "world": {
-        "audio", "wind", "gravity", "magnetic_field", "atmosphere", "gui", "physics", "scene", "light", "plugin",
-        "spherical_coordinates", "state",
+        "model", "include", "frame", "joint", "actor", "audio", "wind", "gravity", "magnetic_field", "atmosphere",
+        "gui", "physics", "scene", "light", "plugin", "spherical_coordinates", "state",
     },
-    "actor": {"skin", "animation", "plugin", "pose", "static"},
-    "model": {"pose", "static", "self_collide", "allow_auto_disable", "enable_wind", "plugin", "gripper", "light"},
+    "actor": {"script", "skin", "animation", "plugin", "pose", "static"},
+    "model": {
+        "link", "model", "include", "frame", "joint", "pose", "static", "self_collide", "allow_auto_disable",
+        "enable_wind", "plugin", "gripper", "light",
+    },
     "link": {
-        "pose", "inertial", "sensor", "light", "gravity", "enable_wind", "self_collide", "kinematic", "plugin",
-        "must_be_base_link", "velocity_decay", "audio_source", "audio_sink", "battery", "projector",
+        "collision", "visual", "pose", "inertial", "sensor", "light", "gravity", "enable_wind", "self_collide",
+        "kinematic", "plugin", "must_be_base_link", "velocity_decay", "audio_source", "audio_sink", "battery",
+        "projector",
     },
-    "collision": {"pose", "surface", "max_contacts", "laser_retro", "density", "auto_inertia_params"},
-    "visual": {"pose", "material", "cast_shadows", "laser_retro", "transparency", "visibility_flags", "meta", "plugin"},
+    "collision": {"geometry", "pose", "surface", "max_contacts", "laser_retro", "density", "auto_inertia_params"},
+    "visual": {
+        "geometry", "pose", "material", "cast_shadows", "laser_retro", "transparency", "visibility_flags", "meta",
+        "plugin",
+    },
     "include": {"uri", "name", "pose", "static", "placement_frame", "plugin"},
 }  # fmt: skip
-USED = {
-    "world": {"model", "include", "frame", "joint", "actor"},
-    "actor": {"script"},
-    "model": {"link", "model", "include", "frame", "joint"},
-    "link": {"collision", "visual"},
-    "collision": {"geometry"},
-    "visual": {"geometry"},
-    "include": set(),
-}
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,6 @@ def load_world(name: str | Path) -> World:
 
 
 class _WorldReader:
-    """Reads one world file and what it includes into `world`."""
-
     def __init__(self, path: Path):
         self._path = path
         self._including: list[Path] = [path.resolve()]
@@ -139,13 +135,19 @@ class _WorldReader:
             self._warn_unsupported(part)
             world_from_part = world_from_model @ scope.pose_relative(part, link.name)
             mesh = self._mesh(part.required("geometry"), infinite=part.tag == "collision")
-            if mesh is not None:
-                added = self._add(f"{name}/{part.name}", Surface(*mesh).moved(world_from_part), part)
-                if (material := _material(part, link)) is not None:
-                    self.world.materials[added] = material
+            if mesh is None:
+                continue
+            self._num_triangles += len(mesh[1])
+            if self._num_triangles > MAX_TRIANGLES:
+                raise InputError(f"{part.where}: the world has more than {MAX_TRIANGLES} triangles with this one")
+            whole = f"{name}/{part.name}"
+            while whole in self.world.surfaces:  # sdformat demands unique names, other tools do not
+                whole += "'"
+            self.world.surfaces[whole] = Surface(*mesh).moved(world_from_part)
+            if (material := _material(part, link)) is not None:
+                self.world.materials[whole] = material
 
     def _actor(self, actor: Element) -> Actor:
-        """Return the walker of an `<actor>`, feet at the waypoints."""
         self._warn_unsupported(actor)
         script = actor.required("script")
         waypoints = [point for way in script.all("trajectory") for point in way.all("waypoint")]
@@ -160,21 +162,12 @@ class _WorldReader:
         always = loop is None or loop.flag()
         return Actor(actor.name, solids.person(), times, poses, always, script.number("delay_start", 0.0))
 
-    def _add(self, name: str, surface: Surface, element: Element) -> str:
-        self._num_triangles += len(surface.faces)
-        if self._num_triangles > MAX_TRIANGLES:
-            raise InputError(f"{element.where}: the world has more than {MAX_TRIANGLES} triangles with this one")
-        while name in self.world.surfaces:  # sdformat demands unique names, other tools do not
-            name += "'"
-        self.world.surfaces[name] = surface
-        return name
-
     def _mesh(self, geometry: Element, infinite: bool) -> solids.Mesh | None:
         """Return the triangles of a `<geometry>`; None, with a warning, for a shape that is not supported."""
         if not geometry.children:
             raise InputError(f"{geometry.where}: is empty")
-        shape = geometry.children[0]
-        for extra in geometry.children[1:]:
+        shape, *extras = geometry.children
+        for extra in extras:
             self._warn(extra, "is a second shape in one geometry and is ignored")
         size = shape.positive_number
         match shape.tag:
@@ -182,32 +175,23 @@ class _WorldReader:
                 return solids.box(shape.required("size").positive(3))
             case "sphere":
                 return solids.sphere(size("radius"))
-            case "cylinder":
-                return solids.cylinder(size("radius"), size("length"))
-            case "capsule":
-                return solids.capsule(size("radius"), size("length"))
-            case "cone":
-                return solids.cone(size("radius"), size("length"))
+            case "cylinder" | "capsule" | "cone":
+                return getattr(solids, shape.tag)(size("radius"), size("length"))
             case "ellipsoid":
                 return solids.ellipsoid(shape.required("radii").positive(3))
             case "plane":
-                return self._plane(shape, infinite)
+                normal, edges = shape.first("normal"), shape.first("size")
+                direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
+                if np.linalg.norm(direction) < 1e-9:
+                    raise InputError(f"{shape.where}: its normal is zero")
+                endless = infinite or edges is None
+                return solids.plane(direction, np.full(2, 2 * solids.PLANE_HALF_SIZE) if endless else edges.positive(2))
             case "mesh":
                 return self._mesh_file(shape)
             case "empty":
                 return None
         self._warn(shape, "is an unsupported shape and is ignored")
         return None
-
-    def _plane(self, shape: Element, infinite: bool) -> solids.Mesh:
-        normal = shape.first("normal")
-        direction = normal.numbers(3) if normal is not None else np.array([0.0, 0.0, 1.0])
-        if np.linalg.norm(direction) < 1e-9:
-            raise InputError(f"{shape.where}: its normal is zero")
-        size = shape.first("size")
-        if infinite or size is None:
-            return solids.plane(direction, np.full(2, 2 * solids.PLANE_HALF_SIZE))
-        return solids.plane(direction, size.positive(2))
 
     def _mesh_file(self, shape: Element) -> solids.Mesh | None:
         uri = shape.required("uri")
@@ -222,8 +206,7 @@ class _WorldReader:
         return (vertices * scale.numbers(3) if scale is not None else vertices), faces
 
     def _included(self, include: Element) -> Element | None:
-        """Return the `<model>` of an `<include>`, with the include's name and pose; None for lights, and for actors,
-        with a warning."""
+        """Return the `<model>` of an `<include>`, with the include's name and pose; None for lights and actors."""
         self._warn_unsupported(include)
         uri = include.required("uri")
         path = _model_file(self._find(uri.text, uri), uri)
@@ -237,25 +220,21 @@ class _WorldReader:
             elif root.first("light") is None:
                 raise InputError(f"{include.where}: {path} has no <model>")
             return None
-        name, pose, static = (include.first(tag) for tag in ("name", "pose", "static"))
-        children = [child for child in model.children if not (child.tag == "pose" and pose is not None)]
-        if static is not None:
-            children = [child for child in children if child.tag != "static"]
+        replaced = {tag: child for tag in ("pose", "static") if (child := include.first(tag)) is not None}
         attributes = dict(model.attributes)
-        if name is not None:
+        if (name := include.first("name")) is not None:
             attributes["name"] = name.text
-        if pose is not None and (placed := include.first("placement_frame")) is not None:
+        if "pose" in replaced and (placed := include.first("placement_frame")) is not None:
             attributes["placement_frame"] = placed.text
-        children += [child for child in (pose, static) if child is not None]
         # What the model includes in turn is read while its own file is known to be open.
         self._including.append(path)
+        children = [child for child in model.children if child.tag not in replaced] + list(replaced.values())
         children = [self._included(child) if child.tag == "include" else child for child in children]
         self._including.pop()
         children = [child for child in children if child is not None]
         return Element("model", attributes, model.file, model.line, children=children)
 
     def _find(self, uri: str, element: Element) -> Path:
-        """Return the file or folder that a URI names. Raises `InputError` if there is none."""
         scheme, separator, rest = uri.partition("://")
         rest = unquote(rest) if separator else unquote(uri)
         if not separator or scheme == "file":
@@ -272,7 +251,7 @@ class _WorldReader:
     def _warn_unsupported(self, element: Element) -> None:
         for child in element.children:
             # A colon marks elements of other programs, which the format ignores.
-            if child.tag not in IGNORED[element.tag] | USED[element.tag] and ":" not in child.tag:
+            if child.tag not in KNOWN[element.tag] and ":" not in child.tag:
                 self._warn(child, f"in <{element.tag}> is not supported and is ignored")
 
     def _warn(self, element: Element, what: str) -> None:
@@ -283,33 +262,31 @@ def _material(part: Element, link: Element) -> Material | None:
     """Return the material of a shape. Of a collision it is that of the visual of the same name (with or without
     "_visual"), or of the link's only one. Reflectivity is `<laser_retro>` / 255 of either, else the brightness of
     `<diffuse>`. `<sim:mirror>` and `<sim:glass>` in a visual are the shares of light that it mirrors or transmits."""
-    visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
     if part.tag == "visual":
         visual = part
     else:
+        visuals = {visual.attributes.get("name", ""): visual for visual in link.all("visual")}
         only = next(iter(visuals.values())) if len(visuals) == 1 else None
         visual = visuals.get(part.name) or visuals.get(f"{part.name}_visual") or only
     looks = [element for element in (part, visual) if element is not None]
     retro = next((found for look in looks if (found := look.first("laser_retro")) is not None), None)
+    reflectivity, shares = None, {"mirror": 0.0, "glass": 0.0}
     if retro is not None:
         reflectivity = float(retro.positive()[0]) / 255.0
-    else:
-        material = visual.first("material") if visual is not None else None
+    if visual is not None:
+        material = visual.first("material")
         diffuse = material.first("diffuse") if material is not None else None
-        reflectivity = None if diffuse is None else float(np.clip(_colour(diffuse) @ LUMINANCE, 0.0, 1.0))
-    shares = {}
-    for kind in ("mirror", "glass"):
-        found = visual.first(f"sim:{kind}") if visual is not None else None
-        shares[kind] = 0.0 if found is None else float(found.positive()[0])
-        if shares[kind] > 1.0:
-            raise InputError(f"{found.where}: is {found.text}; expected a share from 0 to 1")
+        if retro is None and diffuse is not None:
+            colour = diffuse.numbers(4 if len(diffuse.text.split()) == 4 else 3)[:3]
+            reflectivity = float(np.clip(colour @ LUMINANCE, 0.0, 1.0))
+        for kind in shares:
+            if (found := visual.first(f"sim:{kind}")) is not None:
+                shares[kind] = float(found.positive()[0])
+                if shares[kind] > 1.0:
+                    raise InputError(f"{found.where}: is {found.text}; expected a share from 0 to 1")
     if reflectivity is None and not any(shares.values()):
         return None
     return Material(reflectivity, **shares)
-
-
-def _colour(diffuse: Element) -> np.ndarray:
-    return diffuse.numbers(4 if len(diffuse.text.split()) == 4 else 3)[:3]
 
 
 def _resource_folders(world: Path) -> list[Path]:
@@ -331,11 +308,11 @@ def _model_file(path: Path, uri: Element) -> Path:
     entries = list(read_sdf(config, root="model").all("sdf"))
     if not entries:
         raise InputError(f"{config}: names no <sdf> file")
-    newest = max(entries, key=_version)
+
+    def version(entry: Element) -> list[int]:
+        return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]
+
+    newest = max(entries, key=version)
     if not (path / newest.text).is_file():
         raise InputError(f"{newest.where}: {path / newest.text}: no such file")
     return path / newest.text
-
-
-def _version(entry: Element) -> list[int]:
-    return [int(part) for part in entry.attributes.get("version", "0").split(".") if part.isdigit()]

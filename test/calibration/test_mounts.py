@@ -23,8 +23,7 @@ from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit import INCIDENCE
 from stretch_sim_cal.sensor.unit_file import values_from_mapping
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
-from stretch_sim_cal.simulation.true_robot import PayloadBox
+from stretch_sim_cal.simulation.setup import PayloadBox, PoseError, SimulationSetup
 
 POSES = [
     dict(zip(("lift_joint", "arm_joint", "wrist_yaw_joint"), values, strict=True))

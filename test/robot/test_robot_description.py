@@ -8,7 +8,7 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import load_model, parse_urdf
-from stretch_sim_cal.robot.stretch import available_tools, nominal_description
+from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.robot.surfaces import link_surfaces
 
 LINKS = '<link name="a"/><link name="b"/>'
@@ -107,17 +107,6 @@ def test_deeply_nested_and_long_descriptions_do_not_crash():
     assert len(parse_urdf(robot(chain)).chain("l2999")) == 2999
 
 
-@pytest.mark.parametrize("tool", available_tools())
-def test_the_vendors_robot_is_read_with_every_tool(tool):
-    model = load_model(nominal_description(tool))
-    assert model.root == "base_footprint"
-    assert model.joints["lift_joint"].limit.upper == 1.2
-    assert set(model.order) == set(model.links)
-    position = {name: i for i, name in enumerate(model.order)}
-    assert all(position[j.parent] < position[j.child] for j in model.joints.values())
-    assert all(geometry.path.is_file() for part in model.links.values() for geometry in part.collisions)
-
-
 def test_defaults_follow_the_urdf_specification():
     model = parse_urdf(robot(LINKS + joint('<mimic joint="k"/>' + LIMIT) + link("", "c") + joint(name="k", child="c")))
     read = model.joints["j"]
@@ -134,17 +123,12 @@ def test_a_frozen_joint_may_keep_its_mimic_tag():
 
 
 def test_meshes_are_found_by_package_file_and_relative_names(tmp_path, monkeypatch):
-    mesh = Path(load_model(nominal_description()).links["head_link"].collisions[0].path)
-    (tmp_path / "my robot" / "meshes").mkdir(parents=True)
-    (tmp_path / "my robot" / "meshes" / "box.stl").write_bytes(mesh.read_bytes())
-    folder = tmp_path / "my robot"
-    names = {
-        "relative": "meshes/box.stl",
-        "package": "package://bot/meshes/box.stl",
-        "file": f"file://{str(folder).replace(' ', '%20')}/meshes/box.stl",
-        "absolute": f"{folder}/meshes/box.stl",
-    }
-    for name in names.values():
+    mesh, folder = Path(load_model(nominal_description()).links["head_link"].collisions[0].path), tmp_path / "my robot"
+    (folder / "meshes").mkdir(parents=True)
+    (folder / "meshes" / "box.stl").write_bytes(mesh.read_bytes())
+    package = "package://bot/meshes/box.stl"
+    file = f"file://{str(folder).replace(' ', '%20')}/meshes/box.stl"
+    for name in ("meshes/box.stl", package, file, f"{folder}/meshes/box.stl"):
         path = folder / "robot.urdf"
         path.write_text(robot(shape(f'<mesh filename="{name}" scale="2 2 2"/>')))
         surface = link_surfaces(load_model(path, mesh_folders={"bot": folder}))["a"]
@@ -152,7 +136,7 @@ def test_meshes_are_found_by_package_file_and_relative_names(tmp_path, monkeypat
         assert np.allclose(np.ptp(surface.vertices, axis=0), [2 * 0.294, 2 * 0.308, 2 * 0.1], atol=0.01)
     monkeypatch.setenv("ROS_PACKAGE_PATH", str(tmp_path))
     os.rename(folder, tmp_path / "bot")
-    model = parse_urdf(robot(shape(f'<mesh filename="{names["package"]}"/>')))
+    model = parse_urdf(robot(shape(f'<mesh filename="{package}"/>')))
     assert len(link_surfaces(model)["a"].faces) == 12
 
 
@@ -183,20 +167,17 @@ XACRO = '<robot xmlns:xacro="http://www.ros.org/wiki/xacro" name="r">{}</robot>'
 
 
 def test_a_xacro_is_expanded_with_arguments_and_includes(tmp_path):
-    (tmp_path / "part.xacro").write_text(
-        XACRO.format('<xacro:macro name="part" params="n"><link name="part_${n}"/></xacro:macro>')
-    )
-    (tmp_path / "robot.urdf.xacro").write_text(
-        XACRO.format(
-            '<xacro:arg name="radius" default="1"/><xacro:include filename="part.xacro"/><xacro:part n="${1 + 1}"/>'
-            '<link name="base"><collision><geometry><sphere radius="$(arg radius)"/></geometry></collision></link>'
-            '<joint name="j" type="fixed"><parent link="base"/><child link="part_2"/></joint>'
-        )
-    )
-    model = load_model(tmp_path / "robot.urdf.xacro", {"radius": 0.25})
-    assert model.links["base"].collisions[0].radius == 0.25
-    assert model.order == ("base", "part_2")
-    assert load_model(tmp_path / "robot.urdf.xacro").links["base"].collisions[0].radius == 1.0
+    part = '<xacro:macro name="part" params="n"><link name="part_${n}"/></xacro:macro>'
+    (tmp_path / "part.xacro").write_text(XACRO.format(part))
+    path = tmp_path / "robot.urdf.xacro"
+    path.write_text(XACRO.format(
+        '<xacro:arg name="radius" default="1"/><xacro:include filename="part.xacro"/><xacro:part n="${1 + 1}"/>'
+        '<link name="base"><collision><geometry><sphere radius="$(arg radius)"/></geometry></collision></link>'
+        '<joint name="j" type="fixed"><parent link="base"/><child link="part_2"/></joint>'
+    ))  # fmt: skip
+    model = load_model(path, {"radius": 0.25})
+    assert model.links["base"].collisions[0].radius == 0.25 and model.order == ("base", "part_2")
+    assert load_model(path).links["base"].collisions[0].radius == 1.0
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,7 @@ def one_joint(joint: Joint):
 def test_the_vendors_robot_and_humanoids_move_as_in_yourdfpy(robot):
     vendors = robot in available_tools()
     text = nominal_description(robot) if vendors else icub_models.get_model_file(robot).read_text(encoding="utf-8")
-    model = load_model(text)
-    other = yourdfpy.URDF.load(io.StringIO(text), load_meshes=False)
+    model, other = load_model(text), yourdfpy.URDF.load(io.StringIO(text), load_meshes=False)
     positions = random_positions(model, 5, seed=1)
     ours = link_transforms(model, positions)
     for index in range(5):
@@ -150,32 +149,25 @@ def chains(draw):
 @given(chains(), st.integers(0, 2**32 - 1), st.sampled_from([("l4", "l0"), ("l4", "l2"), ("l1", "l4")]))
 @settings(max_examples=60)
 def test_the_jacobian_is_the_derivative_of_forward_kinematics(model, seed, frames):
-    generator = np.random.default_rng(seed)
+    generator, step = np.random.default_rng(seed), 1e-6
     positions = {
         joint.name: generator.uniform(-1.5, 1.5, joint.variables if joint.variables > 1 else ())
         for joint in model.moving_joints()
     }
     columns, variables = jacobian(model, positions, *frames)
     assert columns.shape == (6, len(variables))
-    step = 1e-6
     for index, variable in enumerate(variables):
         place = [v.name for v in variables if v.joint == variable.joint].index(variable.name)
-        before, here, after = (
-            link_transform(
-                model, positions | {variable.joint: moved(positions[variable.joint], place, change)}, *frames
-            )
-            for change in (-step, 0.0, step)
-        )
-        slope = (after - before) / (2 * step)
-        spin = slope[:3, :3] @ here[:3, :3].T
+
+        def moved(change, name=variable.joint, place=place):
+            position = np.array(positions[name], dtype=float)
+            position.reshape(-1)[place] += change
+            return link_transform(model, positions | {name: position}, *frames)
+
+        slope = (moved(step) - moved(-step)) / (2 * step)
+        spin = slope[:3, :3] @ moved(0.0)[:3, :3].T
         numeric = [*slope[:3, 3], spin[2, 1], spin[0, 2], spin[1, 0]]
         assert np.allclose(columns[:, index], numeric, atol=1e-6)
-
-
-def moved(position, place, change):
-    position = np.array(position, dtype=float)
-    position.reshape(-1)[place] += change
-    return position
 
 
 def test_the_jacobian_of_many_configurations_at_once(stretch):

@@ -59,27 +59,24 @@ def test_lidars_see_the_shapes_that_the_profile_names(tmp_path):
       <visual><geometry><box size="{1} 1 1"/></geometry></visual></link>
       <link name="mast"><collision><geometry><box size="0.1 0.1 {0}"/></geometry></collision></link>
       <joint name="fixed" type="fixed"><parent link="base_link"/><child link="mast"/></joint></robot>"""
-    model = parse_urdf(description.format(1.0, 1.2))
-    (tmp_path / "scan.urdf").write_text(
-        description.format(1.3, 1.4).replace('name="mast"', 'name="pole"').replace('"mast"', '"pole"')
-    )
+    model, scan = parse_urdf(description.format(1.0, 1.2)), tmp_path / "scan.urdf"
+    scan.write_text(description.format(1.3, 1.4).replace('"mast"', '"pole"'))
+
+    def profile(geometry):
+        return profile_from_mapping(AMR | {"lidar_geometry": geometry}, tmp_path / "robot.yaml")
+
     widths = {}
     for geometry in ("collision", "visual", "scan.urdf"):
-        profile = profile_from_mapping(AMR | {"lidar_geometry": geometry}, tmp_path / "robot.yaml")
-        surfaces = outline_surfaces(model, profile)
-        widths[geometry] = [
-            float(np.ptp(surfaces[link].vertices[:, axis])) for link, axis in (("base_link", 0), ("mast", 2))
-        ]
+        surfaces = outline_surfaces(model, profile(geometry))
+        size = {link: np.ptp(surfaces[link].vertices, axis=0) for link in ("base_link", "mast")}
+        widths[geometry] = [float(size["base_link"][0]), float(size["mast"][2])]
     # What has no visual shape, and what was not scanned, is seen by its collision shape.
     assert widths == {"collision": [1.0, 1.0], "visual": [1.2, 1.0], "scan.urdf": [1.3, 1.0]}
     with pytest.raises(InputError, match="lidar_geometry: 'other.urdf' is neither a file nor one of collision, visual"):
-        profile_from_mapping(AMR | {"lidar_geometry": "other.urdf"}, tmp_path / "robot.yaml")
-    (tmp_path / "scan.urdf").write_text(
-        '<robot name="s"><link name="tail"><collision><geometry><box size="1 1 1"/></geometry></collision></link>'
-        "</robot>"
-    )
+        profile("other.urdf")
+    scan.write_text(scan.read_text().replace('"base_link"', '"tail"'))
     with pytest.raises(InputError, match="has no shapes for the links of 'r'"):
-        outline_surfaces(model, profile)
+        outline_surfaces(model, profile("scan.urdf"))
 
 
 TWO = "left: {frame: lidar_left_link}, right: {frame: lidar_right_link}"

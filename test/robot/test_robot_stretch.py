@@ -10,9 +10,12 @@ from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.simulation.true_robot import TRUE_LIDAR_LINKS, PayloadBox, simulated_description
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import PayloadBox, PoseError, SimulationSetup
+from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 
 STRETCH = stretch_profile()
+TRUE_LINKS = [true_link(side) for side in ("left", "right")]
 
 
 def posed(stretch, **commanded):
@@ -65,43 +68,46 @@ def test_home_and_stowed_are_within_limits_and_free(tool, pose, margin):
 @pytest.mark.parametrize("tool", available_tools())
 def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
     nominal = load_model(nominal_description(tool))
-    simulated = load_model(simulated_description(tool=tool))
+    simulated = load_model(simulated_description(SimulationSetup(), tool=tool))
     ours, theirs = link_transforms(simulated), link_transforms(nominal)
     for name in nominal.links:
         assert np.abs(ours[name] - theirs[name]).max() < 1e-12
-        assert simulated.links[name].collisions == () or simulated.links[name].collisions[0].path.is_file()
-    for true, believed in zip(TRUE_LIDAR_LINKS, STRETCH.lidar_frames, strict=True):
+        assert all(geometry.path.is_file() for geometry in simulated.links[name].collisions)
+    for true, believed in zip(TRUE_LINKS, STRETCH.lidar_frames, strict=True):
         assert np.abs(ours[true] - ours[believed]).max() < 1e-12
-    assert simulated.root == "floor_link"
-    assert set(simulated.links) - set(nominal.links) == {"floor_link", *TRUE_LIDAR_LINKS}
+    assert (nominal.root, simulated.root) == ("base_footprint", "floor_link")
+    assert set(simulated.links) - set(nominal.links) == {"floor_link", *TRUE_LINKS}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "mentions"),
+    ("setup", "arguments", "mentions"),
     [
-        ({"simulator": "ode"}, "embedded, gazebo"),
-        ({"tool": "hammer"}, "not a tool"),
-        ({"payload": [PayloadBox("bse_link", (1, 1, 1))]}, "did you mean base_link"),
-        ({"payload": [PayloadBox("base_link", (1, 1, 0))]}, "greater than 0"),
-        ({"lidar_left_error": np.diag([2.0, 1, 1, 1])}, "lidar left: is not a rigid transform"),
-        *(({"joint_errors": {name: np.eye(4)}}, f"'{name}' is not a joint, or carries a lidar")
+        ({}, {"simulator": "ode"}, "embedded, gazebo"),
+        ({}, {"tool": "hammer"}, "not a tool"),
+        *(({"joint_errors": {name: PoseError()}}, {}, f"'{name}' is not a joint, or carries a lidar")
           for name in ("lidar_left_joint", "head_joint", "elbow_joint")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_simulated_is_named(arguments, mentions):
+def test_what_cannot_be_simulated_is_named(setup, arguments, mentions):
     with pytest.raises(InputError, match=mentions):
-        simulated_description(**arguments)
+        simulated_description(SimulationSetup(**setup), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("box", "mentions"),
+    [(("bse_link", (1, 1, 1)), "did you mean base_link"), (("base_link", (1, 1, 0)), "greater than 0")],
+)
+def test_payloads_that_cannot_be_are_named(box, mentions):
+    with pytest.raises(InputError, match=f"simulated description: .*{mentions}"):
+        EmbeddedSimulator(SimulationSetup(payload=(PayloadBox(*box),)))
 
 
 def test_a_gripper_in_the_base_the_arm_or_the_floor_is_seen(stretch):
     collision = SelfCollision(stretch, floor=0.0)
     down = STRETCH.joint_positions(stretch, STRETCH.stowed | {"lift_joint": 0.0, "wrist_yaw_joint": 3.14})
-    assert any("base_link" in pair for pair in collision.colliding_pairs(down))
-    assert not collision.is_free(down)
+    assert any("base_link" in pair for pair in collision.colliding_pairs(down)) and not collision.is_free(down)
     pointing_down = posed(stretch, lift_joint=0.1, arm_joint=0.5, wrist_pitch_joint=1.5)
-    assert {link for link, other in collision.colliding_pairs(pointing_down) if other == FLOOR} >= {
-        "gripper_fingertip_left_link"
-    }
+    assert ("gripper_fingertip_left_link", FLOOR) in collision.colliding_pairs(pointing_down)
     assert SelfCollision(stretch).is_free(pointing_down)
     folded = posed(stretch, wrist_pitch_joint=-1.1)
     assert ("wrist_link", "gripper_camera_link") in SelfCollision(stretch, margin=0.05).colliding_pairs(folded)
@@ -123,13 +129,9 @@ def test_two_boxes_collide_exactly_within_the_margin():
     box = '<collision><geometry><box size="0.2 0.2 0.2"/></geometry></collision>'
     axes = joint("x", "a", "m", "prismatic", axis="1 0 0") + joint("y", "m", "b", "prismatic", axis="0 1 0")
     model = parse_urdf(robot(link("a", box) + link("m") + link("b", box) + axes))
-    collision = SelfCollision(model, margin=0.05)
-    assert collision.colliding_pairs({"x": 0.249}) == [("a", "b")]
-    assert collision.colliding_pairs({"x": 0.251}) == []
-    assert collision.colliding_pairs({"x": 0.234, "y": 0.234}) == [("a", "b")]
-    assert collision.colliding_pairs({"x": 0.236, "y": 0.236}) == []
-    touching = SelfCollision(model, margin=0.0)
-    assert touching.is_free({"x": 0.201})
-    assert not touching.is_free({"x": 0.199})
+    collision, touching = (SelfCollision(model, margin=margin) for margin in (0.05, 0.0))
+    for near, far in (({"x": 0.249}, {"x": 0.251}), ({"x": 0.234, "y": 0.234}, {"x": 0.236, "y": 0.236})):
+        assert collision.colliding_pairs(near) == [("a", "b")] and collision.colliding_pairs(far) == []
+    assert touching.is_free({"x": 0.201}) and not touching.is_free({"x": 0.199})
     with pytest.raises(InputError, match="margin"):
         SelfCollision(model, margin=-1.0)

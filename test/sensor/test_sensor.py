@@ -28,9 +28,7 @@ def sensor_file(tmp_path):
     def write(name="kind.yaml", **changes):
         data = read_yaml(share_directory() / "config" / "jt128_sparse.yaml") | {"unit": UNIT} | changes
         path = tmp_path / name
-        path.write_text(
-            yaml.safe_dump({key: value for key, value in data.items() if value is not ...}), encoding="utf-8"
-        )
+        path.write_text(yaml.safe_dump({key: value for key, value in data.items() if value is not ...}))
         return path
 
     return write
@@ -73,9 +71,8 @@ def test_a_drawn_unit_comes_back_from_its_file(sensor_file, tmp_path):
 
 
 def test_a_unit_file_s_near_range_fades_over_its_own_length(sensor_file, tmp_path):
-    kind = sensor_file()
     path = tmp_path / "unit.yaml"
-    path.write_text(f"sensor: {kind}\nvalues: {{near_range: {{amplitude: 0.01, length: 2.0}}}}\n", encoding="utf-8")
+    path.write_text(f"sensor: {sensor_file()}\nvalues: {{near_range: {{amplitude: 0.01, length: 2.0}}}}\n")
     assert load_sensor(path).spread.near_length == 2.0 and load_sensor(path).spread.near_range == 0.005
 
 
@@ -149,23 +146,19 @@ def test_a_wrong_unit_file_is_refused_by_its_key(sensor_file, tmp_path, text, na
     assert f"{path}: {named}" in str(error.value)
 
 
-TABLE = (
-    "Channel,Elevation,Azimuth\n"
-    + "".join(f"{i + 1},{i * 1.25},{170 + i % 3}\n" for i in range(64))
-    + "ab" * 32
-    + ",,\n"
-)
+ROWS = [f"{i + 1},{i * 1.25},{170 + i % 3}" for i in range(64)]
+TABLE = "\n".join(["Channel,Elevation,Azimuth", *ROWS, "ab" * 32 + ",,\n"])
 
 
 @pytest.fixture
 def fleet_table(tmp_path, monkeypatch):
     """The angle table of the left lidar in a robot's fleet folder."""
-    folder = tmp_path / "stretch-9" / "calibration_hesais"
-    folder.mkdir(parents=True)
-    (folder / "left_lidar_calibration.dat").write_text(TABLE, encoding="utf-8")
+    table = tmp_path / "stretch-9" / "calibration_hesais" / "left_lidar_calibration.dat"
+    table.parent.mkdir(parents=True)
+    table.write_text(TABLE, encoding="utf-8")
     monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
     monkeypatch.setenv("HELLO_FLEET_ID", "stretch-9")
-    return folder / "left_lidar_calibration.dat"
+    return table
 
 
 def test_simulated_units_have_the_tables_of_the_robot_s_fleet_folder(sensor_file, fleet_table, tmp_path):

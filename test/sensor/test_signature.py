@@ -16,19 +16,25 @@ SCANS = 8
 
 
 def observed(sensor=SENSOR, device="left", scans=SCANS, change=None, own=None, **setup):
-    """Return an observer of a simulated lidar's scans, `change` applied to each."""
+    """Return an observer of a simulated lidar's scans, `change` applied to a copy of each."""
     simulator = EmbeddedSimulator(SimulationSetup("furnished_room", sensor, 3, **setup), own)
     observer = Observer()
     for tick in range(scans):
         scan = simulator.scan(device, tick)
-        observer.add(scan if change is None else change(scan), simulator.start_time(device, tick))
+        if change is not None:
+            change(scan)
+        observer.add(scan, simulator.start_time(device, tick))
     return observer
+
+
+def signature(**given):
+    return observed(**given).signature(known_sensors())
 
 
 @pytest.mark.parametrize(("distances", "firing_times"), [(True, False), (False, True)])
 def test_what_the_driver_corrects_is_seen_in_its_points(distances, firing_times):
     driver = {"distance_correction": distances, "firing_time_correction": firing_times}
-    found = observed(driver=driver, scans=4).signature(known_sensors())
+    found = signature(driver=driver, scans=4)
     assert (found.distance_correction, found.firing_time_correction) == (distances, firing_times)
     assert found.sensor.name == SENSOR
     assert f"distance correction: {'on' if distances else 'off'}" in " ".join(found.lines)
@@ -36,7 +42,7 @@ def test_what_the_driver_corrects_is_seen_in_its_points(distances, firing_times)
 
 @pytest.fixture(scope="module")
 def real():
-    return observed().signature(known_sensors())
+    return signature()
 
 
 def test_how_the_real_sensor_publishes_is_found(real):
@@ -49,7 +55,7 @@ def test_how_the_real_sensor_publishes_is_found(real):
 
 
 def test_returns_lost_by_weak_echoes_are_reported_where_there_are_such():
-    found = observed(own=replace(load_sensor(SENSOR), drop_out_echo=0.05)).signature(known_sensors())
+    found = signature(own=replace(load_sensor(SENSOR), drop_out_echo=0.05))
     assert found.drop_outs.echo == pytest.approx(0.05, abs=3 * found.drop_outs.echo_deviation)
     assert found.drop_outs.echo_deviation < 0.01
 
@@ -59,7 +65,7 @@ def test_a_unit_s_own_table_is_read_from_its_points():
     elevations = sensor.elevations + np.radians(random.normal(0.0, 0.1, sensor.num_channels))
     azimuths = sensor.azimuth_offsets + np.radians(random.normal(0.0, 0.1, sensor.num_channels))
     own = replace(sensor, elevations=elevations, azimuth_offsets=azimuths)
-    found = observed(own=own, scans=2).signature(known_sensors())
+    found = signature(own=own, scans=2)
     assert "in a unit-specific version" in found.lines[0]
     assert np.abs(found.sensor.elevations - elevations).max() < 1e-6
     apart = found.sensor.azimuth_offsets - azimuths
@@ -72,13 +78,12 @@ def test_a_table_that_does_not_fit_is_no_table():
 
 
 def test_points_that_were_moved_after_the_driver_leave_its_correction_open():
-    def moved(scan):
-        scan = scan.copy()
-        for axis, shift in zip("xyz", (0.1, 0.0, 0.3), strict=True):
-            scan[axis] += np.where((scan["x"] != 0) | (scan["y"] != 0), np.float32(shift), 0)
-        return scan
+    def move(scan):
+        there = (scan["x"] != 0) | (scan["y"] != 0)
+        scan["x"][there] += np.float32(0.1)
+        scan["z"][there] += np.float32(0.3)
 
-    found = observed(scans=2, change=moved).signature(known_sensors())
+    found = signature(scans=2, change=move)
     assert found.distance_correction is None and "cannot be determined" in found.lines[1]
 
 
@@ -94,31 +99,21 @@ def test_lidars_are_in_sync_if_their_scans_keep_their_distance_in_time(real, off
 
 @pytest.mark.parametrize(("step", "blur"), [(0.005, 1e-4), (0.00317, 0.0), (0.0, 0.0)])
 def test_the_step_of_ranges_is_found_even_if_some_are_blurred(step, blur):
-    own = replace(load_sensor(SENSOR), quantisation=step)
     random = np.random.default_rng(1)
 
     def blurred(scan):
-        scan = scan.copy()
-        longer = np.float32(1.0) + np.where(
-            random.random(len(scan)) < 0.02, blur * random.normal(size=len(scan)), 0
-        ).astype("f4")
+        some = random.random(len(scan)) < 0.02
+        longer = np.float32(1.0) + np.where(some, blur * random.normal(size=len(scan)), 0).astype("f4")
         for axis in "xyz":
             scan[axis] *= longer
-        return scan
 
-    assert observed(own=own, scans=4, change=blurred).signature(known_sensors()).quantisation == pytest.approx(
-        step, rel=1e-4
-    )
-
-
-def false_ring(scan):
-    scan["ring"] = 60_000
-    return scan
+    found = signature(own=replace(load_sensor(SENSOR), quantisation=step), scans=4, change=blurred)
+    assert found.quantisation == pytest.approx(step, rel=1e-4)
 
 
 def test_rings_that_are_no_channels_are_reported():
     with pytest.raises(InputError, match="field ring goes from 0 to 60000, so it is not a channel number"):
-        observed(scans=2, change=false_ring).signature(known_sensors())
+        signature(scans=2, change=lambda scan: scan["ring"].fill(60_000))
 
 
 def test_clouds_with_different_fields_are_reported():
@@ -130,18 +125,13 @@ def test_clouds_with_different_fields_are_reported():
 def test_intensities_that_are_none_leave_the_rest_of_the_signature():
     def false_intensity(scan):
         scan["intensity"] = np.where(np.arange(len(scan)) % 100, -1e20, np.nan)
-        return scan
 
-    assert observed(scans=4, change=false_intensity).signature(known_sensors()).sensor.name == SENSOR
+    assert signature(scans=4, change=false_intensity).sensor.name == SENSOR
 
 
 def test_timestamps_that_are_no_times_of_a_scan_give_way_to_the_clouds_stamps():
     def false_times(scan):
         scan["timestamp"] = np.geomspace(1e-300, 1e300, len(scan))
-        return scan
 
-    left, right = (
-        observed(device=side, scans=4, change=false_times).signature(known_sensors()) for side in ("left", "right")
-    )
-    assert left.period == pytest.approx(0.1, rel=1e-6)
-    assert sync_line(left, right)[0] is True
+    left, right = (signature(device=side, scans=4, change=false_times) for side in ("left", "right"))
+    assert left.period == pytest.approx(0.1, rel=1e-6) and sync_line(left, right)[0] is True

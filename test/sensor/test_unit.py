@@ -43,13 +43,8 @@ def scene():
     origins, rays = model.true_rays(rotor, channel, values)
     ranges = model.measured_ranges(distances, cosines, weak_echo(intensity), channel, values)
     published = ranges[:, None] * directions(model.elevations[channel], rotor + model.azimuth_offsets[channel])
-    return (
-        model,
-        values,
-        origins + distances[:, None] * rays,
-        model.returns(published, channel, weak_echo(intensity)),
-        cosines,
-    )
+    returns = model.returns(published, channel, weak_echo(intensity))
+    return model, values, origins + distances[:, None] * rays, returns, cosines
 
 
 def test_what_the_simulator_distorts_by_centimetres_the_calibration_corrects(scene):
@@ -111,12 +106,10 @@ def test_channels_that_see_little_do_not_tell_where_scans_begin():
 
 
 def test_units_are_drawn_from_the_prior(scene):
-    model = scene[0]
-    rng = np.random.default_rng(1)
+    model, rng = scene[0], np.random.default_rng(1)
     drawn = np.array([model.draw(rng) for _ in range(400)])
     assert np.abs(drawn[:, 0].std() / SPREAD.range_offset - 1.0) < 0.15
-    elevations = drawn[:, model.of_kind("channel_elevation")]
+    elevations, azimuths = (drawn[:, model.of_kind(f"channel_{kind}")] for kind in ("elevation", "azimuth"))
     assert np.abs(elevations.std() / SPREAD.channel_elevation - 1.0) < 0.1
-    azimuths = drawn[:, model.of_kind("channel_azimuth")]
     assert np.abs(azimuths.mean(axis=1)).max() < 1e-9, "the channels' mean azimuth is part of the lidar's pose"
     assert not drawn[:, [CENTRE_SHARE, FIRING_SHARE]].any()

@@ -45,22 +45,22 @@ def description(embedded, folder) -> str:
 
 
 def test_lidars_have_the_sensor_s_rays_and_sit_where_they_really_are(description, embedded):
-    robot = ElementTree.fromstring(description)
+    robot, model = ElementTree.fromstring(description), parse_urdf(description)
     # A link without inertia whose fixed joint is to be kept is dropped by SDFormat, sensors included.
-    assert not list(robot.iter("preserveFixedJoint"))
+    assert model.root == "world" and not list(robot.iter("preserveFixedJoint"))
     sensors = {e.get("reference"): e.find("sensor") for e in robot.iter("gazebo") if e.find("sensor") is not None}
     assert set(sensors) == {"lidar_left_true_link", "lidar_right_true_link"}
     for sensor in sensors.values():
-        assert sensor.get("type") == "lidar"
-        assert sensor.findtext("lidar/scan/horizontal/samples") == "300"
+        scan = {axis: sensor.find(f"lidar/scan/{axis}") for axis in ("horizontal", "vertical")}
+        assert sensor.get("type") == "lidar" and scan["horizontal"].findtext("samples") == "300"
         assert float(sensor.findtext("lidar/range/max")) == embedded.sensor.range_max
         # More rows than channels: an uneven channel takes the nearest.
-        assert 64 < int(sensor.findtext("lidar/scan/vertical/samples")) <= 128
-        assert float(sensor.findtext("lidar/scan/vertical/min_angle")) == pytest.approx(np.radians(-3.5))
+        assert 64 < int(scan["vertical"].findtext("samples")) <= 128
+        assert float(scan["vertical"].findtext("min_angle")) == pytest.approx(np.radians(-3.5))
         assert float(sensor.findtext("lidar/noise/stddev")) == 0.0  # the simulator adds it, by the seed
-        turn = float(sensor.findtext("lidar/scan/horizontal/max_angle")) + np.pi
+        turn = float(scan["horizontal"].findtext("max_angle")) + np.pi
         assert turn == pytest.approx(2 * np.pi * 299 / 300)  # a full turn would cast its first column twice
-    transforms = link_transforms(parse_urdf(description), {}, ["base_link", *sensors])
+    transforms = link_transforms(model, {}, ["base_link", *sensors])
     found = inverse(transforms["base_link"]) @ transforms["lidar_left_true_link"]
     assert found == pytest.approx(embedded.base_from_lidar("left"))
 
@@ -84,10 +84,6 @@ def test_every_joint_that_can_be_commanded_has_a_controller_and_an_effort(descri
     # In real Gazebo a wrist of the vendor's effort ran on for turns when it was led through a
     # quarter of a second at once.
     assert all(float(limits[name].get("effort")) > 1e6 for name in controlled)
-
-
-def test_the_base_is_fixed_to_the_world(description):
-    assert parse_urdf(description).root == "world"
 
 
 @pytest.mark.parametrize("geometry", ["collision", "visual"])

@@ -16,7 +16,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import true_lidar_links
+from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.
@@ -50,12 +50,11 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
     for tag in ("physics", "gravity", "actor"):
         for found in element.findall(tag):
             element.remove(found)
-    element.insert(0, ElementTree.fromstring(
-        f'<physics name="exact_rays" type="dart"><max_step_size>{STEP}</max_step_size>'
-        "<real_time_factor>0</real_time_factor>"
-        "<dart><collision_detector>ode</collision_detector></dart></physics>"
-    ))  # fmt: skip
-    element.insert(1, ElementTree.fromstring("<gravity>0 0 0</gravity>"))
+    element[:0] = ElementTree.fromstring(
+        f'<world><physics name="exact_rays" type="dart"><max_step_size>{STEP}</max_step_size>'
+        "<real_time_factor>0</real_time_factor><dart><collision_detector>ode</collision_detector></dart></physics>"
+        "<gravity>0 0 0</gravity></world>"
+    )
     present = {plugin.get("filename", "") for plugin in element.findall("plugin")}
     for filename, name in [*SYSTEMS.items(), LIDAR_SYSTEMS[lidar]]:
         if filename not in present:
@@ -82,12 +81,16 @@ def gazebo_description(
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
     `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
     Joints have no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`."""
-    text = setup.true_description("gazebo", drives=setup.profile.base is not None)
+    text = simulated_description(setup, "gazebo", drives=setup.profile.base is not None)
     robot = parse_xml(text, "description for Gazebo")
-    _lift_limits(robot)
-    links = true_lidar_links(setup.profile.further)
+    # Gazebo's physics (DART before 6.16) does not release a velocity-led joint from a limit of its position, nor slow
+    # one down from a limit of its velocity (dartsim/dart#1683, #2422). Without effort a joint never moves, and with
+    # little it neither follows nor stops within a step.
+    none = repr(NO_LIMIT)
+    for limit in robot.iterfind("joint/limit"):
+        limit.attrib.update(lower=repr(-NO_LIMIT), upper=none, velocity=none, effort=none)
     for name, described in setup.profile.every_lidar.items():
-        extension = ElementTree.SubElement(robot, "gazebo", reference=links[name])
+        extension = ElementTree.SubElement(robot, "gazebo", reference=true_link(name))
         extension.append(_lidar_sensor(name, described.frame, sensors[name], lidar))
     for link in robot.iterfind("link"):
         name = link.get("name", "")
@@ -135,15 +138,6 @@ def _lidar_sensor(name: str, frame: str, sensor: Sensor, lidar: str) -> ElementT
 def cloud_topic(name: str) -> str:
     """Return the topic of a lidar's <sensor>; its clouds are on /points below it."""
     return f"lidar_points_{name}"
-
-
-def _lift_limits(robot: ElementTree.Element) -> None:
-    """Remove the joints' limits. Gazebo's physics (DART before 6.16) does not release a velocity-led joint from a limit
-    of its position, nor slow one down from a limit of its velocity (dartsim/dart#1683, #2422). Without effort a joint
-    never moves, and with little it neither follows nor stops within a step."""
-    none = repr(NO_LIMIT)
-    for limit in robot.iterfind("joint/limit"):
-        limit.attrib.update(lower=repr(-NO_LIMIT), upper=none, velocity=none, effort=none)
 
 
 def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:

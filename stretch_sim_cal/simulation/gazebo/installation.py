@@ -22,8 +22,8 @@ INSTALL = (
 
 @dataclass(frozen=True)
 class Installation:
-    """An installed Gazebo: its program, the module of its bindings, and its generation. `python_path` is the folder of
-    the bindings if Python does not look there."""
+    """An installed Gazebo: its program, the module of its bindings, perhaps in the folder `python_path`, and its
+    generation."""
 
     program: str
     bindings: str
@@ -40,12 +40,11 @@ class Installation:
             raise InputError(
                 f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
             )
-        return "cpu" if wanted == "cpu" or wanted == "auto" and self.has_cpu_lidar else "gpu"
+        return "cpu" if wanted != "gpu" and self.has_cpu_lidar else "gpu"
 
 
 def find_gazebo() -> Installation:
-    """Return the installed Gazebo. Raises `InputError` naming what is missing: Gazebo, its bindings, or a known
-    generation."""
+    """Return the installed Gazebo. Raises `InputError` naming what of it is missing, or of an unknown generation."""
     program = shutil.which("gz")
     if program is None:
         raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")

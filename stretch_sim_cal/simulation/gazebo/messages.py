@@ -15,32 +15,31 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.recording.clouds import FieldLayout, records_from_message
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+FIXED = {FIXED64: "<d", FIXED32: "<f"}
 
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | float | memoryview]]:
     """Yield (field number, value) of a serialised message: unsigned integers for varints, floats for fixed64 and
-    fixed32 (gz.msgs has no fixed integers), and views for everything with a length. Raises `InputError` for other
-    bytes."""
-    view = memoryview(message)
-    at = 0
+    fixed32, and views for everything with a length. Raises `InputError` for other bytes."""
+    view, at = memoryview(message), 0
     while at < len(view):
         key, at = _varint(view, at)
         number, kind = key >> 3, key & 7
-        if kind == VARINT:
-            value, at = _varint(view, at)
-            yield number, value
-            continue
-        if kind == LENGTH:
-            length, at = _varint(view, at)
-        elif kind in (FIXED64, FIXED32):
-            length = 8 if kind == FIXED64 else 4
-        else:
+        if kind not in (VARINT, LENGTH, *FIXED):
             raise InputError(f"message: wire type {kind} at byte {at} is unknown")
+        if kind in FIXED:
+            length = struct.calcsize(FIXED[kind])
+        else:
+            value, at = _varint(view, at)
+            if kind == VARINT:
+                yield number, value
+                continue
+            length = value
         if at + length > len(view):
             raise InputError(f"message: field {number} needs {length} bytes, {len(view) - at} are left")
         part = view[at : at + length]
         at += length
-        yield number, part if kind == LENGTH else struct.unpack("<d" if kind == FIXED64 else "<f", part)[0]
+        yield number, struct.unpack(FIXED[kind], part)[0] if kind in FIXED else part
 
 
 def signed(value: int) -> int:
@@ -66,7 +65,7 @@ def encode(*parts: tuple[int, int | bool | float | str | bytes]) -> bytes:
     message = bytearray()
     for number, value in parts:
         if isinstance(value, float):
-            message += _number(number << 3 | FIXED64) + struct.pack("<d", value)
+            message += _number(number << 3 | FIXED64) + struct.pack(FIXED[FIXED64], value)
         elif isinstance(value, int):
             message += _number(number << 3 | VARINT) + _number(int(value))
         else:
@@ -76,14 +75,12 @@ def encode(*parts: tuple[int, int | bool | float | str | bytes]) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    if value < 0:
-        value += 1 << 64
+    value %= 1 << 64
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return bytes([*encoded, value])
 
 
 COORDINATES = ("x", "y", "z")
@@ -119,10 +116,9 @@ def packed_cloud(message: bytes) -> PackedCloud:
         records = records_from_message(cloud)
     except InputError as error:
         raise InputError(f"PointCloudPacked: {error}") from error
-    if missing := [name for name in COORDINATES if name not in records.dtype.names]:
-        raise InputError(
-            f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}"
-        )
+    names = records.dtype.names
+    if missing := [name for name in COORDINATES if name not in names]:
+        raise InputError(f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(names)}")
     return PackedCloud(stamp(message), records.reshape(cloud.height, cloud.width))
 
 

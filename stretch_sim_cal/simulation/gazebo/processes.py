@@ -52,7 +52,8 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 class Subscriptions:
     """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a time in a thread
-    of this one. That process may be replaced at any time (`renew`), also if the transport has crashed there."""
+    of this one. That process may be replaced at any time, also if the transport has crashed there; `renewals` counts
+    it."""
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._start = lambda: _own_process("listen", bindings, python_path, environment)
@@ -60,7 +61,6 @@ class Subscriptions:
         self._callbacks: dict[int, Callable[[bytes], None]] = {}
         self._numbers, self._orders = itertools.count(), itertools.count(1)
         self.renewals = 0
-        """How often that process was replaced."""
         self._begin()
 
     @property
@@ -82,8 +82,8 @@ class Subscriptions:
         self._order({"unsubscribe": topic})
 
     def renew(self) -> None:
-        """Subscribe to everything again in a new process, unless the last one is still starting. Returns at once: the
-        caller may hold what callbacks need."""
+        """Subscribe to everything again in a new process, unless the last one is still starting; without waiting for
+        it."""
         starting = self._process.poll() is None and not self._carried_out and bool(self._wanted)
         if starting and time.monotonic() - self._begun < ACKNOWLEDGED_WITHIN:
             return
@@ -130,8 +130,7 @@ class Subscriptions:
 PIPE_SIZE = 1 << 20
 ACKNOWLEDGED = -1  # in place of a subscription's number: the message is the sequence number of an order carried out
 ACKNOWLEDGED_WITHIN = 20.0  # s: the process may only be starting
-# s. Gazebo repeats its clock a thousand times a second unless it is at work.
-NEXT_MESSAGE = 2.0
+NEXT_MESSAGE = 2.0  # s. Gazebo repeats its clock a thousand times a second unless it is at work.
 
 
 class Listener:
@@ -140,9 +139,7 @@ class Listener:
     crashed or silenced it (ZeroMQ's sockets are for one thread). So both happen in a callback."""
 
     def __init__(self, bindings: ModuleType, output: BinaryIO):
-        self._bindings = bindings
-        self._node = bindings.Node()
-        self._output = output
+        self._bindings, self._node, self._output = bindings, bindings.Node(), output
         self._writing, self._changing = threading.Lock(), threading.Lock()
         self._orders: deque[dict[str, Any]] = deque()
         self._heard = False
@@ -162,13 +159,11 @@ class Listener:
                 if "unsubscribe" in order:
                     self._node.unsubscribe(order["unsubscribe"])
                     continue
-                options = self._bindings.SubscribeOptions()
+                topic, kind, options = order["subscribe"], order["type"], self._bindings.SubscribeOptions()
                 if order["per_second"] is not None:
                     options.msgs_per_sec = order["per_second"]
-                hear = functools.partial(self._hear, order["number"])
-                if not self._node.subscribe_raw(order["subscribe"], hear, order["type"], options):
-                    refused = f"{order['subscribe']} ({order['type']})"
-                    print(f"Gazebo's transport refuses a subscription to {refused}", file=sys.stderr)
+                if not self._node.subscribe_raw(topic, functools.partial(self._hear, order["number"]), kind, options):
+                    print(f"Gazebo's transport refuses a subscription to {topic} ({kind})", file=sys.stderr)
 
     def _hear(self, number: int, message: bytes, _info: Any) -> None:
         self._heard = True
@@ -191,7 +186,9 @@ def listen(bindings: str, python_path: str = "") -> int:
     listener = Listener(load_bindings(bindings, python_path), output)
     topics = set()
     for order in orders:
-        (topics.add if "subscribe" in order else topics.discard)(order.get("subscribe", order.get("unsubscribe")))
+        topics.discard(order.get("unsubscribe"))
+        if "subscribe" in order:
+            topics.add(order["subscribe"])
         listener.take(order)
         listener.write(ACKNOWLEDGED, order["sequence"])
     # A publisher never forgets a subscriber that has gone without a word: a lidar would render on for it.
@@ -200,10 +197,9 @@ def listen(bindings: str, python_path: str = "") -> int:
 
 
 def _own_process(role: str, bindings: str, python_path: str, environment: Mapping[str, str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", __name__, role, bindings, python_path],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ) | dict(environment), start_new_session=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", __name__, role, bindings, python_path]
+    variables, pipe = dict(os.environ) | dict(environment), subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=variables, start_new_session=True)
 
 
 def _end(process: subprocess.Popen, patience: float) -> bool:
@@ -275,13 +271,12 @@ class Commander:
         self._process.stdout.close()
 
     def _exchange(self, order: dict[str, Any]) -> dict[str, Any]:
-        try:
+        answer = None
+        with contextlib.suppress(BrokenPipeError):
             _send(self._process.stdin, order)
             while not select.select([self._process.stdout], [], [], LOOK_EVERY)[0]:
                 self._meanwhile()
             answer = _received(self._process.stdout)
-        except BrokenPipeError:
-            answer = None
         if answer is None:
             raise RunFailure("the process that calls Gazebo's services has died; its last output is above")
         if "error" in answer:
@@ -342,14 +337,12 @@ class Server:
         self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),
         log: Path | None = None,
     ):  # fmt: skip
-        self.folder = folder
         self.world = folder / "world.sdf"
         self._log = log or folder / "gz.log"
         self._needed = False
-        command = [program, "sim", *options, "-v", "2", str(self.world)]
+        watchdog = [sys.executable, "-m", __name__, "watch", str(folder), str(self._log)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, "watch", str(folder), str(self._log), *command], stdin=subprocess.PIPE,
-            bufsize=0,
+            [*watchdog, program, "sim", *options, "-v", "2", str(self.world)], stdin=subprocess.PIPE, bufsize=0,
             env=dict(os.environ) | dict(environment), start_new_session=True,  # lives on when our group is killed
         )  # fmt: skip
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -365,25 +358,19 @@ class Server:
             with contextlib.suppress(BrokenPipeError):  # of a watchdog that has ended, which `check` reports
                 self._process.stdin.write(NEEDED if needed else NOT_NEEDED)
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
     def check(self, doing: str, patience: float = 0.0) -> None:
         """Raise `RunFailure` with Gazebo's last output if it has died, or does within `patience` s, while `doing`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
-        if self.alive:
-            return
-        code = self._process.returncode
-        self._end_abandoned()
-        if code < 0:  # the watchdog itself
-            raise RunFailure(f"the watchdog of Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it")
-        raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
+            code = self._process.wait(patience)
+            self._end_abandoned()
+            if code < 0:  # the watchdog itself
+                raise RunFailure(
+                    f"the watchdog of Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it"
+                )
+            raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the cause of a crash (the line before the stack trace) and the last errors printed, else the last
-        lines."""
+        """Return the cause of a crash (before the stack trace) and the last errors printed, else the last lines."""
         lines = self._lines()
         trace = next((number for number, line in enumerate(lines) if line.startswith(STACK_TRACE)), 0)
         cause = lines[trace - 1 : trace] if trace else []
@@ -400,17 +387,17 @@ class Server:
     def stop(self) -> str:
         """End Gazebo and wait for it; return a note if it crashed on its exit, else an empty text: all results have
         been taken by then, so such a crash (a known one of Gazebo's) is not a failure."""
-        died_before = not self.alive
+        died_before = self._process.poll() is not None
         ended = _end(self._process, STOP_PATIENCE)
         self._end_abandoned()
         if not ended:
             return "Gazebo did not end on request and was killed"
         code = self._process.returncode
-        clean = died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
-        return "" if clean else f"Gazebo crashed ({_ending(code)}), during shutdown"
+        if died_before or code in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM):
+            return ""
+        return f"Gazebo crashed ({_ending(code)}), during shutdown"
 
     def _end_abandoned(self) -> None:
-        """End a Gazebo whose watchdog was killed."""
         if self._process.returncode >= 0 or not self._log.is_file():
             return
         first_line = self._log.read_text(errors="replace").partition("\n")[0]
@@ -424,9 +411,8 @@ WATCHDOG = "watchdog: Gazebo's process group is "  # begins the first line of Ga
 
 def _ending(code: int) -> str:
     """Return how a process ended whose code this is: negative, or above 128 as of a shell, for a signal."""
-    number = -code if code < 0 else code - 128
     names = {known.value: known.name for known in signal.Signals}
-    return names.get(number, f"exit code {code}")
+    return names.get(-code if code < 0 else code - 128, f"exit code {code}")
 
 
 PR_SET_PDEATHSIG = 1
@@ -500,8 +486,8 @@ def end_group(child: subprocess.Popen, patience: float) -> bool:
 
 
 def prepare_child(at_death: signal.Signals = signal.SIGKILL) -> None:
-    """In a process that is being started: have its parent's death send it a signal, and let signals end it. Both
-    survive exec."""
+    """In a process that is being started: have its parent's death send it a signal, and let signals end it, also after
+    exec."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
     # A shell lets its background jobs ignore SIGINT, and what is ignored is ignored by the children, too.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -10,7 +10,7 @@ of Harmonic (gz-rendering 8) and, by their sources (docs/gazebo.md), of 9 (Ionic
 June 2026; another generation's would be a table in `face_texels` or `texel_directions`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -54,30 +54,26 @@ class Grid:
     def directions(self) -> np.ndarray:
         elevations = self.lowest + self.row_step * np.arange(self.rows)
         azimuths = -np.pi + 2 * np.pi / self.columns * np.arange(self.columns)
-        return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
+        return directions(*np.broadcast_arrays(elevations[:, None], azimuths))
 
     def published(self, lidar: str) -> np.ndarray:
         """Return the directions (rows, columns, 3) that a "cpu" or "gpu" lidar publishes: a gpu_lidar sums many steps
         in single precision (gz-sensors' GpuLidarSensor), up to a hundredth of a degree off."""
         if lidar == "cpu":
             return self.directions()
-        elevations, azimuths = (
-            np.cumsum(np.array([first, *[step] * (count - 1)], dtype=np.float32)).astype(float)
-            for first, step, count in (
-                (self.lowest, self.row_step, self.rows), (-np.pi, 2 * np.pi / self.columns, self.columns),
-            )
-        )  # fmt: skip
-        return directions(*np.broadcast_arrays(elevations[:, None], azimuths[None, :]))
+
+        def summed(first: float, step: float, count: int) -> np.ndarray:
+            return np.cumsum(np.array([first, *[step] * (count - 1)], dtype=np.float32)).astype(float)
+
+        elevations = summed(self.lowest, self.row_step, self.rows)
+        azimuths = summed(-np.pi, 2 * np.pi / self.columns, self.columns)
+        return directions(*np.broadcast_arrays(elevations[:, None], azimuths))
 
     def face_texels(self) -> int:
-        """Return the texels on a side of a cube's face: the least power of two not below the rays per 90 deg (int, as
-        in Ogre2GpuRays)."""
-        turn = 2 * np.pi * (1 - 1 / self.columns)
-        height = self.highest - self.lowest
-        across = int(np.pi / 2 / turn * self.columns) if turn >= np.pi / 2 else self.columns
-        upright = int(np.pi / 2 / height * self.rows) if height >= np.pi / 2 else self.rows
-        power = 1 << (max(across, upright) - 1).bit_length()
-        return min(max(power, FEWEST_TEXELS), MOST_TEXELS)
+        """Return the texels on a side of a cube's face: the least power of two not below the rays per 90 deg (int)."""
+        spans = ((2 * np.pi * (1 - 1 / self.columns), self.columns), (self.highest - self.lowest, self.rows))
+        across = [int(np.pi / 2 / angle * count) if angle >= np.pi / 2 else count for angle, count in spans]
+        return min(max(1 << (max(across) - 1).bit_length(), FEWEST_TEXELS), MOST_TEXELS)
 
 
 def grid_for(sensor: Sensor, lidar: str) -> Grid:
@@ -90,16 +86,12 @@ def grid_for(sensor: Sensor, lidar: str) -> Grid:
     least = len(np.unique(sensor.elevations))
     most = MOST_RENDERED // columns if lidar == "gpu" else CAST_PER_RAY * least
     grids = [Grid(columns, rows, lowest, highest) for rows in range(least, max(least, most) + 1)]
-    gaps = [_largest_gap(grid, sensor.elevations) for grid in grids]
-    dense = (grid for grid, gap in zip(grids, gaps, strict=True) if gap <= ROW_TOLERANCE)
-    return next(dense, grids[int(np.argmin(gaps))])
 
+    def gap(grid: Grid) -> float:
+        rows = (sensor.elevations - grid.lowest) / (grid.row_step or 1.0)
+        return float(np.abs(rows - np.rint(rows)).max() * grid.row_step)
 
-def _largest_gap(grid: Grid, elevations: np.ndarray) -> float:
-    if not grid.row_step:
-        return 0.0
-    rows = (elevations - grid.lowest) / grid.row_step
-    return float(np.abs(rows - np.rint(rows)).max() * grid.row_step)
+    return next((grid for grid in grids if gap(grid) <= ROW_TOLERANCE), None) or min(grids, key=gap)
 
 
 def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -133,13 +125,12 @@ class CastRays:
 
     def points(self, cloud: PackedCloud, ranges: np.ndarray | None = None) -> np.ndarray:
         """Return the points (N, 3) float32 of these rays of a cloud in the lidar's frame, not finite for misses."""
+        points = self._given(cloud)
         if self.exact:
             ranges = self.ranges(cloud) if ranges is None else ranges
             with np.errstate(invalid="ignore"):
                 points = (self.sampled * ranges[:, None]).astype(np.float32)
             points[np.isinf(ranges)] = np.inf
-        else:
-            points = self._given(cloud)
         return points + np.array([0.0, 0.0, self.height], dtype=np.float32)
 
     def misdirected(self, cloud: PackedCloud) -> float:
@@ -159,13 +150,8 @@ class CastRays:
         """The unit directions (N, 3) along which the points lie."""
         return self.sampled if self.exact else self.published
 
-    def as_published(self) -> "CastRays":
-        """Return the same rays with the points that Gazebo publishes."""
-        return replace(self, exact=False)
-
     def _given(self, cloud: PackedCloud) -> np.ndarray:
-        x, y, z = (cloud.records[name].reshape(-1)[self.index] for name in "xyz")
-        given = np.stack([x, y, z], axis=1).astype(np.float32)
+        given = cloud.xyz.reshape(-1, 3)[self.index].astype(np.float32)
         given[~np.isfinite(given).all(axis=1)] = np.inf
         return given
 

@@ -39,27 +39,20 @@ AT_REST = 50  # clocks
 
 
 class RunningWorld:
-    """The world `name` in a Gazebo of its own, paused between its steps.
-
-    `start` runs it with the present file `world`; `folder` holds that file and others, and is removed when this process
-    dies. `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises
-    `RunFailure` with Gazebo's last output if Gazebo fails.
-    """
+    """The world `name` in a Gazebo of its own, paused between its steps; `time` is the simulated one in ns. `start`
+    runs it with the present file `world`; `folder` holds that file and others, and is removed when this process dies.
+    `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises `RunFailure` with
+    Gazebo's last output if Gazebo fails."""
 
     def __init__(
-        self,
-        installation: Installation,
-        name: str,
-        folder: Path,
-        options: Sequence[str] = ("-s",),
+        self, installation: Installation, name: str, folder: Path, options: Sequence[str] = ("-s",),
         log: Path | None = None,
-    ):
-        self._installation = installation
-        self._name = name
+    ):  # fmt: skip
+        self._installation, self._name = installation, name
         self._spent: dict[str, tuple[int, float]] = {}
         self._processor: dict[str, float] = {}
         self._heard = threading.Condition()
-        self._time = self._sent = self._clocks = 0
+        self.time = self._sent = self._clocks = 0
         self._states: tuple[int, bytes] | None = None
         self._commander: Commander | None = None
         self._subscriptions: Subscriptions | None = None
@@ -77,11 +70,6 @@ class RunningWorld:
         self._subscriptions = Subscriptions(*transport)
         self.subscribe(f"/world/{self._name}/clock", "gz.msgs.Clock", self._hear_clock, REPEATED_PER_SECOND)
         self.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints, REPEATED_PER_SECOND)
-
-    @property
-    def time(self) -> int:
-        """The simulated time in ns."""
-        return self._time
 
     @property
     def states(self) -> messages.JointStates | None:
@@ -171,7 +159,7 @@ class RunningWorld:
     def advance(self, duration: float, targets: Mapping[str, float] | None = None) -> int:
         """Step Gazebo's physics for `duration` s, and return the simulated time (ns) afterwards."""
         steps = round(duration / STEP)
-        due = self._time + round(steps * STEP * 1e9)
+        due = self.time + round(steps * STEP * 1e9)
         try:
             with self.spending("calls to step"):
                 accepted = self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets)
@@ -183,18 +171,18 @@ class RunningWorld:
             raise self.failure("Gazebo does not accept a step of its world")
         with self.spending("steps"):
             while not self.wait(self._whether_stepped(due), f"Gazebo's clock has not reached {due * 1e-9:.3f} s"):
-                self._control(messages.world_control(round((due - self._time) * 1e-9 / STEP)), SILENCE_TIMEOUT)
+                self._control(messages.world_control(round((due - self.time) * 1e-9 / STEP)), SILENCE_TIMEOUT)
         return due
 
     def _whether_stepped(self, due: int) -> Callable[[], bool | None]:
         """Return a check whether a step accepted just now was taken (True), was lost (False), or is pending (None)."""
-        begun, asked = self._time, time.time_ns()
+        begun, asked = self.time, time.time_ns()
 
         def stepped() -> bool | None:
-            if self._time >= due:
+            if self.time >= due:
                 return True
             # Gazebo takes a step before it sends the time again.
-            return False if self._time == begun and self._sent > asked + STEP_LOST * 1e9 else None
+            return False if self.time == begun and self._sent > asked + STEP_LOST * 1e9 else None
 
         return stepped
 
@@ -236,21 +224,16 @@ class RunningWorld:
     def close(self) -> str:
         """End Gazebo, and return a note if that failed, else an empty text."""
         before = _ended_time()
-        if self._commander is not None:
-            self._commander.close()
-        if self._subscriptions is not None:
-            self._subscriptions.close()
-        ours = _ended_time()
+        for ours in (self._commander, self._subscriptions):
+            if ours is not None:
+                ours.close()
+        between = _ended_time()
         note = self._server.stop()
-        self._processor = {
-            "Gazebo": _ended_time() - ours,
-            "its messages": ours - before,
-            "the simulator": time.process_time(),
-        }
+        self._processor = {"Gazebo": _ended_time() - between, "its messages": between - before}
+        self._processor["the simulator"] = time.process_time()
         return note
 
     def _await_server(self) -> None:
-        """Wait until the world answers, and pause it."""
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline:
             self._server.check("loading its world")
@@ -268,7 +251,7 @@ class RunningWorld:
         return answer is not None and messages.boolean(answer)
 
     def _hear_clock(self, message: bytes) -> None:
-        self._time, self._sent = messages.clock_times(message)
+        self.time, self._sent = messages.clock_times(message)
         self._clocks += 1
 
     def _hear_joints(self, message: bytes) -> None:
@@ -277,7 +260,6 @@ class RunningWorld:
 
 
 def _ended_time() -> float:
-    """Return the processor time (s) of all ended child processes, and theirs."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -300,8 +282,7 @@ class Clouds:
     """The clouds on `topic`, serialised `gz.msgs.PointCloudPacked`, the latest of them kept."""
 
     def __init__(self, world: RunningWorld, topic: str):
-        self._world = world
-        self._topic = topic
+        self._world, self._topic = world, topic
         self.listening = False
         self._stamp: int | None = None
 
@@ -328,18 +309,16 @@ class Clouds:
             return
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
         self._last: int | None = None
-        self._renewals = self._world.renewals
-        self._since, self._asked, self._wall_heard = self._world.time, time.monotonic(), time.monotonic()
+        self._renewals, self._since = self._world.renewals, self._world.time
+        self._asked = self._wall_heard = time.monotonic()
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
     def taken_at(self, stamp: int) -> bytes:
         """Wait for the cloud of that past time (ns); `NOT_CAST` without a subscriber then, `LEFT_OUT` if it does not
         come. Raises `RunFailure` if the lidar is silent for long."""
-        asked = time.monotonic()
+        asked, missing = time.monotonic(), f"{self._topic} has not published its scan of {stamp * 1e-9:.3f} s"
         with self._world.spending("scans"):
-            return self._world.wait(
-                lambda: self._look(stamp, asked), f"{self._topic} has not published its scan of {stamp * 1e-9:.3f} s"
-            )
+            return self._world.wait(lambda: self._look(stamp, asked), missing)
 
     def _look(self, stamp: int, asked: float) -> bytes | None:
         """As `taken_at`; None while the cloud may come."""
@@ -363,9 +342,8 @@ class Clouds:
         # A subscription's first one is off the beat, and may be of rays that were cast for those who listened before.
         if self._last is not None and self._renewals == self._world.renewals:
             self._kept.append((stamp, message))
-        self._last, self._renewals = stamp, self._world.renewals
-        self._stamp = stamp
-        self._wall_heard = time.monotonic()
+        self._last = self._stamp = stamp
+        self._renewals, self._wall_heard = self._world.renewals, time.monotonic()
 
 
 # Leads Gazebo's joints to positions (by the description's names) for some s, and returns where they are then.
@@ -411,10 +389,8 @@ class GazeboJoints(Joints):
 
     def positions_of(self, states: JointStates) -> dict[str, float]:
         """Return the positions (m, rad) of the commanded joints by Gazebo's, within limits."""
-        return {
-            name: min(max(self._commanded(name, states), limit.lower), limit.upper)
-            for name, limit in self.ranges.items()
-        }
+        at = {name: self._commanded(name, states) for name in self.ranges}
+        return {name: min(max(at[name], limit.lower), limit.upper) for name, limit in self.ranges.items()}
 
     @property
     def joint_positions(self) -> dict[str, float]:
@@ -443,7 +419,14 @@ class GazeboJoints(Joints):
             self._states = replace(self._states, positions=on)
         if self.in_pieces and self.moving:  # in Gazebo a piece's motion has passed by its end
             self._states = replace(self._states, velocities=super().joint_velocities)
-        self._notice_stragglers(duration)
+        # Once per rest of the planned motion.
+        rested, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
+        if rested < ARRIVAL_PATIENCE <= self._rested:
+            for name, gap in self.missing(self._positions).items():
+                command.warn(
+                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from its commanded position "
+                    f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not follow"
+                )
 
     def catch_up(self) -> None:
         """Let the time that is owed pass in Gazebo."""
@@ -456,21 +439,6 @@ class GazeboJoints(Joints):
         targets = super().joint_positions
         self._states = self._drive({name: targets[name] for name in sorted(self.movable)}, duration)
         self._past.append(self._states)
-
-    def missing(self, targets: Mapping[str, float]) -> dict[str, float]:
-        """Return how far (m, rad) each commanded joint that has not arrived is from its target."""
-        gaps = {name: target - self._commanded(name) for name, target in targets.items()}
-        return {name: gap for name, gap in gaps.items() if abs(gap) > self.arrival_tolerance}
-
-    def _notice_stragglers(self, duration: float) -> None:
-        """Complain, once per rest of the planned motion, of joints that have not arrived."""
-        before, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
-        if before < ARRIVAL_PATIENCE <= self._rested:
-            for name, gap in self.missing(self._positions).items():
-                command.warn(
-                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from its commanded position "
-                    f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not follow"
-                )
 
     def _commanded(self, name: str, states: JointStates | None = None) -> float:
         positions = (states or self._states).positions

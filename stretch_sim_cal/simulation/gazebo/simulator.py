@@ -16,27 +16,12 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import scratch_folder
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions, turned
-from stretch_sim_cal.simulation.driving import DrivingBase
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.gazebo import messages
-from stretch_sim_cal.simulation.gazebo.description import (
-    FLOOR_JOINTS,
-    STEP,
-    cloud_topic,
-    gazebo_description,
-    gazebo_world,
-    ray_height,
-)
+from stretch_sim_cal.simulation.gazebo import description, messages, running
+from stretch_sim_cal.simulation.gazebo.description import FLOOR_JOINTS, STEP
 from stretch_sim_cal.simulation.gazebo.installation import Installation, find_gazebo
 from stretch_sim_cal.simulation.gazebo.rays import CastRays, cast_rays, grid_for
-from stretch_sim_cal.simulation.gazebo.running import (
-    LEFT_OUT,
-    NOT_CAST,
-    SILENCE_TIMEOUT,
-    Clouds,
-    GazeboJoints,
-    RunningWorld,
-)
+from stretch_sim_cal.simulation.gazebo.running import LEFT_OUT, NOT_CAST, Clouds, GazeboJoints, RunningWorld
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
@@ -62,12 +47,11 @@ BETTER = 0.5
 
 
 class GazeboSimulator:
-    """A simulation of `setup` in a Gazebo of its own, as a context.
+    """A simulation of `setup` in a Gazebo of its own, as a context, with the interface of `EmbeddedSimulator`; each
+    step of the joints takes Gazebo's robot to where `driving` is.
 
-    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `joints`, `driving`, descriptions,
-    `scan`, `start_time`, `period` and `ground_truth` are those of `EmbeddedSimulator`; each step of the joints takes
-    Gazebo's robot to where `driving` is. `installation` replaces the installed one; `log` is a file for Gazebo's
-    output. Raises `InputError` if Gazebo, its bindings or the lidar are missing, and
+    `lidar` is "auto", "gpu" or "cpu", `window` opens Gazebo's window as well. `installation` replaces the installed
+    one; `log` is a file for Gazebo's output. Raises `InputError` if Gazebo, its bindings or the lidar are missing, and
     `RunFailure` with Gazebo's last output if Gazebo fails.
     """
 
@@ -75,46 +59,36 @@ class GazeboSimulator:
     """As of `EmbeddedSimulator`."""
 
     def __init__(
-        self,
-        setup: SimulationSetup,
-        lidar: str = "auto",
-        window: bool = False,
-        installation: Installation | None = None,
-        log: Path | None = None,
-    ):
+        self, setup: SimulationSetup, lidar: str = "auto", window: bool = False,
+        installation: Installation | None = None, log: Path | None = None,
+    ):  # fmt: skip
         installation = installation or find_gazebo()
-        self.setup = setup
-        self.lidar = installation.lidar(lidar)
+        self.setup, self.lidar, self._window = setup, installation.lidar(lidar), window
         self._generation = installation.generation
         if setup.floor is not None:
             raise InputError("floor: uneven floors are not supported in Gazebo; use the embedded simulator")
         # What is true is computed in one place for both simulators.
-        self._described = EmbeddedSimulator(setup)
-        self.sensor = self._described.sensor
+        self._described = described = EmbeddedSimulator(setup)
+        self.sensor, self.period, self.driving = described.sensor, described.period, described.driving
         _check_rate(self.sensor)
-        self.nominal_description = self._described.nominal_description
-        self.true_description = self._described.true_description
+        self.nominal_description, self.true_description = described.nominal_description, described.true_description
         self.notes: list[str] = []
-        self._unsettled = False
-        self._window = window
+        self._unsettled = self._in_pieces = False
         self._base = dict.fromkeys(FLOOR_JOINTS, 0.0) if self.driving is not None else {}
-        self._in_pieces = False
         self._skipped = 0  # ns
         self._unnoticed: list[tuple[int, int]] = []  # begin and end, ns of Gazebo's time, since somebody listens
         self._complaints: list[str] = []
         self._resources = contextlib.ExitStack()
         self._rays = {
             device: cast_rays(
-                grid_for(sensor := self._described.sensors[device], self.lidar),
-                self.lidar,
-                self._described.lidar(device).rays(0).directions.astype(float),
-                ray_height(sensor),
+                grid_for(sensor := described.sensors[device], self.lidar), self.lidar,
+                described.lidar(device).rays(0).directions.astype(float), description.ray_height(sensor),
             )
             for device in setup.profile.every_lidar
-        }
+        }  # fmt: skip
         self._world: RunningWorld | None = None
         try:
-            self._start(installation, window, log)
+            self._start(installation, log)
         except BaseException:
             self.close()
             raise
@@ -129,16 +103,6 @@ class GazeboSimulator:
     def warnings(self) -> list[str]:
         """What this Gazebo's lidars do not show, and its errors while it loaded world and robot; one line each."""
         return [f"Gazebo {self._generation}, {self.lidar} lidar: {LIDAR_NOTES[self.lidar]}", *self._complaints]
-
-    @property
-    def driving(self) -> DrivingBase | None:
-        """As of `EmbeddedSimulator`."""
-        return self._described.driving
-
-    @property
-    def period(self) -> float:
-        """The time from one scan to the next, in s."""
-        return self.sensor.period
 
     @property
     def time(self) -> float:
@@ -195,7 +159,7 @@ class GazeboSimulator:
 
     def _let_all_publish(self) -> None:
         """Have all lidars publish on their beat before simulated time goes on: one may begin a scan later."""
-        deadline, period = time.monotonic() + SILENCE_TIMEOUT, round(self.period * 1e9)
+        deadline, period = time.monotonic() + running.SILENCE_TIMEOUT, round(self.period * 1e9)
         while time.monotonic() < deadline:
             with self._letting_time_pass_unnoticed():
                 pass
@@ -203,7 +167,7 @@ class GazeboSimulator:
             beats = {lidar: now - (now - first) % period for lidar, first in self._first_scan.items()}
             if all(self._clouds[lidar].taken_at(beat) != LEFT_OUT for lidar, beat in beats.items()):
                 return
-        raise self._world.failure(f"Gazebo's lidars do not all publish within {SILENCE_TIMEOUT:g} s")
+        raise self._world.failure(f"Gazebo's lidars do not all publish within {running.SILENCE_TIMEOUT:g} s")
 
     @contextlib.contextmanager
     def _letting_time_pass_unnoticed(self) -> Iterator[None]:
@@ -253,14 +217,12 @@ class GazeboSimulator:
                 stamp -= end - begin
         return stamp
 
-    def _cast_again(
-        self, lidar: str, start: float, states: messages.JointStates
-    ) -> tuple[bytes, messages.JointStates]:  # fmt: skip
-        """Return a lidar's cloud and Gazebo's joints, with the joints as in `states` and the base where it was at a
-        time `start` (s)."""
+    def _cast_again(self, lidar: str, start: float, states: messages.JointStates) -> tuple[bytes, messages.JointStates]:
+        """Return a lidar's cloud and Gazebo's joints, with joints as in `states` and the base as it was at a time
+        `start` (s)."""
         joints = {name: states.positions[name] for name in sorted(self.joints.movable)}
         period, first, arriving = round(self.period * 1e9), self._first_scan[lidar], round(ARRIVING * 1e9)
-        deadline, short = time.monotonic() + SILENCE_TIMEOUT, 0
+        deadline, short = time.monotonic() + running.SILENCE_TIMEOUT, 0
         with self._world.spending("scans cast again"), self._letting_time_pass_unnoticed():
             self._lead_base(start)
             while time.monotonic() < deadline:
@@ -271,7 +233,7 @@ class GazeboSimulator:
                 if raw == LEFT_OUT:
                     continue
                 if self._base_is_there(states, start):
-                    break
+                    return raw, states
                 short += 1
                 if short == BASE_PATIENCE:
                     x, y, yaw = self._base_gaps(states, start)
@@ -279,19 +241,15 @@ class GazeboSimulator:
                         f"Gazebo's base is {x:+.4f} m, {y:+.4f} m, {math.degrees(yaw):+.2f} deg short of its "
                         "commanded pose: something is in its way, or its controllers do not lead it"
                     )
-            else:
-                raise self._world.failure(f"Gazebo's lidar {lidar} leaves out every scan")
-        return raw, states
+            raise self._world.failure(f"Gazebo's lidar {lidar} leaves out every scan")
 
     def _lead_base(self, time: float | None = None) -> None:
-        """Have the base led to where it is now, or was at a `time` (s), its yaw by the shortest way from the last
-        one."""
-        if self.driving is None:
-            return
-        x, y, yaw = self._base_at(self.driving.now if time is None else time)
-        before = self._base[FLOOR_JOINTS[2]]
-        yaw = before + math.remainder(yaw - before, 2 * math.pi)
-        self._base = dict(zip(FLOOR_JOINTS, (x, y, yaw), strict=True))
+        """Have the base led to where it is now, or was at a `time` (s), its yaw by the shortest way."""
+        if self.driving is not None:
+            x, y, yaw = self._base_at(self.driving.now if time is None else time)
+            before = self._base[FLOOR_JOINTS[2]]
+            yaw = before + math.remainder(yaw - before, 2 * math.pi)
+            self._base = dict(zip(FLOOR_JOINTS, (x, y, yaw), strict=True))
 
     def _base_at(self, time: float) -> tuple[float, float, float]:
         """Return x, y (m) and yaw (rad) of where the base was at a time (s)."""
@@ -300,9 +258,8 @@ class GazeboSimulator:
 
     def _base_gaps(self, states: messages.JointStates, time: float) -> tuple[float, float, float]:
         """Return how far (m, m, rad) Gazebo's base is, by its joints' `states`, from where it was at a time (s)."""
-        x, y, yaw = (
-            there - states.positions[name] for name, there in zip(FLOOR_JOINTS, self._base_at(time), strict=True)
-        )
+        there, here = self._base_at(time), (states.positions[name] for name in FLOOR_JOINTS)
+        x, y, yaw = (one - other for one, other in zip(there, here, strict=True))
         return x, y, math.remainder(yaw, 2 * math.pi)
 
     def _base_is_there(self, states: messages.JointStates, time: float) -> bool:
@@ -312,8 +269,8 @@ class GazeboSimulator:
         return self._described.ground_truth()
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """As of `EmbeddedSimulator`, with the next steps of the joints. Raises `InputError` for a robot that does not
-        drive: it is fixed to Gazebo's world."""
+        """As of `EmbeddedSimulator`, with the next steps. Raises `InputError` for a robot that is fixed to Gazebo's
+        world."""
         if self.driving is None:
             raise InputError(
                 f"{self.setup.profile.source} has no 'base:', so the robot is fixed to Gazebo's world and cannot be "
@@ -329,39 +286,38 @@ class GazeboSimulator:
             self._world = None
         self._resources.close()
 
-    def _start(self, installation: Installation, window: bool, log: Path | None) -> None:
-        name, text = gazebo_world(self.setup.world, self.lidar)
+    def _start(self, installation: Installation, log: Path | None) -> None:
+        name, text = description.gazebo_world(self.setup.world, self.lidar)
         folder = self._resources.enter_context(scratch_folder())
-        self._world = RunningWorld(installation, name, folder, self._options(window), log)
-        robot_file = folder / "robot.urdf"
-        self._world.world.write_text(text, encoding="utf-8")
-        robot_file.write_text(
-            gazebo_description(self.setup, self._described.sensors, self._described.geometry, self.lidar, folder),
-            encoding="utf-8",
-        )
-        self._world.start()
-        self._clouds = {device: Clouds(self._world, f"/{cloud_topic(device)}/points") for device in self._rays}
+        options = [] if self._window else ["-s"]
+        if options and self.lidar == "gpu" and not os.environ.get("DISPLAY"):
+            options.append("--headless-rendering")  # by EGL
+        self._world = world = RunningWorld(installation, name, folder, options, log)
+        robot, described = folder / "robot.urdf", self._described
+        world.world.write_text(text, encoding="utf-8")
+        text = description.gazebo_description(self.setup, described.sensors, described.geometry, self.lidar, folder)
+        robot.write_text(text, encoding="utf-8")
+        world.start()
+        self._clouds = {device: Clouds(world, f"/{description.cloud_topic(device)}/points") for device in self._rays}
         for clouds in self._clouds.values():
             clouds.listen(True)
-        with self._world.spending("spawning, warming up and stowing"):
-            self._world.spawn(ROBOT, robot_file)
+        with world.spending("spawning, warming up and stowing"):
+            world.spawn(ROBOT, robot)
             self._unsettled = True  # no cloud comes before time passes
             self._let_settle()
             self._warm_up()
             self._stow()
-        self._begin_time()
-        self._complaints = self._world.complaints
+        # Time counts from now on, and scans from the next one of each lidar.
+        self._origin, period = world.time, round(self.period * 1e9)
+        self._first_scan = {
+            device: clouds.newest + period * -(-(self._origin - clouds.newest) // period)
+            for device, clouds in self._clouds.items()
+        }
+        self._complaints = world.complaints
         for device in self._clouds:
             self._check_rays(device)
 
-    def _options(self, window: bool) -> list[str]:
-        """Return the options of `gz sim`: without a display it renders by EGL."""
-        if window:
-            return []
-        return ["-s", "--headless-rendering"] if self.lidar == "gpu" and not os.environ.get("DISPLAY") else ["-s"]
-
     def _warm_up(self) -> None:
-        """Let time pass until joints, controllers and lidars are there."""
         world, silent = self._world, list(self._clouds)
         while world.time < WARM_UP * 1e9:
             world.advance(self.period)
@@ -397,8 +353,7 @@ class GazeboSimulator:
         """Compare the newest cloud's directions with the expected ones, and a renderer's ranges with the embedded ray
         caster's; if they differ, take the points as published, with as much more noise."""
         rays, cloud = self._rays[device], messages.packed_cloud(self._clouds[device].newest_cloud)
-        wrong = rays.misdirected(cloud)
-        errors = {"published": np.inf, "sampled": np.inf}
+        wrong, errors = rays.misdirected(cloud), {"published": np.inf, "sampled": np.inf}
         if self.lidar == "gpu":
             ranges = rays.ranges(cloud)
             for kind in errors:
@@ -418,21 +373,13 @@ class GazeboSimulator:
             return
         lidar = self._described.lidar(device)
         more = 1.4826 * errors["published"] if np.isfinite(errors["published"]) else 0.0
-        lidar.sensor = dataclasses.replace(lidar.sensor, range_noise=float(np.hypot(lidar.sensor.range_noise, more)))
-        self._rays[device] = rays.as_published()
+        noise = float(np.hypot(lidar.sensor.range_noise, more))
+        lidar.sensor = dataclasses.replace(lidar.sensor, range_noise=noise)
+        self._rays[device] = dataclasses.replace(rays, exact=False)
         self._complaints.append(
             f"Gazebo's {self.lidar} lidar {device} {cause}: its points are used as published, with "
-            f"{1e3 * lidar.sensor.range_noise:.1f} mm of noise; expect errors of centimetres on slanted surfaces"
+            f"{1e3 * noise:.1f} mm of noise; expect errors of centimetres on slanted surfaces"
         )
-
-    def _begin_time(self) -> None:
-        """Count time from now on, and scans from the next one of each lidar."""
-        period = round(self.period * 1e9)
-        self._origin = self._world.time
-        self._first_scan = {
-            device: clouds.newest + period * -(-(self._origin - clouds.newest) // period)
-            for device, clouds in self._clouds.items()
-        }
 
 
 def _check_rate(sensor: Sensor) -> None:
@@ -451,11 +398,9 @@ def measured(
     described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: messages.PackedCloud
 ) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a lidar's unit publishes of a cloud of Gazebo's, begun at `start` in s.
-
     Positions are Gazebo's; normals and reflectivities come from `described` with joints and base where they were.
     Points that it does not have (edges, objects of Gazebo's) get a surface of the sensor's reflectivity that faces the
-    lidar.
-    """
+    lidar."""
     ranges = rays.ranges(cloud)
     points = rays.points(cloud, ranges)
     distances, normals, reflectivities = described.along(side, rays.directions, rays.height, start)
@@ -501,7 +446,7 @@ def published(
     ).astype(np.float32)
     centres = turned(rotor, corrected).astype(np.float32) if corrected.any() else None
     # What is too near for Gazebo's own origin blocks the ray without a return, wherever the unit's begins.
-    points[2] -= ray_height(sensor)
+    points[2] -= description.ray_height(sensor)
     near = np.einsum("in,in->n", points, points) < sensor.range_min**2
     distances = np.where(hit & ~near, distances, np.inf).astype(np.float32)
     result, _ = lidar.measure(Rays(tick, None, nominal, nominal, centres), Echoes(distances, cosines, reflectivities))
