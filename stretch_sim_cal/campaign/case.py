@@ -47,6 +47,7 @@ from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import CORRECTIONS, Sensor, load_sensor
@@ -96,10 +97,13 @@ class SimulatedCase:
         return {name: DescribedLidar(pose, self.sensor) for name, pose in poses.items()}
 
     @cached_property
+    def model(self) -> RobotModel:
+        return parse_urdf(self.simulator.nominal_description)
+
+    @cached_property
     def footprint_from_base(self) -> np.ndarray:
         profile = self.simulator.profile
-        model = parse_urdf(self.simulator.nominal_description)
-        return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+        return link_transform(self.model, {}, profile.base_frame, profile.footprint_frame)
 
     @cached_property
     def aligned(self) -> LidarPoses:
@@ -107,12 +111,13 @@ class SimulatedCase:
         as places are left (`num_places` counts them)."""
         name = self.campaign.methods["alignment"]
         method = alignment_of(name, self.described, self.body)
-        result, takes_places = self._solved(method, "alignment"), hasattr(alignment_method(name), "new_place")
-        while result.refusals and self.num_places < self.numbers["recording.places"] and takes_places:
+        result = solved(method, self.scans("alignment"))
+        places = self.numbers["recording.places"] if hasattr(alignment_method(name), "new_place") else 1
+        while result.refusals and self.num_places < places:
             self.simulator.move_base(from_xyz_rpy((0, 0, 0), (0, 0, self.num_places * TURN)))
             self.num_places += 1
             method.new_place()
-            result = self._solved(method, "alignment")
+            result = solved(method, self.scans("alignment"))
         return result
 
     @cached_property
@@ -123,27 +128,24 @@ class SimulatedCase:
         if aligned.refusals:
             return None
         lidars = placed(self.described, aligned.base_from_lidar)
-        return self._solved(LidarFloor(name, lidars, self.footprint_from_base, self.body, aligned.known), "floor")
+        method = LidarFloor(name, lidars, self.footprint_from_base, self.body, aligned.known)
+        return solved(method, self.scans("floor"))
 
     @cached_property
     def mounts(self) -> MountsResult | None:
         """The lidar extrinsics from the arm poses of the collection's plan; None if the alignment was refused."""
-        aligned, simulator = self.aligned, self.simulator
+        aligned, profile, joints = self.aligned, self.simulator.profile, self.simulator.joints
         if aligned.refusals:
             return None
-        profile, joints = simulator.profile, simulator.joints
-        model = parse_urdf(simulator.nominal_description)
-        robot = MountedRobot(model, profile)
+        robot = MountedRobot(self.model, profile)
         settings = mount_settings(self.sensor.range_noise, sensor=self.sensor, profile=profile)
-        grids = load_settings("mounts", "mounts", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
-        samples = []
+        grids, samples = self._grids("mounts", "mounts"), []
         for number, values in enumerate(itertools.product(*grids.values())):
             pose = {profile.commands[joint]: value for joint, value in zip(grids, values, strict=True)}
             joints.place(pose)
-            clouds = {
-                name: return_columns(cloud) for name, cloud in _pooled(self.scans("mounts", robot.nominal)).items()
-            }
-            positions = profile.joint_positions(model, pose)
+            seen = _pooled(self.scans("mounts", robot.nominal))
+            clouds = {name: return_columns(cloud) for name, cloud in seen.items()}
+            positions = profile.joint_positions(self.model, pose)
             samples.append(robot.sample(f"pose {number}", positions, clouds, tuple(profile.offset_joints)))
         joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
         return calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
@@ -154,16 +156,15 @@ class SimulatedCase:
         aligned, floor, simulator = self.aligned, self.floor, self.simulator
         if floor is None or floor.refusals:
             return None
-        profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
-        path = find_shared("config", SETTINGS_NAME, ".yaml")
-        grids = load_settings(path, "demo", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
+        profile, path = simulator.profile, find_shared("config", SETTINGS_NAME, ".yaml")
         found = aligned.to_first, floor.footprint_from_base
         recorder = BodyDatasetRecorder(simulator, aligned.known, found, self._tick)
+        grids = self._grids(path, "demo")
         values = [grids[joint] for joint in profile.planned_names]
         with scratch_folder() as folder:
             recorder.record(folder, [*itertools.product(*values)], int(self.numbers["recording.body_shape_frames"]))
             dataset = read_dataset(Path(folder))
-            body = RobotBody(model, dataset.footprint_from_base_link, profile)
+            body = RobotBody(self.model, dataset.footprint_from_base_link, profile)
             try:
                 shape = fit_dataset(dataset, body, fit_settings(path)).model
             except Refused as refused:
@@ -172,8 +173,8 @@ class SimulatedCase:
         protrusions, ratios = np.array(rows["shape"]).T
         random = np.random.default_rng((*self._seed, POSES_BETWEEN))
         ends = [min(each) for each in values], [max(each) for each in values]
-        between = [dict(zip(profile.planned_names, map(float, pose), strict=True))
-                   for pose in random.uniform(*ends, (POSES_BETWEEN, len(values)))]  # fmt: skip
+        poses = random.uniform(*ends, (POSES_BETWEEN, len(values))).tolist()
+        between = [dict(zip(profile.planned_names, pose, strict=True)) for pose in poses]
         return {
             "accepted": True, "refusals": "", "protrusion_mm": 1e3 * float(protrusions.max()),
             "between_mm": 1e3 * recorder.protrusion_between(shape, between), "area_ratio": float(ratios.max()),
@@ -199,8 +200,10 @@ class SimulatedCase:
             self._tick += 1
             yield {name: returns_of(scan) for name, scan in scans.items()}
 
-    def _solved(self, method: Any, stage: str) -> Any:
-        return solved(method, self.scans(stage))
+    def _grids(self, settings: str | Path, plan: str) -> Mapping[str, Any]:
+        profile = self.simulator.profile
+        limits = profile.commanded_limits(self.model)
+        return load_settings(settings, plan, {}, 1.0, limits, profile=profile).grids
 
     def rewind(self) -> None:
         self._tick = 0
@@ -227,9 +230,7 @@ def run_numbers(
         record = {f"input.{name}": value for name, value in numbers.items()} | _solved(case)
         record |= {"status": "done", "message": "", "seconds": time.process_time() - began}
         if with_nodes and case.num_places == 1:  # a node takes one place
-            results = {"alignment": case.aligned}
-            if "floor" in campaign.stages:
-                results["floor"] = case.floor
+            results = {"alignment": case.aligned} | ({"floor": case.floor} if "floor" in campaign.stages else {})
             record |= through_nodes(campaign, numbers, case.setup, results, place)
         if folder is not None:
             draw(case, folder / "clouds.png")
@@ -312,8 +313,7 @@ def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | N
 
 
 def _consistency(off: np.ndarray, covariance: np.ndarray | None) -> dict[str, float | None]:
-    """Return NEES per degree of freedom, and sigmas, of an error (N,); None without a covariance, as from some
-    methods."""
+    """Return NEES per degree of freedom, and sigmas, of an error (N,); None without a covariance."""
     if covariance is None or not np.isfinite(covariance).all() or (np.diag(covariance) <= 0).any():
         return {"nees": None, "sigmas": None}
     of_all = nees(off, covariance)
@@ -366,8 +366,7 @@ def _joints_off(
     found: dict[str, PoseError] = {}
     if not any((distance, angle, shift, turn)):
         return found
-    profile = setup.profile
-    model = parse_urdf(setup.nominal_description)
+    profile, model = setup.profile, parse_urdf(setup.nominal_description)
     if distance or angle:
         robot = MountedRobot(model, profile)
         bearing = {joint.child for link in profile.lidar_links(model) for joint in model.chain(link)}
@@ -404,10 +403,9 @@ def draw(case: SimulatedCase, path: Path) -> None:
     case.rewind()
     scans = _pooled(itertools.islice(case.scans("alignment"), DRAWN_PAIRS))
     points = {name: coordinates(own) for name, own in scans.items()}
-    described = {name: lidar.base_from_lidar for name, lidar in case.described.items()}
-    after = {"left": described["left"]}
-    after |= {name: described["left"] @ pose for name, pose in case.aligned.to_first.items()}
-    before = {name: described[name] for name in after}
+    left = case.described["left"].base_from_lidar
+    after = {"left": left} | {name: left @ pose for name, pose in case.aligned.to_first.items()}
+    before = {name: case.described[name].base_from_lidar for name in after}
     picture = clouds_before_and_after(placed(points, before), placed(points, after))
     write_atomic(path, lambda stream: stream.write(picture))
 

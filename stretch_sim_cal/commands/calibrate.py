@@ -52,19 +52,15 @@ SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "recording", type=Path, nargs="+",
+    add("recording", type=Path, nargs="+",
         help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or "
-        "turned, the alignment uses all, and the floor from the first",
-    )  # fmt: skip
+        "turned, the alignment uses all, and the floor from the first")  # fmt: skip
     add("--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update")
     add("--only", choices=("alignment", "floor"), help="only one of the two; floor needs an alignment in FILE")
     add("--report", type=Path, metavar="DIR", help="write an HTML report into this folder")
-    add(
-        "--num-samples", type=int,
+    add("--num-samples", type=int,
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
-        "at each stop with --drive)",
-    )  # fmt: skip
+        "at each stop with --drive)")  # fmt: skip
     recorded.add_recording_arguments(parser)
     add(
         "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
@@ -74,21 +70,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--floor-method", help=f"floor method; {methods.FLOOR_METHODS_HELP}")
     add("--robot-id", help="robot's ID in the file (default: HELLO_FLEET_ID)")
     add_group(parser, IN_3D, VIEW_OPTIONS)
-    add(
-        "--drive", action="store_true",
+    add("--drive", action="store_true",
         help="the robot drove, with stops of 2 s or more: estimate lidar to lidar, floor, and the lidars relative "
-        "to the centre of rotation and the direction of driving",
-    )  # fmt: skip
+        "to the centre of rotation and the direction of driving")  # fmt: skip
     add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
     moving = "also use scans taken on the move, by the time of each point (with --drive)"
     add("--continuous", action="store_true", help=moving)
     group = parser.add_argument_group("absolute poses of the lidars")
-    group.add_argument(
-        "--mounts", action="store_true",
+    group.add_argument("--mounts", action="store_true",
         help="find each lidar's extrinsics in base_link, from the arm poses in which the joints of the recording "
         "stand still; it may also be a folder of arm poses, as ros_calibrate_lidar_mounts and "
-        "ros_collect_body_shape_data write it",
-    )  # fmt: skip
+        "ros_collect_body_shape_data write it")  # fmt: skip
     for option in MOUNT_OPTIONS:
         option.add_to(group)
 

@@ -66,19 +66,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     end.add_argument(
         "--rollback", action="store_true", help="restore the files from before the last accepted calibration"
     )
-    add(
-        "--yes", action="store_true",
-        help="ask nothing: keep valid results, MOVE THE ARM, and accept the result",
-    )  # fmt: skip
+    add("--yes", action="store_true",
+        help="ask nothing: keep valid results, MOVE THE ARM, and accept the result")  # fmt: skip
     work = "folder of the calibration in progress (default: beside the robot's own)"
     add("--work", type=Path, metavar="DIR", help=work)
     add("--robot", metavar="NAME", help=nodes.ROBOT_OPTION.help)
     add("--sensor", metavar="NAME", help=f"{nodes.SENSOR_OPTION.help} (default: the profile's)")
-    add(
-        "--places", type=int, default=1, metavar="N",
+    add("--places", type=int, default=1, metavar="N",
         help="standing places of lidar to lidar; asks for the robot to be turned in between (default: 1, and "
-        "one more if a direction is unobservable)",
-    )  # fmt: skip
+        "one more if a direction is unobservable)")  # fmt: skip
     for name, (option, stage) in PASSED_ON.items():
         replace(option, name=name, help=f"{option.help}{stage}").add_to(parser)
     add("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")

@@ -29,14 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
     add("--workers", type=int, help="local processes (default: one per core)")
     add("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
-    add(
-        "--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
-        help="certificates for a scheduler at tls://HOST:8786 (default: from Dask's configuration)",
-    )  # fmt: skip
-    add(
-        "--robot", metavar="FILE",
-        help="replaces the campaign's robot and lidars: a profile in config/robots/, or a path",
-    )  # fmt: skip
+    add("--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
+        help="certificates for a scheduler at tls://HOST:8786 (default: from Dask's configuration)")  # fmt: skip
+    add("--robot", metavar="FILE",
+        help="replaces the campaign's robot and lidars: a profile in config/robots/, or a path")  # fmt: skip
     add("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
     add("--search", choices=["worst"], help="search for the most wrong accepted result, in --cases trials")
     add("--seed", type=int, default=0, help="of --search (default: %(default)s)")

@@ -35,18 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("other", nargs="?", type=Path, help="another calibration file, to compare it with")
     add("--model", metavar="FILE", help=MODEL_HELP)
     add("--robot", metavar="FILE", help=ROBOT_HELP)
-    add(
-        "--tolerance-mm",
-        type=float,
-        default=TOLERANCES["tolerance_mm"],
-        help="two files agree within this length (default: %(default)s)",
-    )
-    add(
-        "--tolerance-deg",
-        type=float,
-        default=TOLERANCES["tolerance_deg"],
-        help="two files agree within this angle (default: %(default)s)",
-    )
+    add("--tolerance-mm", type=float, default=TOLERANCES["tolerance_mm"],
+        help="two files agree within this length (default: %(default)s)")  # fmt: skip
+    add("--tolerance-deg", type=float, default=TOLERANCES["tolerance_deg"],
+        help="two files agree within this angle (default: %(default)s)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

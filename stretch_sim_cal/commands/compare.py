@@ -21,10 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name, type=Path, metavar=name.upper(),
             help="a result.json, a run's folder, a folder of several runs (out/), or the --json output of run",
         )  # fmt: skip
-    parser.add_argument(
-        "--worse", type=float, metavar="SHARE",
-        help="also fail if an error grew by more than this share of its tolerance (0.2: a fifth)",
-    )  # fmt: skip
+    parser.add_argument("--worse", type=float, metavar="SHARE",
+        help="also fail if an error grew by more than this share of its tolerance (0.2: a fifth)")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the comparison as JSON")
     form.add_argument("--markdown", action="store_true", help="print the table in Markdown")

@@ -86,10 +86,8 @@ def _add_lint(parser: argparse.ArgumentParser) -> None:
     described.add_model_arguments(parser)
     _add_convention(parser, "rules for any robot, and a convention that it keeps")
     parser.add_argument("--quiet", action="store_true", help="omit infos (listed exceptions, hints)")
-    parser.add_argument(
-        "--format", choices=FORMATS, default="text",
-        help="github: annotations of a workflow; sarif: SARIF 2.1.0, for code scanning (default: text)",
-    )  # fmt: skip
+    parser.add_argument("--format", choices=FORMATS, default="text",
+        help="github: annotations of a workflow; sarif: SARIF 2.1.0, for code scanning (default: text)")  # fmt: skip
 
 
 def _lint(args: argparse.Namespace) -> int:

@@ -34,11 +34,9 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
 
 
 def add_package_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
+    parser.add_argument("--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
         help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder that is "
-        "searched for packages (package.xml)",
-    )  # fmt: skip
+        "searched for packages (package.xml)")  # fmt: skip
 
 
 def own_text(args: argparse.Namespace) -> str:

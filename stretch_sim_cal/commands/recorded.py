@@ -45,20 +45,16 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
     """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
     add = parser.add_argument
     profile = stretch_profile()
-    add(
-        "--robot", metavar="FILE",
+    add("--robot", metavar="FILE",
         help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are "
-        "not given (default: the Stretch's)",
-    )  # fmt: skip
+        "not given (default: the Stretch's)")  # fmt: skip
     for name, option in NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
         add(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
     if with_sensor:
-        add(
-            "--sensor", metavar="NAME",
+        add("--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
-            f"the profile's, {profile.sensor}, or the one that fits the recorded points)",
-        )  # fmt: skip
+            f"the profile's, {profile.sensor}, or the one that fits the recorded points)")  # fmt: skip
     add(
         "--model", metavar="FILE",
         help="URDF with the lidars' poses, if the recording has none (or stretch4; default: that of --robot)",

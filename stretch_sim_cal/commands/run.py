@@ -42,16 +42,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the nodes' own functions on arrays, in this process and without ROS (the default without ROS)",
     )  # fmt: skip
     where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
-    add(
-        "--lidar",
-        choices=LIDARS,
-        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)",
-    )
+    add("--lidar", choices=LIDARS,
+        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)")  # fmt: skip
     add("--seed", type=int, help="replaces the scenario's seed")
-    add(
-        "--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
-        help="draw both lidars' mount errors of this length and angle from the seed",
-    )  # fmt: skip
+    add("--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
+        help="draw both lidars' mount errors of this length and angle from the seed")  # fmt: skip
     add("--sensor", help="replaces the scenario's sensor: a name in config/, or a YAML file")
     add("--robot", metavar="FILE", help="replaces the scenario's robot: a profile in config/robots/, or a path")
     add("--verbose", action="store_true", help="show all output of every process")

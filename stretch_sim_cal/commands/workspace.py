@@ -47,13 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--samples", type=int, metavar="N",
         help=f"largest number of configurations (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
     add("--collision-free", action="store_true", help="only configurations without self-collision")
-    add(
-        "--margin",
-        type=float,
-        default=MARGIN,
-        metavar="M",
-        help="with --collision-free: the distance that counts as touching (default: %(default)s)",
-    )
+    add("--margin", type=float, default=MARGIN, metavar="M",
+        help="with --collision-free: the distance that counts as touching (default: %(default)s)")  # fmt: skip
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf)")
