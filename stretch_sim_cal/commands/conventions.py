@@ -10,16 +10,9 @@ from pathlib import Path
 from stretch_sim_cal import __version__
 from stretch_sim_cal.command import show
 from stretch_sim_cal.commands import described
-from stretch_sim_cal.conventions import PROFILES, kept, profile_named
+from stretch_sim_cal.conventions import PROFILES, kept, normal_form, profile_named
 from stretch_sim_cal.conventions.neutral import lint_neutral
-from stretch_sim_cal.conventions.normal_form import (
-    Description,
-    Normal,
-    Options,
-    description,
-    normalized,
-    read_description,
-)
+from stretch_sim_cal.conventions.normal_form import Normal, Options
 from stretch_sim_cal.conventions.normalized_files import NO_TOOL, normal_tool, tool_findings, tool_in, write, write_tool
 from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, Finding, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
@@ -124,11 +117,11 @@ def _lint(args: argparse.Namespace) -> int:
     return 1 if has_errors(findings) else 0
 
 
-def _given(args: argparse.Namespace) -> Description:
+def _given(args: argparse.Namespace) -> normal_form.Description:
     arguments, packages = described.assignments(args.arg, "--arg"), described.mesh_folders(args)
     if described.is_own(args.model):
-        return description(described.own_text(args), source=described.OWN_MODEL)
-    return read_description(args.model, arguments, packages)
+        return normal_form.description(described.own_text(args), source=described.OWN_MODEL)
+    return normal_form.read_description(args.model, arguments, packages)
 
 
 def _of_tool(args: argparse.Namespace) -> list:
@@ -178,12 +171,14 @@ def _normalize(args: argparse.Namespace) -> int:
     ):
         if given_too and args.profile != profile:
             raise InputError(f"{option} is for --profile {profile}")
-    attached = read_description(args.tool, mesh_folders=described.mesh_folders(args)) if args.tool is not None else None
-    used = given.packages if attached is None else given.packages | attached.packages
+    attached, used = None, given.packages
+    if args.tool is not None:
+        attached = normal_form.read_description(args.tool, mesh_folders=described.mesh_folders(args))
+        used = used | attached.packages
     described.check_packages(args.package, used)
     renamed, zeros = described.assignments(args.rename, "--rename"), _zeros(args.zero)
     options = Options(args.profile, renamed, zeros, attached, poses, args.number_links, args.guess_sensors)
-    normal = normalized(given, options)
+    normal = normal_form.normalized(given, options)
     files, departure = write(normal, args.out, tool)
 
     counted = "1 rule is" if len(normal.broken) == 1 else f"{len(normal.broken)} rules are"

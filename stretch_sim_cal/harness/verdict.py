@@ -101,19 +101,14 @@ def load_truth(path: str | Path) -> Truth:
     """Return the truth in a simulator's JSON file. Raises `InputError` for a file that is not one."""
     try:
         data = json.loads(files.read_text(path))
-        floor = data["floor_in_base_link"]
-        poses, nominal = (
-            {side: data[f"{of}base_link_from_lidar_{side}"] for side in SIDES} | data.get(f"{of}lidars", {})
-            for of in ("", "nominal_")
-        )
-        return Truth(
-            {name: check_rigid(pose, f"{path}: pose of lidar {name}") for name, pose in poses.items()},
-            {name: check_rigid(pose, f"{path}: nominal pose of lidar {name}") for name, pose in nominal.items()},
-            floor_in_base_link=Plane.from_coefficients(floor["normal"], floor["offset"]),
-            description_file=Path(path).parent / data["description_file"],
-            robot=data.get("robot"),
-            lidar_geometry=data.get("lidar_geometry", GEOMETRIES[0]),
-        )
+        floor, file = data["floor_in_base_link"], Path(path).parent / data["description_file"]
+        plane, poses = Plane.from_coefficients(floor["normal"], floor["offset"]), []
+        for of in ("", "nominal_"):
+            given = {side: data[f"{of}base_link_from_lidar_{side}"] for side in SIDES} | data.get(f"{of}lidars", {})
+            name = f"{path}: {of.replace('_', ' ')}pose of lidar"
+            poses.append({lidar: check_rigid(pose, f"{name} {lidar}") for lidar, pose in given.items()})
+        geometry = data.get("lidar_geometry", GEOMETRIES[0])
+        return Truth(*poses, plane, file, robot=data.get("robot"), lidar_geometry=geometry)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
     except (KeyError, TypeError) as error:
@@ -207,24 +202,18 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `result.json`; quantities that were not reached are None."""
-        result: dict[str, Any] = {
-            "scenario": self.scenario.name,
-            "simulator": self.simulator,
-            "backend": self.backend,
-            "expected": self.scenario.expected,
-            "passed": self.passed,
-            "reasons": self.reasons,
-            "refused": self.refused or None,
-            "notes": self.notes,
-            "warnings": self.warnings,
-        }
-        result |= {stage: verdict.as_json() for stage, verdict in self.stages.items()}
         same = ("label", "unit", "error", "tolerance", "passed")
-        result["quantities"] = [
+        quantities = [
             {"key": f"{stage}.{each.key}"} | {name: getattr(each, name) for name in same}
             for stage, verdict in self.stages.items() for each in verdict.quantities
         ]  # fmt: skip
-        return result | {"seconds": self.seconds, "versions": self.versions}
+        return {
+            "scenario": self.scenario.name, "simulator": self.simulator, "backend": self.backend,
+            "expected": self.scenario.expected, "passed": self.passed, "reasons": self.reasons,
+            "refused": self.refused or None, "notes": self.notes, "warnings": self.warnings,
+            **{stage: verdict.as_json() for stage, verdict in self.stages.items()},
+            "quantities": quantities, "seconds": self.seconds, "versions": self.versions,
+        }  # fmt: skip
 
 
 Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
@@ -302,20 +291,16 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
         raise InputError(f"{files.calibration} has no floor")
     estimate, true = (plane.facing(UP) for plane in (file.floor_plane, truth.for_calibration(file).floor))
     height, tilt = floor_error(true, estimate)
-    covariance = _covariance(file, FOOTPRINT)
-    deviations = np.sqrt(np.zeros((0, 3)) if covariance is None else [np.diag(covariance)])
-    found: Compared = {
-        "height_error_mm": (
-            1e3 * height, f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}", *(1e3 * deviations[:, 0])
-        ),
-        "tilt_error_deg": (
-            math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal),
-            *np.degrees(np.linalg.norm(deviations[:, 1:], axis=1)),
-        ),
-    }  # fmt: skip
-    if covariance is not None:
-        found["nees"] = _compared_nees(floor_between(estimate, true), covariance)
-    return found
+    offsets = [f"{1e3 * plane.offset:.3f}" for plane in (estimate, true)]
+    tilts = [_tilts(plane.normal) for plane in (estimate, true)]
+    if (covariance := _covariance(file, FOOTPRINT)) is None:
+        return {"height_error_mm": (1e3 * height, *offsets), "tilt_error_deg": (math.degrees(tilt), *tilts)}
+    off, *turned = np.sqrt(np.diag(covariance))
+    return {
+        "height_error_mm": (1e3 * height, *offsets, 1e3 * off),
+        "tilt_error_deg": (math.degrees(tilt), *tilts, math.degrees(math.hypot(*turned))),
+        "nees": _compared_nees(floor_between(estimate, true), covariance),
+    }
 
 
 def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
