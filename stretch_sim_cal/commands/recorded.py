@@ -68,8 +68,7 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
     return profile
 
 
-Further = Mapping[str, ProfiledLidar]
-"""The lidars beyond the left and the right one, by name."""
+Further = Mapping[str, ProfiledLidar]  # the lidars beyond the left and the right one, by name
 
 
 def topics_and_frames(

@@ -47,8 +47,7 @@ AGREE_WITHIN = 0.05  # m
 FLOOR_REACH, FLOOR_CELL = 4.0, 0.1  # m
 AS_CALIBRATED = ("before: as described", "after: as calibrated")
 
-Window = tuple[np.ndarray, float]
-"""What is enlarged: its middle (3,) in base_link and half the slice's thickness, m."""
+Window = tuple[np.ndarray, float]  # what is enlarged: its middle (3,) in base_link and half the slice's thickness, m
 
 
 def as_png(figure: Figure) -> bytes:

@@ -28,10 +28,8 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensors
 
-OF_LIDARS = ("alignment", "floor", "mounts")
-"""The stages that the page has pictures of."""
-OF_ARM = ("mounts", "body_shape")
-"""The stages in which the arm of a robot moves that has one."""
+OF_LIDARS = ("alignment", "floor", "mounts")  # the stages that the page has pictures of
+OF_ARM = ("mounts", "body_shape")  # the stages in which the arm of a robot moves that has one
 TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
     "drive": "lidars to the wheels",
