@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
@@ -69,6 +70,7 @@ SPIN = [(0.0, 0.0, turn * STOP) for turn in (1, 2, 3, 4, -3, -2, -1, 0)]
 STRAIGHT = [(0.6, 0.0, 0.0), (-0.4, 0.0, 0.0), (0.0, 0.0, 0.0)]
 SIDEWAYS = [(0.0, 0.6, 0.0), (0.0, 0.0, 0.0)]
 SLIP_ANGLE = np.radians(0.04)  # for each mm of slip
+Numbers = Mapping[str, float]  # the inputs of a case, by name
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0.0, -0.1))  # in the gripper
 
@@ -76,7 +78,7 @@ PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0
 class SimulatedCase:
     """The simulator of a case, its files in `folder`."""
 
-    def __init__(self, campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path):
+    def __init__(self, campaign: Campaign, numbers: Numbers, seed: tuple[int, ...], folder: Path):
         random = np.random.default_rng(seed)
         self.campaign, self.numbers, self._seed = campaign, numbers, seed
         sensor = load_sensor(campaign.sensor)
@@ -219,9 +221,8 @@ def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict
 
 
 def run_numbers(
-    campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path | None = None,
-    with_nodes: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    campaign: Campaign, numbers: Numbers, seed: tuple[int, ...], folder: Path | None = None, with_nodes: bool = False
+) -> dict[str, Any]:
     """Return the record of the case of these inputs; `seed` decides all that they leave open."""
     began = time.process_time()
     with scratch_folder() as scratch:
@@ -267,9 +268,8 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
 
 
 def _judged_lidars(
-    stage: str, result: Any, true: Mapping[str, np.ndarray], poses: Mapping[str, np.ndarray],
-    covariance: np.ndarray | None,
-) -> dict[str, Any]:  # fmt: skip
+    stage: str, result: Any, true: Mapping, poses: Mapping, covariance: np.ndarray | None
+) -> dict[str, Any]:
     """Return how the `poses` (4, 4) of lidars by name, with their `covariance` (6 n, 6 n), compare with the `true`
     ones: as of `_judged`, the largest error, and each lidar's."""
     off = np.array([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
@@ -320,9 +320,7 @@ def _consistency(off: np.ndarray, covariance: np.ndarray | None) -> dict[str, fl
     return {"nees": of_all, "sigmas": float(np.sqrt(of_all * len(off)))}
 
 
-def _setup(
-    campaign: Campaign, sensor: Sensor, numbers: Mapping[str, float], random: np.random.Generator, folder: Path
-) -> SimulationSetup:
+def _setup(campaign: Campaign, sensor: Sensor, numbers: Numbers, random: Generator, folder: Path) -> SimulationSetup:
     room = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("room.")}
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
@@ -357,9 +355,7 @@ def _setup(
     )  # fmt: skip
 
 
-def _joints_off(
-    setup: SimulationSetup, numbers: Mapping[str, float], random: np.random.Generator
-) -> dict[str, PoseError]:
+def _joints_off(setup: SimulationSetup, numbers: Numbers, random: Generator) -> dict[str, PoseError]:
     """Return errors of the joints that hold the surfaces, one sigma per axis, and of the zeros of `offset_joints`."""
     distance, angle = 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"])
     shift, turn = 1e-3 * numbers["robot.zeros_mm"], np.radians(numbers["robot.zeros_deg"])
@@ -385,7 +381,7 @@ def _joints_off(
     return found
 
 
-def _pose_error(random: np.random.Generator, distance: float, angle: float) -> PoseError:
+def _pose_error(random: Generator, distance: float, angle: float) -> PoseError:
     directions = random.normal(size=(2, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     return PoseError(tuple(distance * directions[0]), tuple(angle * directions[1]))

@@ -8,7 +8,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, placed, together
+from stretch_sim_cal.calibration.pipeline import Clouds, Stage, alignment_of, placed, together
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.command import only_with, warn
@@ -215,9 +215,8 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
 
 
 def _ended(
-    source: Source, stages: Sequence[Stage], changes: Sequence[shared.Change],
-    clouds: Iterable[Mapping[str, np.ndarray]], view: Any, observations: Observations | None = None,
-    written: Sequence[str] = (),
+    source: Source, stages: Sequence[Stage], changes: Sequence[shared.Change], clouds: Iterable[Clouds], view: Any,
+    observations: Observations | None = None, written: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Write the `stages` (those `written`; default: all) if all are accepted, draw the `clouds`; return the exit
     code."""
@@ -243,9 +242,8 @@ def _answer(args: argparse.Namespace, stages: Sequence[Stage]) -> int:
 
 
 def _report(
-    source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any,
-    stages: Sequence[Stage],
-) -> None:  # fmt: skip
+    source: Source, file: CalibrationFile, clouds: Iterable[Clouds], view: Any, stages: Sequence[Stage]
+) -> None:
     """Draw the lidars' clouds before and after, and the floor, as a page and in `view`. Of a refused result the page
     has the reasons, and the clouds where it has them."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds

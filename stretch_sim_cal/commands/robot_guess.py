@@ -58,9 +58,7 @@ class Guess:
     open: list[str] = field(default_factory=list)
 
 
-def guess_profile(
-    given, left: str | None = None, right: str | None = None, sensor: str | None = None, further: Sequence[str] = ()
-) -> Guess:
+def guess_profile(given, left: str | None, right: str | None, sensor: str | None, further: Sequence[str]) -> Guess:
     """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are frames of
     lidars beyond two. Raises `InputError` for links that it has not, and for lidars that are ambiguous."""
     model = given.model()

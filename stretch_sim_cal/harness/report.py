@@ -27,7 +27,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.geometry.transforms import error as transform_error
-from stretch_sim_cal.harness.clouds_3d import COLOURS, CapturedClouds, placed, turnable
+from stretch_sim_cal.harness.clouds_3d import COLOURS, ByLidar, CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.pages import Section, rendered, write_page
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
@@ -80,9 +80,8 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
 
 
 def _two_states(
-    text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping,
-    titles: tuple[str, str] = AS_CALIBRATED,
-) -> str:  # fmt: skip
+    text: str, rows: Sequence, points: ByLidar, before: ByLidar, after: ByLidar, titles: Sequence[str] = AS_CALIBRATED
+) -> str:
     left, now = next(iter(after)), placed(points, after)
     # The pictures have the left cloud as calibrated, so that only the others move.
     then = placed(points, {name: after[left] @ inverse(before[left]) @ before[name] for name in after})
@@ -113,7 +112,7 @@ def true_clouds(files: RunFiles) -> str:
     return _two_states(text, rows, points, before, after, ("as described", "at the true poses"))
 
 
-def refused_clouds(seen: CapturedClouds, found: Mapping[str, np.ndarray]) -> str:
+def refused_clouds(seen: CapturedClouds, found: ByLidar) -> str:
     """Return the clouds as HTML, as described and where a refused result `found` the lidars: base_from_lidar (4, 4)."""
     text = "The result is refused. Before: as described; after: as found. The points are as published by the lidars."
     after = {name: found[name] for name in seen.returns}
@@ -143,9 +142,8 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 
 
 def clouds_before_and_after(
-    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], window: Window | None = None,
-    titles: tuple[str, str] = AS_CALIBRATED,
-) -> bytes:  # fmt: skip
+    before: ByLidar, after: ByLidar, window: Window | None = None, titles: Sequence[str] = AS_CALIBRATED
+) -> bytes:
     """Draw the lidars' points (N, 3) in base_link, by lidar, before and after, under these titles.
 
     Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
@@ -178,7 +176,7 @@ def clouds_before_and_after(
     return as_png(figure)
 
 
-def _telling_window(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Window | None:
+def _telling_window(before: ByLidar, after: ByLidar) -> Window | None:
     """Return the window on a wall that the first lidar and another see, moved most across itself; few channels need a
     thicker slice."""
     left, *others = after

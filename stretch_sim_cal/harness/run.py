@@ -42,14 +42,10 @@ PRODUCERS = NODES | {"body_shape": f"{NODES['body_shape']} and fit_body_shape_mo
 
 
 def run_scenario(
-    scenario: Scenario,
-    out: Path,
-    simulator: str = "embedded",
-    simulator_options: tuple[str, ...] = (),
+    scenario: Scenario, out: Path, simulator: str = "embedded", simulator_options: tuple[str, ...] = (),
     processes: Callable[[Scenario, RunFiles], list[Process]] | None = None,
-    echo: Echo = lambda process, line: None,
-    in_process: bool = False,
-) -> Verdict:
+    echo: Echo = lambda process, line: None, in_process: bool = False,
+) -> Verdict:  # fmt: skip
     """Run `scenario` in the folder `out` (emptied first, made if missing) and return its verdict.
 
     `processes` gives other processes, the simulator first; `echo` is as in `Runner`; with `in_process` all runs in this
